@@ -1,0 +1,77 @@
+# Needs Python 3.11 or newer and make; each target sets up what it needs by itself.
+#
+#   PYTHON     the interpreter to build .venv with; otherwise the first one found that is new enough
+#   PIP_ARGS   passed on to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#              for PyTorch's small CPU build where the default index would fetch gigabytes of CUDA
+#   ARGS       passed on to pytest or to the demo, e.g. make test ARGS="tests/layers -x"
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest --color=no -rs
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow test-gpu lint format bench clean
+
+help:
+	@echo "make install     .venv with seqwise and the development tools in it"
+	@echo "make demo        one minute of training on built-in text"
+	@echo "make test        the tests that need neither minutes nor a GPU"
+	@echo "make test-slow   the tests that take minutes"
+	@echo "make test-gpu    the tests that need a CUDA device"
+	@echo "make lint        ruff and mypy"
+	@echo "make format      let ruff rewrite the layout"
+	@echo "make bench       the measurements in benchmarks/"
+	@echo "make clean       remove .venv and everything that was built"
+	@echo
+	@echo "PyTorch without CUDA, where the default index would fetch gigabytes of it:"
+	@echo "  make install PIP_ARGS=\"--extra-index-url https://download.pytorch.org/whl/cpu\""
+
+install: $(STAMP)
+	@echo "installed. Try: $(BIN)/seqwise --help"
+
+demo: $(STAMP)
+	$(BIN)/seqwise demo $(ARGS)
+
+test: $(STAMP)
+	$(PYTEST) -m "not slow and not gpu" $(ARGS)
+	@echo "not run: the slow tests (make test-slow), the tests that need a GPU (make test-gpu)"
+
+test-slow: $(STAMP)
+	$(PYTEST) -m "slow and not gpu" $(ARGS)
+
+test-gpu: $(STAMP)
+	$(PYTEST) -m gpu $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
+
+# Installed once, and again when the requirements change.
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(BIN)/python:
+	@python=; for candidate in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	  if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    python="$$candidate"; break; fi; done; \
+	if [ -z "$$python" ]; then \
+	  echo "error: no Python 3.11 or newer found. Install one, or name it: make install PYTHON=/path/to/python3" >&2; \
+	  exit 1; fi; \
+	echo "creating $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "error: $$python cannot create a virtual environment. On Debian and Ubuntu: apt install python3-venv" >&2; \
+	  exit 1; }

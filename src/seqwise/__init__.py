@@ -1,0 +1,51 @@
+"""Seqwise trains, compares and sees inside sequence models, from the vanilla RNN to the Transformer.
+
+    text, values, images → tokens → batches → embedding → backbone → head → loss      (training)
+                                                                        └→ decoding   (use)   → metrics → lens
+
+The folders of this package follow that sentence; a module imports only from modules above it:
+
+    text, data, kernels, layers, backbones, heads, losses, ngram, decoding, metrics, tasks, vectors, training, compare,
+    lens, lab, server, studio, cli          (config, errors and environment are open to all)
+
+The public names are imported when they are first used, so that `import seqwise` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqwise.config import Settings as Settings
+    from seqwise.errors import SeqwiseError as SeqwiseError
+    from seqwise.layers.record import record as record
+
+    __version__: str
+
+# Public name → the module it lives in; a name that is itself a module maps to that module.
+_PUBLIC = {
+    "Settings": "seqwise.config",
+    "SeqwiseError": "seqwise.errors",
+    "layers": "seqwise.layers",
+    "record": "seqwise.layers.record",
+}
+
+__all__ = ["SeqwiseError", "Settings", "__version__", "layers", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from seqwise.environment import version
+
+        return version()
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'seqwise' has no attribute {name!r}")
+    module = import_module(_PUBLIC[name])
+    value = module if _PUBLIC[name] == f"seqwise.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,58 @@
+"""The decoder-only Transformer as a backbone: causal, with a cache of keys and values when it reads on.
+
+It sees at most `window` positions. When a cache is full, the last half window is read again from its vectors: the
+model then never meets a position it was not trained on, whatever kind of positions it has, and the cost per token
+stays bounded.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from seqwise.backbones.states import Carry, States
+from seqwise.config import TransformerSettings
+from seqwise.layers.positions import Learned, Sinusoidal
+from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer, cached_length
+
+
+class TransformerBackbone(nn.Module):
+    """Positions, then a stack of causal self-attention layers."""
+
+    carries = False
+
+    def __init__(
+        self, inputs: int, width: int, depth: int, window: int, settings: TransformerSettings, dropout: float = 0.0
+    ):
+        super().__init__()
+        self.width, self.window = width, window
+        self.enter = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
+        self.positions = {"sinusoidal": Sinusoidal(width), "learned": Learned(width, window)}.get(settings.positions)
+        kind = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
+        rotary = settings.positions == "rotary"
+        heads, hidden = settings.heads or 1, settings.hidden or 4 * width
+        layers = [kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)]
+        self.encoder = Encoder(layers)
+
+    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+        past, cache = (None, None) if carry is None else carry
+        if past is None:
+            states, cache = self._read(vectors, None, lengths)
+            known = vectors
+        else:
+            known = torch.cat([past, vectors], dim=1)
+            if cached_length(cache) + vectors.shape[1] > self.window:
+                known = known[:, -max(self.window // 2, vectors.shape[1]) :]
+                states, cache = self._read(known, None, lengths)
+                states = states[:, -vectors.shape[1] :]
+            else:
+                states, cache = self._read(vectors, cache, lengths)
+        # In training each window stands alone; a carry would only hold memory.
+        return States(states, None if self.training or cache is None else (known, cache))
+
+    def _read(self, vectors: Tensor, cache: Carry, lengths: Tensor | None) -> tuple[Tensor, Carry]:
+        x = self.enter(vectors)
+        if self.positions is not None:
+            # Vectors of length 1 next to positions of length √(D/2) would drown (Vaswani et al. 2017, §3.4).
+            x = self.positions(x * self.width**0.5, start=cached_length(cache))
+        return self.encoder(x, lengths, True, cache)

@@ -1,0 +1,192 @@
+"""Options of a command from typed settings: `parse` fills a dataclass, its docstrings are the help.
+
+tyro reads the words; this module gives its mistakes the form of all our errors (problem, then repair) and checks
+settings models as a whole. A command with subcommands dispatches them itself: unions of types are not supported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import io
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import Any, TypeVar
+
+import tyro
+from pydantic import BaseModel, ValidationError
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+from seqwise.cli.console import write
+from seqwise.errors import UsageError, nearest
+
+Spec = TypeVar("Spec")
+
+_CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone)
+
+
+def parse(
+    spec: type[Spec],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    example: str,
+    description: str | None = None,
+    default: Spec | None = None,
+) -> Spec:
+    """Fill the dataclass or settings model `spec` from `argv`.
+
+    `--help` prints the options, then `example`, and raises `SystemExit(0)`. A mistake raises `UsageError`, with all
+    wrong values at once. `default` holds what applies where `argv` says nothing, such as settings read from a file.
+    """
+    if _asks_for_help(argv):
+        try:
+            _read(spec, ["--help"], prog, description, default)
+        except SystemExit:
+            write(f"\nexample:\n  {example}")
+            raise
+    mistakes = io.StringIO()
+    try:
+        with _columns(10_000), redirect_stderr(mistakes):
+            parsed, unknown = _read(spec, argv, prog, description, default)
+    except SystemExit:
+        # An unknown option often causes the complaint that tyro makes first, such as a missing value.
+        problem = _unknown_options(argv, options(spec)) or _sentence(mistakes.getvalue(), argv)
+        raise UsageError(problem, repair=f"See {prog} --help.") from None
+    if unknown:
+        problem = _unknown_options(unknown, options(spec)) or f"unexpected argument {unknown[0]!r}."
+        raise UsageError(problem, repair=f"See {prog} --help.")
+    return _validated(parsed)
+
+
+def options(spec: type) -> list[str]:
+    """Every option of `spec` as it is typed on the command line, such as `--training.learning-rate`."""
+    page = io.StringIO()
+    with suppress(SystemExit), _columns(80), redirect_stdout(page):  # a wider page has two columns
+        _read(spec, ["--help"], "", None, None)
+    return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _bare(page.getvalue()), flags=re.MULTILINE)
+
+
+def _read(spec: type, argv: Sequence[str], prog: str, description: str | None, default: Any) -> tuple[Any, list[str]]:
+    registry = ConstructorRegistry()
+    registry.struct_rule(_model_rule)
+    return tyro.cli(
+        spec,
+        args=list(argv),
+        prog=prog,
+        description=description,
+        default=tyro.MISSING_NONPROP if default is None else default,
+        return_unknown_args=True,
+        config=_CONFIG,
+        registry=registry,
+    )
+
+
+def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Build settings models unchecked. `_validated` checks the whole tree afterwards, so that a message can name
+    the full option and report every wrong value, not only those of the first section."""
+    model = info.type
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return None
+
+    def unchecked(**values: Any) -> BaseModel:
+        return model.model_construct(**values)
+
+    unchecked.__doc__ = model.__doc__
+    fields = []
+    for name, field in model.model_fields.items():
+        value = tyro.MISSING_NONPROP if field.is_required() else field.get_default(call_default_factory=True)
+        if isinstance(info.default, BaseModel):
+            value = getattr(info.default, name)
+        kind: Any = field.annotation
+        fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
+    return StructConstructorSpec(instantiate=unchecked, fields=tuple(fields))
+
+
+def _validated(parsed: Any) -> Any:
+    """The same value with every settings model inside it checked."""
+    if isinstance(parsed, BaseModel):
+        try:
+            return type(parsed).model_validate(parsed.model_dump(warnings=False))
+        except ValidationError as error:
+            raise UsageError("\n".join(map(_wrong_value, error.errors()))) from None
+    if dataclasses.is_dataclass(parsed):
+        for field in dataclasses.fields(parsed):
+            value = getattr(parsed, field.name)
+            if isinstance(value, BaseModel):
+                object.__setattr__(parsed, field.name, _validated(value))
+    return parsed
+
+
+def _wrong_value(mistake: Mapping[str, Any]) -> str:
+    option = "--" + ".".join(map(str, mistake["loc"])).replace("_", "-")
+    message = mistake["msg"][:1].lower() + mistake["msg"][1:]
+    return f"{option}: {message}; received {mistake['input']!r}."
+
+
+def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
+    """A sentence for each word that looks like an option and is none; empty if there is no such word."""
+    names = [word.partition("=")[0] for word in _before_dashes(words) if re.match(r"--?[a-zA-Z]", word)]
+    wrong = [name for name in names if name.replace("_", "-") not in known]
+    return "\n".join(f"unknown option {name!r}.{_suggestion(name, known)}" for name in wrong)
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    # `--batch` for `--training.batch` is the commonest slip; otherwise the closest spelling.
+    word = name.lstrip("-").replace("_", "-")
+    inside = [option for option in known if option.endswith("." + word)]
+    close = difflib.get_close_matches(word, [option[2:] for option in known], n=1)
+    found = inside or [f"--{option}" for option in close]
+    return f" Perhaps you meant {found[0]!r}." if found else ""
+
+
+def _before_dashes(words: Sequence[str]) -> Sequence[str]:
+    return words[: list(words).index("--")] if "--" in words else words
+
+
+def _asks_for_help(argv: Sequence[str]) -> bool:
+    return not {"--help", "-h"}.isdisjoint(_before_dashes(argv))
+
+
+@contextmanager
+def _columns(width: int) -> Iterator[None]:
+    """Decide how wide tyro lays out its text; it asks the environment."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def _sentence(box: str, argv: Sequence[str]) -> str:
+    """tyro's framed complaint as one sentence. What is not recognised is passed on without its frame."""
+    rows = [line.strip("│|").strip() for line in _bare(box).splitlines() if re.match(r"[│|]", line)]
+    rows = [row for row in rows if row.strip("─-") and not row.startswith("For full helptext")]
+    text = "\n".join(rows) or "the arguments could not be read."
+    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", text):
+        names = re.findall(r"'([^']*)'", choice[3])
+        return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {nearest(choice[1], names)}"
+    if wrong := re.match(r"Error parsing (\S+): .*Argument helptext:\n(?:--\S+ )?(\S+)", text, flags=re.DOTALL):
+        return f"{wrong[1]}: expected {wrong[2]}{_received(wrong[1], argv)}."
+    if absent := re.match(r"Missing value for argument '(.*)'", text):
+        return f"{absent[1]}: a value is missing."
+    if missing := re.match(r"Missing from [^\n]*:\n(\S+)[^\n]*\n([^\n]*?)\s*\(required\)", text):
+        return f"{missing[1]} is missing: {missing[2]}"
+    return text
+
+
+def _received(option: str, argv: Sequence[str]) -> str:
+    for word, following in zip(argv, [*argv[1:], ""]):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == option:
+            return f"; received {(value if equals else following)!r}"
+    return ""

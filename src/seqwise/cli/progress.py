@@ -1,0 +1,119 @@
+"""Training as it is seen on a terminal: one live line, and a line per validation. It reads steps and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from seqwise.cli import console
+
+if TYPE_CHECKING:
+    from seqwise.training.loop import Step
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
+    """Loss, validation perplexity, tokens per second, gradient norm and time left, on standard error."""
+
+    def __init__(self) -> None:
+        self.live = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), console=console.err
+        )
+        self.bar = self.live.add_task("", total=1.0)
+        self.loss = self.rate = 0.0
+        self.best = ""
+        self.first: tuple[float, float] | None = None  # (time, progress) when this process began
+
+    def __enter__(self) -> TrainingDisplay:
+        if console.err.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if console.err.is_terminal:
+            self.live.stop()
+
+    def show(self, step: Step) -> None:
+        """Draw one step."""
+        self.first = self.first or (time.monotonic(), step.progress)
+        self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
+        self.rate = step.tokens_per_second if not self.rate else 0.95 * self.rate + 0.05 * step.tokens_per_second
+        for note in step.notes:
+            console.say(note, style="yellow")
+        if step.validation:
+            mark = " *" if step.best else ""
+            console.say(
+                f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
+                f"valid ppl {step.validation['perplexity']:9.2f}{mark:2}  {self.rate:8,.0f} tok/s  "
+                f"grad {step.gradient_norm:5.2f}  {_clock(self._left(step))} left"
+            )
+        self.live.update(
+            self.bar,
+            completed=step.progress,
+            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.rate:,.0f} tok/s  "
+            f"grad {step.gradient_norm:.2f}  {_clock(self._left(step))} left",
+        )
+
+    def _left(self, step: Step) -> float:
+        """Seconds to the end of the budget, at the pace so far."""
+        began, at = self.first or (0.0, 0.0)
+        done = step.progress - at
+        return (time.monotonic() - began) * (1 - step.progress) / done if done > 0 else 0.0
+
+
+def reading(label: str) -> Progress:
+    """A bar for data that is read or scored once; `bar.update(...)` as it goes."""
+    return Progress(
+        TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(),
+        console=console.err, transient=True, disable=not console.err.is_terminal,
+    )  # fmt: skip
+
+
+class Bar(AbstractContextManager["Bar"]):
+    """A bar that is fed (done, total) and leaves nothing behind."""
+
+    def __init__(self, label: str):
+        self.live = reading(label)
+        self.task = self.live.add_task("", total=None)
+
+    def __enter__(self) -> Bar:
+        self.live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.live.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.live.update(self.task, completed=done, total=total)
+
+
+def sketch(values: Sequence[float], height: int = 8, width: int = 64) -> str:
+    """A curve in block characters: one column per value, or per mean of neighbours, with the scale at the left."""
+    columns = _squeeze(values, width)
+    low, high = min(columns), max(columns)
+    span = (high - low) or 1.0
+    lines = []
+    for row in range(height - 1, -1, -1):
+        cells = "".join(BLOCKS[min(8, max(0, round(((y - low) / span * height - row) * 8)))] for y in columns)
+        scale = {height - 1: f"{high:8.3f}", 0: f"{low:8.3f}"}.get(row, " " * 8)
+        lines.append(f"{scale} ┤{cells}")
+    return "\n".join(lines)
+
+
+def _squeeze(values: Sequence[float], width: int) -> list[float]:
+    if len(values) <= width:
+        return list(values)
+    bounds = [round(i * len(values) / width) for i in range(width + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:])]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,206 @@
+"""Typed settings: the one home of every default, and the help text of every flag.
+
+`None` means "chosen by rule for this data and this machine"; `training/defaults.py` fills it in, the choice is
+printed, and the resolved settings are saved as `config.yaml` in the run. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from seqwise.errors import UsageError, nearest
+
+TaskName = Literal["language"]
+Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer", "ngram"]
+TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
+
+FAMILIES: tuple[str, ...] = get_args(Family)
+TASKS: tuple[str, ...] = get_args(TaskName)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+
+
+class TextSettings(Section):
+    """How text becomes tokens. The tokeniser is trained on the training split only."""
+
+    tokenizer: TokenizerKind | None = None
+    """Unit of text. spaces: already tokenised, split at blanks, <eos> per line."""
+    vocabulary: int | None = Field(None, ge=2)
+    """Most tokens kept (characters and spaces keep all unless set)."""
+    min_count: int = Field(1, ge=1)
+    """Characters or words rarer than this become <unk>."""
+    lowercase: bool = False
+    """Fold upper case before tokenising."""
+
+
+class DataSettings(Section):
+    """How a corpus is split and cut into batches."""
+
+    valid_fraction: float = Field(0.05, gt=0, lt=0.5)
+    """Share held out for validation when the data brings no validation split."""
+    test_fraction: float = Field(0.05, gt=0, lt=0.5)
+    """Share held out for testing when the data brings no test split."""
+    window: int | Literal["full"] | None = None
+    """Tokens per training window (truncated backpropagation through time), or full."""
+    order: Literal["streams", "windows"] | None = None
+    """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
+
+
+class NetworkSettings(Section):
+    """Size and regularisation, common to all neural families."""
+
+    width: int | None = Field(None, ge=1)
+    """Width of the hidden vectors."""
+    depth: int | None = Field(None, ge=1)
+    """Number of layers."""
+    embedding: int | None = Field(None, ge=1)
+    """Width of the token vectors; the width of the network unless set."""
+    dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout between layers (one mask per sequence in recurrent models)."""
+    tied: bool = True
+    """Use the embedding matrix as output projection too."""
+    output: Literal["full", "adaptive", "sampled"] = "full"
+    """Softmax of training. Evaluation always uses the full softmax."""
+    samples: int = Field(1024, ge=1)
+    """Negative samples per batch with --network.output sampled."""
+
+
+class RecurrentSettings(Section):
+    """Choices inside recurrent cells."""
+
+    activation: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
+    """Nonlinearity of the vanilla RNN."""
+    update: Literal["keeps", "replaces"] = "keeps"
+    """GRU: an update gate near 1 keeps the old state (PyTorch, Keras) or replaces it (Cho et al.)."""
+    reset: Literal["after", "before"] = "after"
+    """GRU: reset gate after the matrix product (cuDNN) or before it (Cho et al.)."""
+    layer_norm: bool = False
+    """Layer normalisation inside the cell."""
+    weight_dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout on the recurrent weight matrix, one mask per window."""
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"
+    """Cell of attentive-rnn."""
+    memory: int = Field(256, ge=1)
+    """Past states that attentive-rnn can look at."""
+
+
+class TransformerSettings(Section):
+    """Choices inside the Transformer."""
+
+    heads: int | None = Field(None, ge=1)
+    """Attention heads; the width must be a multiple."""
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
+    """How the model knows where a token stands."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer norm before each part, or after it as published."""
+    activation: Literal["relu", "gelu"] = "gelu"
+    """Nonlinearity of the feed-forward part."""
+    hidden: int | None = Field(None, ge=1)
+    """Width inside the feed-forward part; four times the width unless set."""
+
+
+class WindowSettings(Section):
+    """Choices of the two models that see a fixed number of tokens."""
+
+    order: int = Field(5, ge=1, le=16)
+    """ngram: length of the longest n-gram. feedforward: tokens it sees."""
+
+
+class TrainingSettings(Section):
+    """Optimisation."""
+
+    optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
+    """asgd: SGD whose weights are averaged once validation stops improving."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Decay of matrices (not of biases and norms)."""
+    schedule: Literal["cosine", "one-cycle", "plateau", "constant"] = "cosine"
+    """Learning rate over the budget; plateau divides it by four when validation stops improving."""
+    warmup: float = Field(0.02, ge=0, lt=1)
+    """Share of the budget over which the learning rate rises."""
+    clip: Literal["norm", "value", "none"] = "norm"
+    """How gradients are clipped."""
+    clip_at: float = Field(1.0, gt=0)
+    """Largest gradient norm, or largest gradient entry."""
+    ema: float = Field(0.0, ge=0, lt=1)
+    """Decay of the exponential moving average of the weights that is evaluated and saved; 0 is off."""
+    batch: int | None = Field(None, ge=1)
+    """Rows per update, over all processes."""
+    accumulate: int = Field(1, ge=1)
+    """Micro-batches per update: less memory, same update."""
+    patience: int | None = Field(None, ge=1)
+    """Stop after this many validations without improvement."""
+    validate_every: int | None = Field(None, ge=1)
+    """Updates between validations."""
+    save_every: int | None = Field(None, ge=1)
+    """Updates between checkpoints; otherwise at each validation and at least every two minutes."""
+    precision: Literal["float32", "bfloat16"] | None = None
+    """float32 on CPUs; bfloat16 matrix products on GPUs."""
+
+
+class Settings(Section):
+    """Everything that determines a run."""
+
+    task: TaskName = "language"
+    """What is learned."""
+    model: Family = "lstm"
+    """Model family."""
+    budget: str | None = None
+    """How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
+    seed: int = Field(0, ge=0)
+    """Determines initial weights, batch order and dropout."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    text: TextSettings = TextSettings()
+    data: DataSettings = DataSettings()
+    network: NetworkSettings = NetworkSettings()
+    recurrent: RecurrentSettings = RecurrentSettings()
+    transformer: TransformerSettings = TransformerSettings()
+    window: WindowSettings = WindowSettings()
+    training: TrainingSettings = TrainingSettings()
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_settings(path: str | Path) -> Settings:
+    """Settings from a YAML file; every mistake in it is reported at once."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError("the settings file does not exist.", file=path) from None
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise UsageError(f"not valid YAML: {getattr(error, 'problem', error)}.", file=path, line=line) from None
+    if not isinstance(values, dict):
+        raise UsageError(f"expected a mapping of settings, found {type(values).__name__}.", file=path)
+    return parse_settings(values, path)
+
+
+def parse_settings(values: dict[str, Any], file: str | Path | None = None) -> Settings:
+    """Settings from plain values; unknown keys are named with the nearest known one."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise UsageError("\n".join(_sentence(mistake) for mistake in error.errors()), file=file) from None
+
+
+def _sentence(mistake: Any) -> str:
+    *parents, key = (str(part) for part in mistake["loc"])
+    place = ".".join([*parents, key])
+    if mistake["type"] != "extra_forbidden":
+        return f"{place}: {mistake['msg']}; received {mistake['input']!r}."
+    section: Any = Settings
+    for parent in parents:
+        section = section.model_fields[parent].annotation
+    return f"{place}: no such setting. {nearest(key, section.model_fields)}"

@@ -1,0 +1,1 @@
+"""Files → token stores → batches. It knows nothing of models."""

@@ -1,0 +1,249 @@
+"""`open_corpus`: what the user names → a `Corpus` with three splits that can be streamed any number of times.
+
+Reads `.txt`, `.jsonl` with `text`, gzip of either, folders of these, and `builtin:docs`, `builtin:code`. It knows
+nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seqwise.data.builtin import Builtin
+from seqwise.data.reading import Document, Facts, JsonLines, TextFile
+from seqwise.data.splitting import SPLITS, by_name, split_of, spread
+from seqwise.errors import DataError, nearest
+
+Source = TextFile | JsonLines | Builtin
+MANY = 100  # text files of a folder from which on each goes whole to one split
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a split takes of one source: bytes start … stop-1, or the documents whose number `takes` accepts."""
+
+    source: Source
+    size: int
+    start: int = 0
+    stop: int | None = None
+    takes: Callable[[int], bool] | None = None
+    first: int = 0  # number of the source's first document in the corpus
+
+    def documents(self) -> Iterator[Document]:
+        if isinstance(self.source, TextFile):
+            yield from self.source.documents(self.start, self.stop)
+            return
+        for number, document in enumerate(self.source.documents(), start=self.first):
+            if self.takes is None or self.takes(number):
+                yield document
+
+
+@dataclass
+class Corpus:
+    """Texts in three splits, with the rule that made them, as a sentence."""
+
+    name: str
+    rule: str
+    fingerprint: str  # of the content of each split
+    parts: dict[str, list[Part]] = field(repr=False)
+    files: list[str] = field(repr=False)
+    given: bool = False  # the data came with all three splits
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Stream a split; nothing is kept in memory beyond one piece of about 4 MB."""
+        for part in self.parts[split]:
+            yield from part.documents()
+
+    def texts(self, split: str) -> Iterator[str]:
+        for document in self.documents(split):
+            yield document.text
+
+    def size(self, split: str) -> int:
+        """Bytes of text (UTF-8) of a split."""
+        return sum(part.size for part in self.parts[split])
+
+    def sample(self, split: str = "train") -> str:
+        """The beginning of a split, to look at: up to about 100,000 characters."""
+        text = ""
+        for piece in self.texts(split):
+            text += piece[: 100_000 - len(text)]
+            if len(text) >= 100_000:
+                break
+        return text
+
+
+def open_corpus(spec: str | Path, valid_fraction: float = 0.05, test_fraction: float = 0.05) -> Corpus:
+    """Read everything once, check it, and decide the splits."""
+    fractions = {"valid": valid_fraction, "test": test_fraction}
+    if str(spec).startswith("builtin:"):
+        source = Builtin(str(spec).removeprefix("builtin:"))
+        return _assemble(str(spec), {"train": [source]}, fractions, f"{source.says}; ")
+    path = Path(spec)
+    if not path.exists():
+        raise _missing(path)
+    if not path.is_dir():
+        return _assemble(str(spec), {"train": [_source(path)]}, fractions)
+    return _open_folder(path, fractions)
+
+
+def open_whole(spec: str | Path) -> Corpus:
+    """The same data without splits: all of it under the name `all`."""
+    try:
+        corpus = open_corpus(spec, 0.0, 0.0)
+    except TooShortError as error:  # cannot happen: nothing is cut off
+        raise AssertionError from error
+    parts = [part for split in SPLITS for part in corpus.parts[split]]
+    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": parts}, corpus.files)
+
+
+class TooShortError(DataError):
+    """The data cannot be divided into training, validation and test."""
+
+
+def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
+    found = sorted(
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    texts = [path for path in found if _format(path)]
+    if not texts:
+        raise DataError(
+            f"the folder holds no text ({len(found):,} other files)." if found else "the folder is empty.",
+            repair="Give .txt or .jsonl files (or gzip of these).",
+            file=folder,
+        )
+    groups = by_name(texts) or {"train": texts}
+    return _assemble(
+        str(folder), {split: [_source(folder / path) for path in groups[split]] for split in groups}, fractions
+    )
+
+
+def _assemble(name: str, groups: dict, fractions: dict[str, float], says: str = "") -> Corpus:
+    """Corpus from the sources of each split; what has no source is taken from the training sources."""
+    missing = {split: 0.0 if split in groups else fractions[split] for split in ("valid", "test")}
+    facts = {source.name: source.facts() for sources in groups.values() for source in sources}
+    groups = {split: _not_blank(groups[split], facts) for split in SPLITS if split in groups}
+    parts = {split: [_all_of(source, facts) for source in groups.get(split, [])] for split in SPLITS}
+    rule = "splits as the files are named" if len(groups) > 1 else "all of it is one split"
+    if any(missing.values()):
+        made, how = _divide(name, groups["train"], facts, missing)
+        parts = {split: made.get(split) or parts[split] for split in SPLITS}
+        rule = says + ("" if len(groups) == 1 else f"{', '.join(groups)} as the files are named; ") + how
+    files = [source.name for split in SPLITS for source in groups.get(split, [])]
+    return Corpus(name, f"{rule}.", _fingerprint(groups, facts, rule), parts, files, not any(missing.values()))
+
+
+def _not_blank(sources: list[Source], facts: dict[str, Facts]) -> list[Source]:
+    """The sources without empty ones; an error if that leaves none."""
+    kept = [source for source in sources if facts[source.name].sizes]
+    if not kept:
+        what = "the file is empty." if len(sources) == 1 else f"all {len(sources)} files are empty."
+        raise DataError(what, repair="Give a file with text in it.", file=sources[0].name)
+    return kept
+
+
+def _all_of(source: Source, facts: dict[str, Facts]) -> Part:
+    size = sum(facts[source.name].sizes)
+    return Part(source, size, stop=size)
+
+
+def _divide(name: str, sources: list[Source], facts: dict[str, Facts], missing: dict[str, float]) -> tuple[dict, str]:
+    """Take the missing splits out of the training sources; returns the parts and the rule."""
+    shares = " and ".join(f"{share:.0%} for {split}" for split, share in missing.items() if share)
+    if all(not source.whole for source in sources) and len(sources) < MANY:
+        parts: dict[str, list[Part]] = {split: [] for split in SPLITS}
+        for source in sources:
+            for split, part in _cut(source, facts[source.name].sizes[0], missing).items():  # type: ignore[arg-type]
+                parts[split].append(part)
+        each = "the text" if len(sources) == 1 else "each file"
+        return parts, f"the end of {each} is held out, cut at line breaks ({shares})"
+    count = sum(len(facts[source.name].sizes) for source in sources)
+    if count <= len([share for share in missing.values() if share]):
+        raise TooShortError(
+            f"{count} documents are too few to hold some out for validation and testing.",
+            repair="Give more documents, or train.*, valid.* and test.* in one folder.",
+            file=name,
+        )
+    assign = spread(count, missing["valid"], missing["test"])
+    parts = _scatter(sources, facts, assign, [split for split in SPLITS if split == "train" or missing[split]])
+    return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
+
+
+def _cut(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Part]:
+    """train | valid | test of one text file, in this order."""
+    marks = [0]
+    for kept in (1 - missing["valid"] - missing["test"], 1 - missing["test"]):
+        target = max(marks[-1], int(size * kept))
+        marks.append(target if kept == 1 else min(size, source.cut(target, max(1, (size - target) // 2))))
+    marks.append(size)
+    parts = {}
+    for split, start, stop in zip(SPLITS, marks, marks[1:]):
+        if start < stop:
+            parts[split] = Part(source, stop - start, start, stop)
+        elif split == "train" or missing[split]:
+            raise TooShortError(
+                f"the text is too short to split: {size:,} bytes.",
+                repair="Give a longer text, or train.*, valid.* and test.* in one folder.",
+                file=source.path,
+            )
+    return parts
+
+
+def _scatter(sources: list[Source], facts: dict[str, Facts], assign: Callable[[int], str], splits: list[str]) -> dict:
+    def only(split: str) -> Callable[[int], bool]:
+        return lambda number: assign(number) == split
+
+    parts: dict[str, list[Part]] = {split: [] for split in splits}
+    first = 0
+    for source in sources:
+        sizes = facts[source.name].sizes
+        for split in splits:
+            size = sum(size for number, size in enumerate(sizes, start=first) if assign(number) == split)
+            if size:
+                parts[split].append(Part(source, size, takes=only(split), first=first))
+        first += len(sizes)
+    return parts
+
+
+def _fingerprint(groups: dict, facts: dict[str, Facts], rule: str) -> str:
+    digest = hashlib.blake2b(rule.encode(), digest_size=16)
+    for split in sorted(groups):
+        digest.update(split.encode())
+        for source in groups[split]:
+            digest.update(f"{type(source).__name__} {facts[source.name].digest}".encode())
+    return digest.hexdigest()
+
+
+def _format(path: Path) -> type[TextFile] | type[JsonLines] | None:
+    """How to read a file, by its suffix; `eng.train` is text too."""
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if suffix == ".jsonl":
+        return JsonLines
+    if suffix == ".txt" or (suffix and split_of(Path(suffix)) is not None):
+        return TextFile
+    return None
+
+
+def _source(path: Path) -> TextFile | JsonLines:
+    kind = _format(path)
+    if kind is None:
+        raise DataError(
+            f"files ending in {path.suffix or 'nothing'!r} are not read.",
+            repair="Give a .txt file, a .jsonl file with `text`, gzip of either, or a folder of them.",
+            file=path,
+        )
+    return kind(path)
+
+
+def _missing(path: Path) -> DataError:
+    folder = path.parent
+    if not folder.is_dir():
+        return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))[:1000]
+    hint = nearest(path.name, names) if names else "Its folder is empty."
+    if hint.startswith("Choose") and len(names) > 10:
+        hint = f"Its folder holds {len(names)} others."
+    return DataError("there is no such file or folder.", repair=hint, file=path)

@@ -1,0 +1,58 @@
+"""Which part of the data is for training, validation and testing. Pure functions of names, counts and fractions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+SPLITS = ("train", "valid", "test")
+NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+
+
+def split_of(path: Path) -> str | None:
+    """The split that a name spells out between dots, dashes and underscores: `ptb.train.txt` is train."""
+    for part in path.parts:
+        for word in re.split(r"[._\-\s]+", part.lower()):
+            if word in NAMES:
+                return NAMES[word]
+    return None
+
+
+def by_name(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
+    """Files by split, or None if no file says it is for training: then `test_drive.txt` is a name like any other."""
+    groups: dict[str, list[Path]] = {}
+    for path in paths:
+        split = split_of(path)
+        if split is not None:
+            groups.setdefault(split, []).append(path)
+    return groups if "train" in groups else None
+
+
+def spread(count: int, valid: float, test: float) -> Callable[[int], str]:
+    """Document number → split: the held-out documents stand at even distances, validation and test in turn.
+
+    Each fraction above zero gets at least one document.
+    """
+    held = {"valid": _share(count, valid), "test": _share(count, test)}
+    total = sum(held.values())
+
+    def before(number: int) -> int:
+        """Held-out documents among the first `number`: their even share, rounded."""
+        return (2 * number * total + count) // (2 * count)
+
+    def assign(number: int) -> str:
+        turn = before(number)
+        if turn == before(number + 1):
+            return "train"
+        return "valid" if (turn + 1) * held["valid"] // total > turn * held["valid"] // total else "test"
+
+    return assign
+
+
+def _share(count: int, fraction: float) -> int:
+    return max(1, round(count * fraction)) if fraction > 0 else 0

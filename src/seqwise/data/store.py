@@ -1,0 +1,180 @@
+"""`TokenStore`: token ids in one flat file, read with `pread`.
+
+A memory map would do, but its pages count as resident until the kernel wants them back, so a large file read in random
+order fills the memory. `pread` copies just what is asked for. Beside NAME.bin lies NAME.json with the counts; it is
+written last, so a store without it was never finished. The store knows nothing of text or of batches.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+
+from seqwise.errors import DataError, SaveError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What is known of a store without reading it. The counts of text are those of the original text."""
+
+    tokens: int
+    words: int  # separated by blanks, plus one per line end, as the Penn Treebank is counted
+    characters: int  # line breaks included
+    lines: int
+    unknown: int  # tokens that are <unk>
+    vocabulary: int
+    tokenizer: str  # fingerprints
+    corpus: str
+    split: str = ""
+    format: int = FORMAT
+
+    @property
+    def dtype(self) -> np.dtype:
+        return dtype_for(self.vocabulary)
+
+
+def dtype_for(vocabulary: int) -> np.dtype:
+    """The smallest type that holds every id; little-endian on every machine."""
+    return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
+
+
+class TokenStore:
+    """Token ids on disk. Safe to share between threads and forked processes: a read has no position to move."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.facts = _read_facts(self.path)
+        self.dtype = self.facts.dtype
+        data = self.path.with_suffix(".bin")
+        try:
+            self._file = os.open(data, os.O_RDONLY)
+        except FileNotFoundError:
+            raise _damaged(data, "it is missing") from None
+        expected, found = len(self) * self.dtype.itemsize, os.fstat(self._file).st_size
+        if expected != found:
+            self.close()
+            raise _damaged(data, f"it has {found:,} bytes instead of {expected:,}")
+
+    def __len__(self) -> int:
+        return self.facts.tokens
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """The ids start … start+count-1 as int64."""
+        return self.read_rows([start], count)[0]
+
+    def read_rows(self, starts: list[int] | np.ndarray, count: int) -> np.ndarray:
+        """(len(starts), count) ids as int64: one `pread` per row."""
+        rows = np.empty((len(starts), count), dtype=self.dtype)
+        for row, start in zip(rows, starts):
+            self._fill(row, int(start))
+        return rows.astype(np.int64)
+
+    def _fill(self, row: np.ndarray, start: int) -> None:
+        if start < 0 or start + len(row) > len(self):
+            raise IndexError(f"tokens {start} … {start + len(row) - 1} of a store of {len(self)}")
+        view = row.data.cast("B") if len(row) else memoryview(b"")
+        offset = start * self.dtype.itemsize
+        while view:
+            got = os.preadv(self._file, [view], offset)
+            if not got:
+                raise _damaged(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
+            view, offset = view[got:], offset + got
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", -1) >= 0:
+            self.close()
+
+
+class StoreWriter:
+    """Appends ids to a temporary file that becomes the store in `finish`; leaving the block earlier removes it."""
+
+    def __init__(self, path: str | Path, vocabulary: int):
+        self.path, self.vocabulary, self.tokens = Path(path), vocabulary, 0
+        self.dtype = dtype_for(vocabulary)
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._temporary.open("wb")
+        except OSError as error:
+            raise save_error(error, self.path) from error
+
+    def append(self, ids: np.ndarray) -> None:
+        try:
+            self._file.write(ids.astype(self.dtype).tobytes())
+        except OSError as error:
+            raise save_error(error, self.path) from error
+        self.tokens += len(ids)
+
+    def finish(self, facts: StoreFacts) -> TokenStore:
+        """Make the store appear, whole: data first, then the facts that vouch for it."""
+        try:
+            _sync(self._file)
+            os.replace(self._temporary, self.path.with_suffix(".bin"))
+            with self._temporary.open("w", encoding="utf-8") as file:
+                json.dump(asdict(facts), file, indent=1)
+                _sync(file)
+            os.replace(self._temporary, self.path.with_suffix(".json"))
+        except OSError as error:
+            raise save_error(error, self.path) from error
+        return TokenStore(self.path)
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._file.close()
+        except OSError:  # a full disk shows again when the buffer is flushed; the first report stands
+            if error is None:
+                raise
+        finally:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _sync(file: IO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()
+
+
+def save_error(error: OSError, path: Path, needed: int | None = None) -> SaveError:
+    """A failed write as a sentence; `needed` says how many bytes the whole store takes."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return SaveError(f"cannot write: {error.strerror}.", repair=_ELSEWHERE, file=path.parent)
+    much = "" if needed is None else f" About {needed / 1e6:,.1f} MB are needed."
+    return SaveError(f"the disk is full.{much}", repair=f"Make room there. {_ELSEWHERE}", file=path.parent)
+
+
+_ELSEWHERE = "Or set SEQWISE_CACHE to a folder on another disk."
+
+
+def _damaged(path: Path, cause: str) -> DataError:
+    return DataError(f"the token store is damaged: {cause}.", repair="Delete it; it is made again.", file=path)
+
+
+def _read_facts(path: Path) -> StoreFacts:
+    file = path.with_suffix(".json")
+    try:
+        facts = StoreFacts(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise _damaged(file, "it is missing") from None
+    except (ValueError, TypeError):
+        raise _damaged(file, "it cannot be read") from None
+    if facts.format != FORMAT:
+        raise _damaged(file, f"it has format {facts.format}, not {FORMAT}")
+    return facts

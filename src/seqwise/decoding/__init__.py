@@ -1,0 +1,1 @@
+"""Decoding: scores → sequences. It knows nothing of the tokens' text."""

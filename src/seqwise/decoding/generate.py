@@ -1,0 +1,32 @@
+"""Token by token: feed a model its own choices. Cost per token does not grow with a carried state or a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from seqwise.backbones.states import Carry
+from seqwise.decoding.sampling import Choice
+
+
+class Predictor(Protocol):
+    """Reads more tokens of each row and gives the log-probabilities of the token after them."""
+
+    def next(self, ids: Tensor, carry: Carry) -> tuple[Tensor, Carry]: ...
+
+
+@torch.inference_mode()
+def generate(model: Predictor, prompt: Tensor, choice: Choice, seed: int = 0) -> Iterator[Tensor]:
+    """Endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
+    generator = torch.Generator(prompt.device).manual_seed(seed)
+    seen, carry, read = prompt, None, prompt
+    while True:
+        scores, carry = model.next(read, carry)
+        chosen = choice.pick(scores.float(), seen, generator)
+        yield chosen
+        read = chosen[:, None]
+        if choice.repetition_penalty != 1:
+            seen = torch.cat([seen, read], dim=1)

@@ -1,0 +1,211 @@
+"""The machine: versions, processor, memory, GPU, the cache folder, and what a probe finds out about it.
+
+`describe()` is saved as `env.json` in each run. Open to all modules; it knows nothing of models. PyTorch is imported
+inside the functions, so that this module stays light and can report that PyTorch is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich")
+
+# What training does in bfloat16: a matrix product, a recurrent layer, and the way back through both. Some virtual
+# machines advertise AMX and die of an illegal instruction at the first tile, so this never runs in our own process.
+# The core-dump limit keeps such a death from leaving a file behind.
+_PROBE = """
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except ImportError:
+    pass
+import torch
+torch.manual_seed(0)
+x = torch.randn(256, 256, dtype=torch.bfloat16, requires_grad=True)
+loss = (x @ x).float().pow(2).mean()
+lstm = torch.nn.LSTM(256, 256, batch_first=True).bfloat16()
+states, _ = lstm(x.view(8, 32, 256))
+(loss + states.float().pow(2).mean()).backward()
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    torch.nn.Linear(256, 256)(torch.randn(64, 256)).float().sum().backward()
+assert torch.isfinite(x.grad.float()).all()
+"""
+
+
+def version() -> str:
+    """The version of Seqwise: of the installed package, else what the source tree says."""
+    return package_version("seqwise") or _source_version()
+
+
+def package_version(name: str) -> str | None:
+    """The installed version of a package, or None. The package is not imported."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cache_folder() -> Path:
+    """Where reusable files lie: $SEQWISE_CACHE, else `seqwise` in the user's cache folder."""
+    if own := os.environ.get("SEQWISE_CACHE"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "seqwise"
+
+
+def describe() -> dict[str, Any]:
+    """Everything about this machine and its software that may change a number. Sizes are in bytes."""
+    total, free = memory()
+    return {
+        "seqwise": version(),
+        "python": platform.python_version(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "cpu": {"name": cpu_name(), "count": cpu_count(), "threads": _threads()},
+        "memory": {"total": total, "free": free},
+        "gpu": gpu(),
+    }
+
+
+@cache
+def cpu_name() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def cpu_count() -> int:
+    """Processors this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory() -> tuple[int | None, int | None]:
+    """(total, free) bytes of main memory, within the limit of the container if there is one."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return _memory_of_other_systems(), None
+    kibibytes = {
+        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest.split()
+    }
+    total, free = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
+    group = Path("/sys/fs/cgroup")
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    if limit is not None and used is not None:
+        total, free = min(total, limit), min(free, max(limit - used, 0))
+    return total, free
+
+
+def gpu() -> dict[str, Any] | None:
+    """Name, memory and Triton version of the first CUDA device, or None."""
+    torch = _torch()
+    if torch is None or not torch.cuda.is_available():
+        return None
+    device = torch.cuda.get_device_properties(0)
+    return {
+        "name": device.name,
+        "count": torch.cuda.device_count(),
+        "memory": device.total_memory,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "triton": package_version("triton"),
+    }
+
+
+def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
+    """Does bfloat16 survive on this CPU? Tried in a child process; the answer is remembered per machine."""
+    known = _remembered()
+    key = _machine()
+    if isinstance(known.get(key), bool):
+        return known[key]
+    try:
+        child = subprocess.run(
+            [sys.executable, "-c", _PROBE], timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+    except (subprocess.TimeoutExpired, OSError):
+        return False  # no answer is not remembered: the machine may only have been busy
+    survives = child.returncode == 0
+    if survives or child.returncode in _FATAL:
+        _remember({**known, key: survives})
+    return survives
+
+
+# Deaths that say something about the processor. SIGKILL is not among them: it may be a lack of memory.
+_FATAL = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
+
+
+def _machine() -> str:
+    system = platform.uname()
+    return f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
+
+
+def _remembered() -> dict[str, Any]:
+    try:
+        known = json.loads((cache_folder() / "bfloat16.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(known: dict[str, Any]) -> None:
+    target = cache_folder() / "bfloat16.json"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(known, indent=2), encoding="utf-8")
+        temporary.replace(target)
+    except OSError:
+        pass  # without a writable cache the probe simply runs again
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except (ImportError, OSError):  # OSError: its shared libraries do not load
+        return None
+    return torch
+
+
+def _threads() -> int | None:
+    torch = _torch()
+    return None if torch is None else torch.get_num_threads()
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # ValueError: the word "max", no limit
+        return None
+
+
+def _memory_of_other_systems() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _source_version() -> str:
+    import tomllib
+
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    try:
+        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return "unknown"

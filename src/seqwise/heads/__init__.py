@@ -1,0 +1,1 @@
+"""Heads: states → scores. One small class per kind of answer."""

@@ -1,0 +1,244 @@
+"""Attention: queries, keys, values, mask → context and, on request, weights.
+
+One function serves every use: `attend`. A score is a small module (queries, keys) → (…, T, S). The dot products have a
+fused twin that never forms the weights; the others are computed openly. Masks are boolean, True means "may be looked
+at"; a query with nothing to look at gets zeros.
+
+`MultiHeadAttention` adds the projections, rotary positions and cached keys and values. This module knows nothing of
+the layers around it, nor of how long a cache may grow.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.errors import UsageError
+from seqwise.layers.initialise import xavier_
+from seqwise.layers.positions import rotary as turn
+from seqwise.layers.record import observe, observed, observed_live
+
+KeysValues = tuple[Tensor, Tensor]  # (B, H, S, K) each
+
+
+class Dot(nn.Module):
+    """score = q·k (Luong et al. 2015, eq. 8, "dot")."""
+
+    def scale(self, width: int) -> float | None:
+        """The factor by which a fused kernel multiplies q·k; None where the score is no multiple of q·k."""
+        return 1.0
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ keys.transpose(-2, -1)  # (…, T, S)
+
+
+class ScaledDot(Dot):
+    """score = q·k / √K: keeps the variance of the score at 1 for any width (Vaswani et al. 2017, eq. 1)."""
+
+    def scale(self, width: int) -> float | None:
+        return width**-0.5
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-2, -1)  # (…, T, S)
+
+
+class General(nn.Module):
+    """score = q·W k (Luong et al. 2015, eq. 8, "general"). Queries and keys may differ in width."""
+
+    def __init__(self, width_q: int, width_k: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(width_q, width_k))
+        xavier_(self.weight)
+
+    def scale(self, width: int) -> float | None:
+        return None
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return queries @ self.weight @ keys.transpose(-2, -1)  # (…, T, S)
+
+
+class Additive(nn.Module):
+    """score = v·tanh(W q + U k) (Bahdanau et al. 2015, appendix A.1.2)."""
+
+    def __init__(self, width_q: int, width_k: int, units: int):
+        super().__init__()
+        self.W = nn.Parameter(torch.empty(units, width_q))
+        self.U = nn.Parameter(torch.empty(units, width_k))
+        self.v = nn.Parameter(torch.empty(units))
+        xavier_(self.W)
+        xavier_(self.U)
+        nn.init.normal_(self.v, std=units**-0.5)
+
+    def scale(self, width: int) -> float | None:
+        return None
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        q, k = F.linear(queries, self.W), F.linear(keys, self.U)
+        return torch.tanh(q.unsqueeze(-2) + k.unsqueeze(-3)) @ self.v  # (…, T, S, units) → (…, T, S)
+
+
+Score = Dot | General | Additive
+_SCALED_DOT = ScaledDot()
+
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    score: Score | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Context (…, T, K) of queries (…, T, K) over keys and values (…, S, K); scaled dot unless a score is given.
+
+    `mask` broadcasts to (…, T, S). `causal` says the same as `causal_mask(T, S)` without forming it.
+    """
+    scale = (score or _SCALED_DOT).scale(keys.shape[-1])
+    if scale is None:
+        return attend_with_weights(queries, keys, values, mask, score, causal=causal, dropout=dropout)[0]
+    mask, causal = _one_mask(mask, causal, queries, keys)
+    return F.scaled_dot_product_attention(queries, keys, values, mask, dropout, causal, scale=scale)
+
+
+def attend_with_weights(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None = None,
+    score: Score | None = None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """`attend`, and the weights (…, T, S) before dropout: each row sums to 1, or is 0 where nothing may be seen."""
+    scores = (score or _SCALED_DOT)(queries, keys)
+    if causal:
+        mask = _both(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
+    weights = masked_softmax(scores, mask)
+    return F.dropout(weights, dropout) @ values, weights
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last dimension where `mask` allows; zeros elsewhere, also in rows without any True."""
+    if mask is None:
+        return scores.softmax(-1)
+    # The smallest number instead of -inf: a row without any True stays finite, forwards and backwards.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
+
+
+def causal_mask(
+    time: int, source: int | None = None, offset: int | None = None, device: torch.device | str | None = None
+) -> Tensor:
+    """(T, S): query t sees keys up to t + offset. `offset` is how many keys came before the first query: S - T."""
+    source = time if source is None else source
+    offset = source - time if offset is None else offset
+    return torch.ones(time, source, dtype=torch.bool, device=device).tril(offset)
+
+
+def padding_mask(lengths: Tensor, source: int) -> Tensor:
+    """(B, 1, S): a row sees the first `lengths` keys. Of the source's lengths it is the mask of cross-attention."""
+    return (torch.arange(source, device=lengths.device) < lengths[:, None]).unsqueeze(1)
+
+
+def _both(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other
+
+
+def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) -> tuple[Tensor | None, bool]:
+    """What the fused kernel takes: either a mask, or the promise that it is causal."""
+    if not causal:
+        return mask, False
+    time, source = queries.shape[-2], keys.shape[-2]
+    if mask is None and time == source:
+        return None, True  # the kernel skips the upper triangle
+    if mask is None and time == 1:
+        return None, False  # a single newest query sees everything
+    return _both(mask, causal_mask(time, source, device=queries.device)), False
+
+
+class MultiHeadAttention(nn.Module):
+    """H attentions side by side on D/H entries each (Vaswani et al. 2017, §3.2.2): self-attention, or over `memory`.
+
+    Equal to `nn.MultiheadAttention` on the same weights. `dropout` acts on the attention weights; CPUs then lose the
+    fused kernel. `rotary` turns queries and keys of self-attention.
+
+    The cache holds keys *before* they are turned. At each use the keys in it are numbered from 0 and the new queries
+    from where the new keys begin: only differences of positions matter, so they stay right when the oldest keys are
+    dropped, and no position grows without bound.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, rotary: bool = False):
+        super().__init__()
+        if width % heads:
+            raise UsageError(
+                f"the width must be a multiple of the heads; received width {width} and {heads} heads.",
+                repair=f"For example {heads} heads of {width // heads + 1}: width {heads * (width // heads + 1)}.",
+            )
+        self.width, self.heads, self.dropout, self.rotary = width, heads, dropout, rotary
+        self.inward = nn.Linear(width, 3 * width)  # queries, keys, values, one below the other
+        self.outward = nn.Linear(width, width)
+        xavier_(self.inward.weight, blocks=3)
+        xavier_(self.outward.weight)
+        nn.init.zeros_(self.inward.bias)
+        nn.init.zeros_(self.outward.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeysValues | None = None,
+    ) -> tuple[Tensor, KeysValues]:
+        """x (B, T, D) → the same shape, and the keys and values that were looked at.
+
+        `mask` broadcasts to (B, T, S). In self-attention new keys are appended to those of the cache. With `memory`
+        a cache holds the memory's keys and values, which need no second computation.
+        """
+        if memory is None:
+            queries, keys, values = self._project_self(x)
+            if cache is not None:
+                keys, values = torch.cat((cache[0], keys), -2), torch.cat((cache[1], values), -2)
+        else:
+            queries = self._project_queries(x)
+            keys, values = self._project_memory(memory) if cache is None else cache
+        looked_at = (keys, values)
+        if self.rotary and memory is None:
+            queries, keys = turn(queries, keys.shape[-2] - queries.shape[-2]), turn(keys)
+        if mask is not None and mask.dim() > 2:
+            mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
+        context = self._look(queries, keys, values, mask, causal)
+        return self.outward(context.transpose(1, 2).flatten(2)), looked_at
+
+    def _look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """The fused context; the weights as well for whoever records them."""
+        dropout = self.dropout if self.training else 0.0
+        if not observed(self):
+            return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+        if observed_live(self):
+            context, weights = attend_with_weights(queries, keys, values, mask, causal=causal, dropout=dropout)
+            observe(self, "weights", weights)
+            return context
+        with torch.no_grad():  # without dropout: the recording must not take random numbers from the result
+            observe(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
+        return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+
+    def _project_self(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows, time, width = x.shape
+        stacked = self.inward(x).view(rows, time, 3, self.heads, width // self.heads)
+        return stacked.permute(2, 0, 3, 1, 4).unbind(0)  # three of (B, H, T, K)
+
+    def _project_queries(self, x: Tensor) -> Tensor:
+        width = self.width
+        queries = F.linear(x, self.inward.weight[:width], self.inward.bias[:width])
+        return queries.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
+
+    def _project_memory(self, memory: Tensor) -> KeysValues:
+        width = self.width
+        both = F.linear(memory, self.inward.weight[width:], self.inward.bias[width:])
+        keys, values = both.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return keys, values  # (B, H, S, K) each

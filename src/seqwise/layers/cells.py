@@ -1,0 +1,283 @@
+"""Recurrent cells: one step of each, as its equation. They know nothing of loops over time, padding or fast twins.
+
+A cell multiplies the inputs of all steps at once (`project`), then goes from one state to the next (`step`). What a
+step computes passes through `see(name, value)` where it exists; the names are in `gates`. The recurrent matrix comes
+from outside, because weight dropout replaces it for a whole sequence.
+
+Weights are stacked per gate, in PyTorch's order: LSTM i, f, g, o; GRU r, z, n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn, sigmoid, tanh
+
+from seqwise.config import RecurrentSettings
+from seqwise.errors import UsageError, nearest
+from seqwise.layers.initialise import forget_bias_, he_, orthogonal_, xavier_
+from seqwise.layers.norm import LayerNorm
+
+See = Callable[[str, Tensor], Tensor]
+State = tuple[Tensor, ...]  # (h,) or (h, c), each (B, U)
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": tanh,
+    "relu": torch.relu,
+    "sigmoid": sigmoid,
+    "identity": lambda a: a,
+}
+
+
+def unseen(name: str, value: Tensor) -> Tensor:
+    """Nobody looks: the value goes on as it is."""
+    return value
+
+
+class Cell(nn.Module):
+    """What all cells share: stacked weights, the product of all inputs, a state of zeros."""
+
+    name: str
+    gates: tuple[str, ...]
+    blocks: int  # matrices stacked in weight_input and weight_hidden
+    bias: nn.Parameter | None
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__()
+        self.inputs, self.units = inputs, units
+        self.weight_input = nn.Parameter(torch.empty(self.blocks * units, inputs))
+        self.weight_hidden = nn.Parameter(torch.empty(self.blocks * units, units))
+        self.bias = nn.Parameter(torch.zeros(self.blocks * units))
+        xavier_(self.weight_input, self.blocks)
+        orthogonal_(self.weight_hidden, self.blocks)
+
+    def project(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (B, T, blocks·U): the input's part of every gate, at all steps."""
+        return F.linear(x, self.weight_input, self.bias)
+
+    def start(self, batch: int, like: Tensor) -> State:
+        return (like.new_zeros(batch, self.units),)
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        """Projected input (B, blocks·U) and old state → new state; its first entry is the output."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return f"{self.inputs}, {self.units}"
+
+
+class RNNCell(Cell):
+    """h = φ(W x + U h + b) (Elman 1990)."""
+
+    name, blocks = "rnn", 1
+    gates: tuple[str, ...] = ("preactivation", "hidden")
+
+    def __init__(self, inputs: int, units: int, activation: str = "tanh"):
+        super().__init__(inputs, units)
+        if activation not in ACTIVATIONS:
+            raise UsageError(f"no activation {activation!r}.", repair=nearest(activation, ACTIVATIONS))
+        self.activation = activation
+        if activation == "relu":
+            he_(self.weight_input)
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        (h,) = state
+        a = see("preactivation", x + F.linear(h, weight_hidden))
+        h = see("hidden", ACTIVATIONS[self.activation](a))
+        return (h,)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, {self.activation}"
+
+
+class LSTMCell(Cell):
+    """Long short-term memory with a forget gate (Hochreiter & Schmidhuber 1997; Gers et al. 2000)."""
+
+    name, blocks = "lstm", 4
+    gates: tuple[str, ...] = ("input", "forget", "candidate", "output", "cell", "hidden")
+    bias: nn.Parameter
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        forget_bias_(self.bias)
+
+    def start(self, batch: int, like: Tensor) -> State:
+        return like.new_zeros(batch, self.units), like.new_zeros(batch, self.units)
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        h, c = state
+        a_i, a_f, a_g, a_o = (x + F.linear(h, weight_hidden)).chunk(4, dim=-1)
+        i = see("input", sigmoid(a_i))  # how much of the candidate to write
+        f = see("forget", sigmoid(a_f))  # how much of the old cell to keep
+        g = see("candidate", tanh(a_g))
+        o = see("output", sigmoid(a_o))  # how much of the cell to show
+        c = see("cell", f * c + i * g)  # the only path through time without a matrix
+        h = see("hidden", o * tanh(c))
+        return h, c
+
+
+class GatedCell(Cell):
+    """What the gated recurrent units share (Cho et al. 2014): names, and how the update gate z blends."""
+
+    name, blocks = "gru", 3
+    gates: tuple[str, ...] = ("reset", "update", "candidate", "hidden")
+
+    def blend(self, z: Tensor, h: Tensor, n: Tensor) -> Tensor:
+        """z near 1 keeps the old state (Cho et al. 2014, eq. 7)."""
+        return z * h + (1 - z) * n
+
+
+class Replaces:
+    """The other convention of the update gate."""
+
+    def blend(self, z: Tensor, h: Tensor, n: Tensor) -> Tensor:
+        """z near 1 replaces the old state (Chung et al. 2014, section 3.2)."""
+        return (1 - z) * h + z * n
+
+
+class GRUCell(GatedCell):
+    """As in PyTorch, Keras and cuDNN: the reset gate acts after the product; z keeps."""
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.bias_hidden = nn.Parameter(torch.zeros(units))  # gated by r, so it is not the same as the other bias
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        (h,) = state
+        x_r, x_z, x_n = x.chunk(3, dim=-1)
+        u_r, u_z, u_n = F.linear(h, weight_hidden).chunk(3, dim=-1)
+        r = see("reset", sigmoid(x_r + u_r))
+        z = see("update", sigmoid(x_z + u_z))
+        n = see("candidate", tanh(x_n + r * (u_n + self.bias_hidden)))
+        h = see("hidden", self.blend(z, h, n))
+        return (h,)
+
+
+class EarlyResetGRUCell(GatedCell):
+    """As published: the reset gate acts on the state, before the product (Cho et al. 2014, eq. 8); z keeps."""
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        (h,) = state
+        x_r, x_z, x_n = x.chunk(3, dim=-1)
+        U_r, U_z, U_n = weight_hidden.chunk(3)
+        r = see("reset", sigmoid(x_r + F.linear(h, U_r)))
+        z = see("update", sigmoid(x_z + F.linear(h, U_z)))
+        n = see("candidate", tanh(x_n + F.linear(r * h, U_n)))
+        h = see("hidden", self.blend(z, h, n))
+        return (h,)
+
+
+class ReplacingGRUCell(Replaces, GRUCell):
+    """Reset after the product; z replaces."""
+
+
+class EarlyResetReplacingGRUCell(Replaces, EarlyResetGRUCell):
+    """Reset before the product; z replaces (Chung et al. 2014)."""
+
+
+class LayerNormRNNCell(RNNCell):
+    """h = φ(LN(W x + U h)) (Ba et al. 2016, eq. 4). The norm's bias is the cell's."""
+
+    gates = ("preactivation", "norm.norm", "hidden")
+
+    def __init__(self, inputs: int, units: int, activation: str = "tanh"):
+        super().__init__(inputs, units, activation)
+        self.bias = None
+        self.norm = LayerNorm(units)
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        (h,) = state
+        a = see("preactivation", x + F.linear(h, weight_hidden))
+        a = see("norm.norm", self.norm.normalise(a))
+        h = see("hidden", ACTIVATIONS[self.activation](a))
+        return (h,)
+
+
+class LayerNormLSTMCell(LSTMCell):
+    """The products and the cell are normalised (Ba et al. 2016, supplement); the path of c stays free."""
+
+    gates = ("hidden_norm.norm", *LSTMCell.gates[:5], "cell_norm.norm", "hidden")
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.input_norm, self.hidden_norm = LayerNorm(4 * units), LayerNorm(4 * units)
+        self.cell_norm = LayerNorm(units)
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.input_norm(F.linear(x, self.weight_input)) + self.bias
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        h, c = state
+        u = see("hidden_norm.norm", self.hidden_norm.normalise(F.linear(h, weight_hidden)))
+        a_i, a_f, a_g, a_o = (x + u).chunk(4, dim=-1)
+        i = see("input", sigmoid(a_i))
+        f = see("forget", sigmoid(a_f))
+        g = see("candidate", tanh(a_g))
+        o = see("output", sigmoid(a_o))
+        c = see("cell", f * c + i * g)
+        h = see("hidden", o * tanh(see("cell_norm.norm", self.cell_norm.normalise(c))))
+        return h, c
+
+
+class LayerNormGRUCell(GatedCell):
+    """Gates and candidate are normalised apart, reset after the product (Ba et al. 2016, supplement); z keeps.
+
+    The norms' biases are the cell's.
+    """
+
+    gates = ("gates_norm.norm", "candidate_norm.norm", *GatedCell.gates)
+
+    def __init__(self, inputs: int, units: int):
+        super().__init__(inputs, units)
+        self.bias = None
+        self.input_gates_norm, self.gates_norm = LayerNorm(2 * units), LayerNorm(2 * units)
+        self.input_candidate_norm, self.candidate_norm = LayerNorm(units), LayerNorm(units)
+
+    def project(self, x: Tensor) -> Tensor:
+        gates, candidate = F.linear(x, self.weight_input).split([2 * self.units, self.units], dim=-1)
+        return torch.cat([self.input_gates_norm(gates), self.input_candidate_norm(candidate)], dim=-1)
+
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+        (h,) = state
+        gates, candidate = F.linear(h, weight_hidden).split([2 * self.units, self.units], dim=-1)
+        x_r, x_z, x_n = x.chunk(3, dim=-1)
+        u_r, u_z = see("gates_norm.norm", self.gates_norm.normalise(gates)).chunk(2, dim=-1)
+        u_n = see("candidate_norm.norm", self.candidate_norm.normalise(candidate))
+        r = see("reset", sigmoid(x_r + u_r))
+        z = see("update", sigmoid(x_z + u_z))
+        n = see("candidate", tanh(x_n + r * u_n))
+        h = see("hidden", self.blend(z, h, n))
+        return (h,)
+
+
+class LayerNormReplacingGRUCell(Replaces, LayerNormGRUCell):
+    """As published by Ba et al. 2016; z replaces."""
+
+
+GRU_CELLS: dict[tuple[str, str, bool], type[GatedCell]] = {  # reset, update, layer norm
+    ("after", "keeps", False): GRUCell,
+    ("after", "replaces", False): ReplacingGRUCell,
+    ("before", "keeps", False): EarlyResetGRUCell,
+    ("before", "replaces", False): EarlyResetReplacingGRUCell,
+    ("after", "keeps", True): LayerNormGRUCell,
+    ("after", "replaces", True): LayerNormReplacingGRUCell,
+}
+
+
+def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -> Cell:
+    """The cell that the settings ask for. Settings of other cells are ignored."""
+    if name == "rnn":
+        return (LayerNormRNNCell if settings.layer_norm else RNNCell)(inputs, units, settings.activation)
+    if name == "lstm":
+        return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
+    if name != "gru":
+        raise UsageError(f"no recurrent cell {name!r}.", repair=nearest(name, ("rnn", "lstm", "gru")))
+    kind = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
+    if kind is None:
+        raise UsageError(
+            "layer normalisation in a GRU is defined with the reset gate after the matrix product (Ba et al. 2016).",
+            repair="Pass --recurrent.reset after, or leave --recurrent.layer-norm out.",
+        )
+    return kind(inputs, units)

@@ -1,0 +1,62 @@
+"""Ids → vectors. Knows nothing of what an id stands for.
+
+A one-hot row times a matrix picks one row of that matrix, so `OneHot(V)(ids) @ embedding.weight` equals
+`embedding(ids)`. The lookup is the same map without the multiplications by zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.layers.dropout import drop_rows
+from seqwise.layers.record import observe
+
+
+class Embedding(nn.Module):
+    """One row of `weight` per word type.
+
+    Entries start normal with standard deviation 1/√D (tensor2tensor, fairseq): a vector then has length 1 whatever the
+    width. Used as a tied output matrix it gives logits of variance 1 for states whose entries have variance 1, and
+    times √D it gives inputs of variance 1 (Vaswani et al. 2017, §3.4).
+
+    `dropout` drops whole word types: all occurrences of a word in the batch together (Gal & Ghahramani 2016, §4.2;
+    Merity et al. 2018, §4.3).
+    """
+
+    def __init__(self, vocabulary: int, width: int, dropout: float = 0.0):
+        super().__init__()
+        self.vocabulary, self.width, self.dropout = vocabulary, width, dropout
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        vectors = F.embedding(ids, self.weight)  # (…, D)
+        if self.training and self.dropout > 0.0:
+            # One factor per word type, applied after the lookup: a batch holds far fewer entries than the matrix.
+            factor = drop_rows(self.weight.new_ones(self.vocabulary, 1), self.dropout, self.training)
+            vectors = vectors * factor[ids]
+        observe(self, "vectors", vectors)
+        return vectors
+
+    def extra_repr(self) -> str:
+        return f"{self.vocabulary}, {self.width}, dropout={self.dropout}"
+
+
+class OneHot(nn.Module):
+    """Ids as vectors of zeros with a single one. It has no weights."""
+
+    dtype_of_result: Tensor
+
+    def __init__(self, vocabulary: int):
+        super().__init__()
+        self.vocabulary = vocabulary
+        # An empty buffer follows `.to(dtype)`, so that the result has the dtype of the layers around it.
+        self.register_buffer("dtype_of_result", torch.empty(0), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.one_hot(ids, self.vocabulary).to(self.dtype_of_result.dtype)  # (…, V)
+
+    def extra_repr(self) -> str:
+        return f"{self.vocabulary}"

@@ -1,0 +1,46 @@
+"""Initial values of weights: small functions that fill a tensor in place. They know nothing of modules.
+
+A matrix is (outputs, inputs). A recurrent cell stacks one such matrix per gate; `blocks` says how many, and each is
+filled as a matrix of its own, because each feeds its own gate.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def xavier_(weight: Tensor, blocks: int = 1) -> Tensor:
+    """Uniform in ±√(6 / (inputs + outputs)): keeps the variance of tanh layers (Glorot & Bengio 2010, eq. 16)."""
+    outputs, inputs = weight.shape[0] // blocks, weight.shape[1]
+    bound = math.sqrt(6 / (inputs + outputs))
+    return weight.uniform_(-bound, bound)
+
+
+@torch.no_grad()
+def he_(weight: Tensor) -> Tensor:
+    """Normal with variance 2 / inputs: ReLU silences half of them (He et al. 2015, eq. 10)."""
+    return weight.normal_(0.0, math.sqrt(2 / weight.shape[1]))
+
+
+@torch.no_grad()
+def orthogonal_(weight: Tensor, blocks: int = 1) -> Tensor:
+    """Random Q with QᵀQ = 1 per block, so that a product over time keeps its length (Saxe et al. 2014)."""
+    for block in weight.chunk(blocks):
+        rows, columns = block.shape
+        normal = torch.empty(max(rows, columns), min(rows, columns), dtype=block.dtype, device=block.device).normal_()
+        q, r = torch.linalg.qr(normal)
+        q = q * r.diagonal().sign()  # without the sign Q is not uniform over rotations (Mezzadri 2007)
+        block.copy_(q if rows >= columns else q.T)
+    return weight
+
+
+@torch.no_grad()
+def forget_bias_(bias: Tensor, value: float = 1.0) -> Tensor:
+    """Zero, but `value` for the forget gate (second of i, f, g, o): remember first (Jozefowicz et al. 2015)."""
+    bias.zero_()
+    bias.chunk(4)[1].fill_(value)
+    return bias

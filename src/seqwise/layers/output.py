@@ -1,0 +1,179 @@
+"""Output layers: states → a distribution over the vocabulary. They know nothing of words, nor of time.
+
+Each offers
+
+    log_probabilities(vectors (…, D)) → (…, V)         normalised, always over the whole vocabulary
+    loss(vectors (N, D), targets (N,)) → (N,)          negative log-likelihood of each target, in nats
+    describe()                                         one sentence for the run's description
+
+Calling the layer gives `log_probabilities`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.errors import UsageError
+
+FLATTENING = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §2.2
+
+
+class FullSoftmax(nn.Module):
+    """log softmax(W x + b). `tied` shares the embedding matrix as W (Press & Wolf 2017; Inan et al. 2017).
+
+    Where the embedding is not as wide as the state, a matrix without bias leads from the one to the other.
+    A matrix of its own starts normal with standard deviation 1/√D, which gives logits of variance 1 for states whose
+    entries have variance 1.
+    """
+
+    def __init__(self, width: int, vocabulary: int, tied: nn.Parameter | None = None):
+        super().__init__()
+        if tied is not None and tied.shape[0] != vocabulary:
+            raise UsageError(
+                f"the tied matrix must have one row per word: expected {vocabulary:,} rows, received {tied.shape[0]:,}."
+            )
+        self.width, self.vocabulary, self.tied = width, vocabulary, tied is not None
+        self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied is None else tied
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        inner = self.weight.shape[1]
+        self.project = nn.Identity() if inner == width else nn.Linear(width, inner, bias=False)
+        if tied is None:
+            nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.log_probabilities(vectors)
+
+    def logits(self, vectors: Tensor) -> Tensor:
+        """Scores before normalisation, (…, V)."""
+        return F.linear(self.project(vectors), self.weight, self.bias)
+
+    def log_probabilities(self, vectors: Tensor) -> Tensor:
+        return F.log_softmax(self.logits(vectors), dim=-1)
+
+    def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.logits(vectors), targets, reduction="none")
+
+    def describe(self) -> str:
+        return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'free'} projection"
+
+    def extra_repr(self) -> str:
+        return f"{self.width}, {self.vocabulary}, tied={self.tied}"
+
+
+class SampledSoftmax(FullSoftmax):
+    """Training: the softmax over the target and a few negatives. Evaluation: always the full softmax.
+
+    The sum over the vocabulary, Z = exp(l_target) + Σ_{k≠target} exp(l_k), is estimated by importance sampling
+    (Bengio & Senécal 2008, §III; Jean et al. 2015, §3): S negatives are drawn from q, with replacement and shared by
+    the whole batch, and each logit l_k is lowered by log(S · q_k), the log of how often k is expected among them.
+    A draw that hits the target is masked. The estimate of Z is unbiased, so loss and gradient approach those of the
+    full softmax as S grows.
+
+    q is proportional to counts^0.75; without counts it is log-uniform, which fits ids sorted by falling frequency.
+    """
+
+    probability: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        vocabulary: int,
+        samples: int,
+        tied: nn.Parameter | None = None,
+        counts: Tensor | None = None,
+    ):
+        super().__init__(width, vocabulary, tied)
+        self.samples, self.by_counts = samples, counts is not None
+        probability = _log_uniform(vocabulary) if counts is None else _flattened(counts, vocabulary)
+        self.register_buffer("probability", probability, persistent=False)  # needed in training only
+
+    def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        return self.sampled_loss(vectors, targets) if self.training else super().loss(vectors, targets)
+
+    def sampled_loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        negatives = self.draw()  # (S,)
+        ids = torch.cat((targets, negatives))
+        rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
+        of_targets, of_negatives = rows.split((len(targets), len(negatives)))
+        vectors = self.project(vectors)
+        target = (vectors * of_targets).sum(-1) + bias[: len(targets)]  # (N,)
+        expected = torch.log(len(negatives) * self.probability[negatives])
+        # Added apart from the product, which may be in 16 bits: the correction would lose its small differences there.
+        others = F.linear(vectors, of_negatives) + (bias[len(targets) :] - expected)  # (N, S)
+        others = others.masked_fill(negatives == targets[:, None], -math.inf)
+        return torch.cat((target[:, None], others), dim=-1).logsumexp(-1) - target
+
+    def draw(self) -> Tensor:
+        """Ids of the negatives of one batch."""
+        return torch.multinomial(self.probability, self.samples, replacement=True)
+
+    def describe(self) -> str:
+        drawn = f"counts^{FLATTENING}" if self.by_counts else "the log-uniform distribution"
+        return (
+            f"sampled softmax in training ({self.samples:,} shared negatives from {drawn}, "
+            f"{'tied' if self.tied else 'free'} projection); "
+            f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
+        )
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Frequent words in a short head, rarer ones in clusters of falling width (Grave et al. 2017).
+
+    Ids must be sorted by falling frequency: cluster i holds the ids from cutoffs[i-1] up to cutoffs[i]. Its projection
+    is 4^i times narrower. The distribution is normalised exactly, in training as in evaluation.
+    """
+
+    def __init__(self, width: int, vocabulary: int, cutoffs: Sequence[int]):
+        super().__init__()
+        cutoffs = list(cutoffs)
+        if not cutoffs or cutoffs != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= vocabulary:
+            raise UsageError(
+                f"cutoffs must rise and lie between 1 and {vocabulary - 1:,}; received {cutoffs}.",
+                repair="For example the ids that cover about 80 % and 95 % of the text.",
+            )
+        if width < 4 ** len(cutoffs):
+            raise UsageError(
+                f"{len(cutoffs)} clusters, each 4 times narrower than the one before, need a width of at least "
+                f"{4 ** len(cutoffs)}; received {width}.",
+                repair="Use fewer cutoffs or a wider model.",
+            )
+        self.width, self.vocabulary, self.cutoffs = width, vocabulary, cutoffs
+        self.softmax = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cutoffs)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.log_probabilities(vectors)
+
+    def log_probabilities(self, vectors: Tensor) -> Tensor:
+        flat = _without_autocast_rounding(vectors).reshape(-1, self.width)
+        return self.softmax.log_prob(flat).unflatten(0, vectors.shape[:-1])
+
+    def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        return -self.softmax(_without_autocast_rounding(vectors), targets).output
+
+    def describe(self) -> str:
+        cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)
+        return f"adaptive softmax over {self.vocabulary:,} tokens, clusters cut at {cuts}; exact in evaluation too"
+
+
+def _without_autocast_rounding(vectors: Tensor) -> Tensor:
+    """PyTorch's adaptive softmax keeps its results in the dtype of its input; under autocast they are float32."""
+    return vectors.float() if torch.is_autocast_enabled(vectors.device.type) else vectors
+
+
+def _log_uniform(vocabulary: int) -> Tensor:
+    """P(k) = log((k+2)/(k+1)) / log(V+1): close to Zipf's law, and its sum telescopes to 1."""
+    rank = torch.arange(vocabulary, dtype=torch.float64)
+    return (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
+
+
+def _flattened(counts: Tensor, vocabulary: int) -> Tensor:
+    """counts^0.75, normalised. A word that was never counted is drawn like one counted once: its Z term must count."""
+    if counts.shape != (vocabulary,):
+        raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
+    weight = counts.double().clamp(min=1.0) ** FLATTENING
+    return (weight / weight.sum()).float()

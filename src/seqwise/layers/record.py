@@ -1,0 +1,81 @@
+"""Looking inside: every interior value has a dotted name and can be recorded without touching the layer.
+
+    with record(model) as seen:
+        model(batch)
+    seen["backbone.layer.0.lstm.forget"]        # (B, T, H)
+
+A layer calls `observe(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
+tuple. A layer with a fast path that never forms the value asks `observed(self)` and, if somebody looks, runs its open
+twin as well, for the record only: the result stays that of the fast path, to the bit. With `live=True` the result is
+computed *from* the recorded values instead, so that gradients flow through them.
+
+This module knows nothing of any particular layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+
+from torch import Tensor, nn
+
+_active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", default=())
+
+
+class Recording(Mapping[str, Tensor]):
+    """Dotted name → tensor. A layer that ran several times keeps every value; `seen[name]` is the last."""
+
+    def __init__(self, model: nn.Module, pattern: str, live: bool):
+        self.paths = {id(module): path for path, module in model.named_modules()}
+        self.pattern, self.live = pattern, live
+        self.values_of: dict[str, list[Tensor]] = {}
+
+    def add(self, module: nn.Module, name: str, value: Tensor) -> None:
+        path = self.paths.get(id(module))
+        if path is None:
+            return
+        full = f"{path}.{name}" if path else name
+        if fnmatchcase(full, self.pattern):
+            self.values_of.setdefault(full, []).append(value if self.live else value.detach())
+
+    def every(self, name: str) -> list[Tensor]:
+        """All values recorded under the name, in the order the layer ran."""
+        return self.values_of[name]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.values_of[name][-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_of)
+
+    def __len__(self) -> int:
+        return len(self.values_of)
+
+
+@contextmanager
+def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Iterator[Recording]:
+    """Record the interior values of `model` whose dotted name matches `pattern` while the block runs."""
+    recording = Recording(model, pattern, live)
+    token = _active.set((*_active.get(), recording))
+    try:
+        yield recording
+    finally:
+        _active.reset(token)
+
+
+def observe(module: nn.Module, name: str, value: Tensor) -> None:
+    """Offer one interior value of `module` to whoever records it."""
+    for recording in _active.get():
+        recording.add(module, name, value)
+
+
+def observed(module: nn.Module) -> bool:
+    """Does anybody record this module?"""
+    return any(id(module) in recording.paths for recording in _active.get())
+
+
+def observed_live(module: nn.Module) -> bool:
+    """Must the result be computed from the recorded values, so that gradients flow through them?"""
+    return any(recording.live and id(module) in recording.paths for recording in _active.get())

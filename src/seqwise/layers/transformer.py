@@ -1,0 +1,218 @@
+"""Transformer layers and their stacks. They know nothing of tokens, nor of positions other than rotary ones.
+
+Post-norm layers are the published ones (Vaswani et al. 2017, §3.1): norm after each sum, Xavier weights. Pre-norm
+layers normalise what enters a part and leave the sum alone (Radford et al. 2019, §2.3), which trains without warm-up
+(Xiong et al. 2020). Their weights start with variance 1 / inputs, and those that write into the sum are divided by the
+root of the number of additions, so that the sum keeps its variance at any depth (GPT-2, same section).
+
+`dropout` acts on what each part adds (Vaswani et al. 2017, §5.4) and inside the feed-forward part. Attention weights
+are not dropped: the paper does not, and CPUs would lose the fused kernel.
+
+A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from seqwise.errors import UsageError
+from seqwise.layers.attention import KeysValues, MultiHeadAttention, padding_mask
+from seqwise.layers.feedforward import FeedForward
+from seqwise.layers.norm import LayerNorm
+
+KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
+DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of itself and those of the memory
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each followed by its norm: post-norm, as published."""
+
+    pre_norm = False
+
+    def __init__(
+        self, width: int, heads: int, hidden: int, activation: str, dropout: float = 0.0, rotary: bool = False
+    ):
+        super().__init__()
+        self.width = width
+        self.attention = MultiHeadAttention(width, heads, rotary=rotary)
+        self.attention_norm = LayerNorm(width)
+        self.feedforward = FeedForward(width, hidden, activation, dropout)
+        self.feedforward_norm = LayerNorm(width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        attended, cache = self.attention(x, mask=mask, causal=causal, cache=cache)
+        x = self.attention_norm(x + self.drop(attended))
+        x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
+        return x, cache
+
+
+class PreNormEncoderLayer(EncoderLayer):
+    """Self-attention and feed-forward, each preceded by its norm."""
+
+    pre_norm = True
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        attended, cache = self.attention(self.attention_norm(x), mask=mask, causal=causal, cache=cache)
+        x = x + self.drop(attended)
+        x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
+        return x, cache
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention over the memory (`cross`) and feed-forward: post-norm, as published."""
+
+    pre_norm = False
+
+    def __init__(
+        self, width: int, heads: int, hidden: int, activation: str, dropout: float = 0.0, rotary: bool = False
+    ):
+        super().__init__()
+        self.width = width
+        self.attention = MultiHeadAttention(width, heads, rotary=rotary)
+        self.attention_norm = LayerNorm(width)
+        self.cross = MultiHeadAttention(width, heads)
+        self.cross_norm = LayerNorm(width)
+        self.feedforward = FeedForward(width, hidden, activation, dropout)
+        self.feedforward_norm = LayerNorm(width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor | None = None,
+        cache: tuple[KeysValues, KeysValues] | None = None,
+    ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
+        own, other = cache or (None, None)
+        attended, own = self.attention(x, causal=True, cache=own)
+        x = self.attention_norm(x + self.drop(attended))
+        attended, other = self.cross(x, memory, mask=memory_mask, cache=other)
+        x = self.cross_norm(x + self.drop(attended))
+        x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
+        return x, (own, other)
+
+
+class PreNormDecoderLayer(DecoderLayer):
+    """The three parts of a decoder layer, each preceded by its norm."""
+
+    pre_norm = True
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor | None = None,
+        cache: tuple[KeysValues, KeysValues] | None = None,
+    ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
+        own, other = cache or (None, None)
+        attended, own = self.attention(self.attention_norm(x), causal=True, cache=own)
+        x = x + self.drop(attended)
+        attended, other = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=other)
+        x = x + self.drop(attended)
+        x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
+        return x, (own, other)
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm.
+
+    `longest` bounds what a query can see when a cache is used: before each call the oldest entries are dropped, so
+    that cached and new positions together are at most `longest`. One token at a time this is exactly attention over
+    a sliding window. With rotary positions the differences of positions stay right; with positions that were added to
+    the vectors, those are the caller's to keep counting.
+    """
+
+    def __init__(self, layers: Sequence[EncoderLayer], longest: int | None = None):
+        super().__init__()
+        self.longest = longest
+        self.layer = nn.ModuleList(layers)
+        self.norm = _final_norm(layers)
+        _initialise(layers)
+
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, causal: bool = True, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, KeyValueCache | None]:
+        """x (B, T, D) → the same shape, and the cache that continues it.
+
+        Causally, padding lies behind every real position and needs no mask. Rows of different `lengths` cannot be
+        continued together, nor can bidirectional ones: their cache is None.
+        """
+        continues = causal and lengths is None
+        if cache is not None and not continues:
+            raise UsageError(
+                "a cache continues causal rows of equal length; received "
+                + ("lengths." if causal else "causal=False."),
+                repair="Group the rows by length, or run them without a cache.",
+            )
+        if cache is not None and self.longest is not None:
+            cache = newest(cache, self.longest - x.shape[1])
+        mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
+        kept = []
+        for number, layer in enumerate(self.layer):
+            x, entry = layer(x, mask, causal, None if cache is None else cache[number])
+            kept.append(entry)
+        return self.norm(x), tuple(kept) if continues else None
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers over a memory. Pre-norm stacks end with a norm."""
+
+    def __init__(self, layers: Sequence[DecoderLayer]):
+        super().__init__()
+        self.layer = nn.ModuleList(layers)
+        self.norm = _final_norm(layers)
+        _initialise(layers)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        memory_lengths: Tensor | None = None,
+        cache: DecoderCache | None = None,
+    ) -> tuple[Tensor, DecoderCache]:
+        """x (B, T, D) over memory (B, S, D) → (B, T, D), and the cache that continues it.
+
+        Padding at the end of x needs no mask: no earlier position looks at it.
+        """
+        mask = None if memory_lengths is None else padding_mask(memory_lengths, memory.shape[1])
+        kept = []
+        for number, layer in enumerate(self.layer):
+            x, entry = layer(x, memory, mask, None if cache is None else cache[number])
+            kept.append(entry)
+        return self.norm(x), tuple(kept)
+
+
+def newest(cache: KeyValueCache, length: int) -> KeyValueCache:
+    """The cache without all but its newest `length` entries."""
+    drop = max(0, cached_length(cache) - max(0, length))
+    return tuple((keys[:, :, drop:], values[:, :, drop:]) for keys, values in cache) if drop else cache
+
+
+def cached_length(cache: KeyValueCache | None) -> int:
+    """How many positions the cache holds: the `start` of what comes next while nothing was dropped."""
+    return cache[0][0].shape[2] if cache else 0
+
+
+def _final_norm(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> nn.Module:
+    return LayerNorm(layers[-1].width) if layers[-1].pre_norm else nn.Identity()
+
+
+@torch.no_grad()
+def _initialise(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> None:
+    """The start of pre-norm stacks; parts of post-norm layers start as Xavier by themselves."""
+    if not layers[-1].pre_norm:
+        return
+    parts = [
+        part for layer in layers for part in layer.children() if isinstance(part, MultiHeadAttention | FeedForward)
+    ]
+    for part in parts:  # each part adds once to the sum
+        part.inward.weight.normal_(std=part.inward.in_features**-0.5)
+        part.outward.weight.normal_(std=(part.outward.in_features * len(parts)) ** -0.5)

@@ -1,0 +1,281 @@
+"""Language modelling: predict the next token, from raw text to generated text.
+
+    text → tokens → streams or windows → embedding → backbone → next-token head → negative log likelihood
+                                                                              └→ sampling → text
+
+The page wires pieces; each piece is explained where it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqwise.backbones.build import build_backbone
+from seqwise.backbones.states import Carry, detach
+from seqwise.config import Settings
+from seqwise.data.batch import Batch
+from seqwise.data.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
+from seqwise.data.prepare import prepare as prepare_stores
+from seqwise.data.sources import Corpus, open_corpus
+from seqwise.data.store import TokenStore
+from seqwise.decoding.generate import generate
+from seqwise.decoding.sampling import Choice
+from seqwise.errors import UsageError
+from seqwise.heads.next_token import NextToken
+from seqwise.layers.dropout import VariationalDropout
+from seqwise.layers.embedding import Embedding
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
+from seqwise.losses import Loss, total
+from seqwise.metrics.perplexity import Perplexity
+from seqwise.ngram import NGram
+from seqwise.text.choose import choose_kind
+from seqwise.text.tokenizer import Tokenizer
+
+INTERIM = 250_000  # tokens of the validation split that are scored during training
+EVALUATION_ROWS = 16  # streams scored side by side; each begins with an empty state
+
+
+class LanguageModel(nn.Module):
+    """Embedding, backbone, next-token head."""
+
+    def __init__(self, settings: Settings, vocabulary: int):
+        super().__init__()
+        network = settings.network
+        dropout, width = network.dropout or 0.0, network.embedding or network.width or 1
+        self.embedding = Embedding(vocabulary, width)
+        self.backbone = build_backbone(settings, width)
+        self.carries: bool = self.backbone.carries  # type: ignore[assignment]
+        self.head = NextToken(self._output(settings, vocabulary))
+        kind = VariationalDropout if self.carries else nn.Dropout
+        self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)
+
+    def _output(self, settings: Settings, vocabulary: int) -> nn.Module:
+        width: int = self.backbone.width  # type: ignore[assignment]
+        tied = self.embedding.weight if settings.network.tied else None
+        if settings.network.output == "adaptive":
+            return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
+        if settings.network.output == "sampled":
+            return SampledSoftmax(width, vocabulary, settings.network.samples, tied)
+        return FullSoftmax(width, vocabulary, tied)
+
+    def forward(self, batch: Batch, carry: Carry = None) -> tuple[Loss, Carry]:
+        """Summed loss of the batch's targets, and the carry for the batch that continues it."""
+        states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
+        losses = self.head.losses(self.drop_out(states.vectors), batch.targets)
+        return total(losses, batch.mask), states.carry
+
+    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
+        """Read ids (B, T); log-probabilities (B, V) of the token after them."""
+        if not self.carries and carry is None:
+            ids = ids[:, -self.backbone.window :]  # type: ignore[operator,misc]
+        states = self.backbone(self.embedding(ids), carry)
+        return self.head(states.vectors[:, -1]), states.carry
+
+
+class CountedModel:
+    """The n-gram model behind the same two doors: scoring and `next`."""
+
+    def __init__(self, counts: NGram):
+        self.counts = counts
+
+    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
+        """The carry is the history: as many tokens as the longest n-gram looks back."""
+        history = ids if carry is None else torch.cat([carry, ids], dim=1)
+        history = history[:, -max(1, self.counts.order - 1) :]
+        scores = np.stack([np.log(self.counts.distribution(row.numpy())) for row in history])
+        return torch.from_numpy(scores), history
+
+
+Model = LanguageModel | CountedModel
+
+
+class Language:
+    """The task on one corpus: tokeniser and token stores are ready, a model can be built, trained and scored."""
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
+        self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
+
+    @classmethod
+    def prepare(
+        cls,
+        data: str,
+        settings: Settings,
+        tokenizer: Tokenizer | None = None,
+        say: Callable[[str], None] = lambda message: None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Language:
+        """Read the data; learn the tokeniser from the training split unless there is one already."""
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+        if tokenizer is None:
+            tokenizer = learn_tokenizer(corpus, settings, say)
+        stores = prepare_stores(corpus, tokenizer, progress)
+        sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
+        say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        return cls(corpus, tokenizer, stores)
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data before anything is written."""
+        network = settings.network
+        if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
+            raise UsageError(
+                f"the adaptive softmax needs ids sorted by frequency, which {self.tokenizer.kind} does not give.",
+                repair="Use --text.tokenizer words, or --network.output full or sampled.",
+            )
+        if settings.model == "transformer" and settings.data.window == "full":
+            raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
+        if settings.model != "ngram":
+            self.build(settings)
+            self.batches(settings)
+
+    def build(self, settings: Settings) -> LanguageModel:
+        return LanguageModel(settings, len(self.tokenizer))
+
+    def count(self, settings: Settings) -> CountedModel:
+        """The n-gram model of the training split."""
+        store = self.stores["train"]
+        ids = store.read(0, len(store))
+        return CountedModel(NGram.count(ids, len(self.tokenizer), settings.window.order, self.tokenizer.end))
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Streams | Windows:
+        """Training batches in the order that suits the model."""
+        kind = Streams if settings.data.order == "streams" else Windows
+        rows, window = settings.training.batch or 1, settings.data.window or 1
+        return kind(self.stores["train"], rows, window, settings.seed, rank, world)
+
+    def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss and perplexity on the beginning of the validation split, shared among the processes."""
+        nats, tokens = score(model, self.stores["valid"], settings, world.rank, world.size, longest=INTERIM)
+        nats, tokens = world.sum(nats, tokens)
+        return {"loss": nats / tokens, "perplexity": Perplexity(nats, int(tokens), 1, 1).metrics()["perplexity"]}
+
+
+class Summing(Protocol):
+    """What validation needs to know of the processes (`training/distribution.py`)."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def sum(self, *numbers: float) -> list[float]: ...
+
+
+def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> Tokenizer:
+    """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
+    text = settings.text
+    if text.tokenizer is None:
+        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"))
+        text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
+        say(f"tokeniser: {why}")
+    tokenizer = Tokenizer.train(
+        text.tokenizer, corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase
+    )
+    text.vocabulary = len(tokenizer)
+    return tokenizer
+
+
+@torch.no_grad()
+def score(
+    model: Model,
+    store: TokenStore,
+    settings: Settings,
+    rank: int = 0,
+    world: int = 1,
+    longest: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[float, int]:
+    """Summed negative log likelihood of this process's share of a store, and its number of tokens."""
+    if isinstance(model, CountedModel):
+        return _score_counts(model.counts, store)
+    model.eval()
+    device = model.embedding.weight.device
+    carry, nats, tokens = None, 0.0, 0
+    batches = _evaluation_batches(model, store, settings, rank, world)
+    for batch in batches.epoch():
+        batch = batch.to(device)
+        loss, carry = model(batch, None if batch.fresh else carry)
+        nats, tokens = nats + float(loss.total), tokens + loss.count
+        if progress:
+            progress(tokens * world, len(store) - 1)
+        if longest is not None and tokens * world >= longest:
+            break
+    return nats, tokens
+
+
+def _evaluation_batches(
+    model: LanguageModel, store: TokenStore, settings: Settings, rank: int, world: int
+) -> EvaluationStreams | EvaluationWindows:
+    window = settings.data.window if isinstance(settings.data.window, int) else 256
+    if not model.carries:
+        return EvaluationWindows(store, EVALUATION_ROWS * world, window, window // 2, rank, world)
+    rows = EVALUATION_ROWS if len(store) > 1000 * EVALUATION_ROWS else 1
+    return EvaluationStreams(store, rows * world, window, rank, world)
+
+
+def _score_counts(counts: NGram, store: TokenStore, chunk: int = 1_000_000) -> tuple[float, int]:
+    nats, back = 0.0, counts.order - 1
+    for start in range(1, len(store), chunk):
+        begin = max(0, start - back)
+        ids = store.read(begin, min(len(store), start + chunk) - begin)
+        nats -= float(counts.log_probabilities_of(ids)[start - begin :].sum())
+    return nats, len(store) - 1
+
+
+def score_dynamically(
+    model: LanguageModel,
+    store: TokenStore,
+    settings: Settings,
+    rate: float,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[float, int]:
+    """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
+
+    Every token is scored before the model has learned from it. The model is left as the text has made it.
+    """
+    model.eval()
+    device = model.embedding.weight.device
+    window = settings.data.window if isinstance(settings.data.window, int) else 256
+    batches: EvaluationStreams | EvaluationWindows = (
+        EvaluationStreams(store, 1, 20) if model.carries else EvaluationWindows(store, 1, window, window // 2)
+    )
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    carry, nats, tokens = None, 0.0, 0
+    for batch in batches.epoch():
+        batch = batch.to(device)
+        optimiser.zero_grad()
+        loss, carry = model(batch, None if batch.fresh else carry)
+        (loss.total / loss.count).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        carry = detach(carry)
+        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
+        if progress:
+            progress(tokens, len(store) - 1)
+    return nats, tokens
+
+
+def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
+    facts = store.facts
+    return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
+
+
+def write_on(model: Model, tokenizer: Tokenizer, prompt: str, choice: Choice, seed: int, longest: int) -> Iterator[str]:
+    """Continue the prompt; pieces of text as they come, at most `longest` tokens."""
+    ids = tokenizer.encode(prompt).ids
+    if not len(ids):
+        ids = np.array([0 if tokenizer.end is None else tokenizer.end])
+    device = model.embedding.weight.device if isinstance(model, LanguageModel) else "cpu"
+    if isinstance(model, LanguageModel):
+        model.eval()
+    known, shown = list(ids), tokenizer.decode(ids)
+    for chosen, _ in zip(generate(model, torch.tensor(ids[None], device=device), choice, seed), range(longest)):
+        known.append(int(chosen))
+        text = tokenizer.decode(known)
+        # A piece that ends within a character, or that the next token may still join, waits for the next token.
+        if text.startswith(shown) and not text.endswith("\N{REPLACEMENT CHARACTER}"):
+            yield text[len(shown) :]
+            shown = text

@@ -1,0 +1,79 @@
+"""Where one word ends and the next begins, and how words are joined again into readable text.
+
+Words follow the Penn Treebank where a rule, not a dictionary, decides: punctuation apart, English contractions and the
+possessive apart (does|n't, ca|n't, it|'s, we|'re, I|'ll, John|'s), numbers whole (3.14, 1,000), hyphenated words whole
+(state-of-the-art), initials whole (U.S.), `...` and `--` whole. Unlike the Treebank, `cannot` and `gonna` stay whole
+and the full stop after an abbreviation such as `Mr.` stands apart, since both would need a list of words.
+
+This module knows nothing of vocabularies or ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+UNKNOWN = "<unk>"
+END = "<eos>"
+
+_APOSTROPHE = "['’]"
+_SUFFIX = rf"{_APOSTROPHE}(?i:s|re|ve|ll|d|m)(?![\p{{L}}\p{{N}}])"
+_NOT = rf"(?i:n{_APOSTROPHE}t)(?![\p{{L}}\p{{N}}])"
+_LETTERS = r"[\p{L}\p{M}\p{N}_]"
+
+# Alternatives are tried in this order. Oniguruma syntax: it is the engine inside `tokenizers`.
+WORD = "|".join(
+    [
+        f"{END}|{UNKNOWN}",
+        rf"{_LETTERS}+?(?={_NOT})",  # does before n't
+        _NOT,
+        _SUFFIX,
+        r"\p{N}+(?:[.,]\p{N}+)+",  # 3.14 and 1,000
+        r"(?:\p{L}\.){2,}",  # U.S.
+        # a word, whose parts may be joined by hyphens or by an apostrophe that starts no contraction (o'clock)
+        rf"{_LETTERS}+(?:(?:-|(?!{_SUFFIX}){_APOSTROPHE})(?!{_LETTERS}+?{_NOT}){_LETTERS}+)*",
+        r"\.{2,}|-{2,}|''|``",
+        r"\S",
+    ]
+)
+
+_CONTRACTION = re.compile(r"(n['’]t|['’](s|re|ve|ll|d|m))", re.IGNORECASE)
+_CLOSES = frozenset([*".,;:!?)]}%", "...", "''", "”", "…"])
+_OPENS = frozenset([*"([{$#£€", "``", "“"])
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Readable text: punctuation and contractions attached again, `<eos>` as a line break.
+
+    The blank before a word depends on the words before it only, so more words never change the text so far.
+    """
+    text: list[str] = []
+    glued, inside = True, False  # inside a pair of straight double quotes
+    for word in words:
+        if word == END:
+            text.append("\n")
+            glued, inside = True, False
+            continue
+        quote = word == '"'
+        attaches = word in _CLOSES or _CONTRACTION.fullmatch(word) is not None or (quote and inside)
+        text.append(word if glued or attaches else f" {word}")
+        glued = word in _OPENS or (quote and not inside)
+        inside ^= quote
+    return "".join(text)
+
+
+def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
+    """WordPiece tokens → words: a piece that starts with the prefix continues the word before it."""
+    words: list[str] = []
+    for piece in pieces:
+        if piece.startswith(prefix) and len(piece) > len(prefix) and words and words[-1] != END:
+            words[-1] += piece[len(prefix) :]
+        else:
+            words.append(piece)
+    return words
+
+
+def join_spaces(words: Iterable[str]) -> str:
+    """Words with a blank between them, `<eos>` as a line break."""
+    text = " ".join("\n" if word == END else word for word in words)
+    return text.replace(" \n", "\n").replace("\n ", "\n")

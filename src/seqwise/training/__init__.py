@@ -1,0 +1,1 @@
+"""Training: the loop (yields steps), optimisers, schedules, budgets, checkpoints, distribution, the run folder."""

@@ -1,0 +1,163 @@
+"""The library's front door: `seqwise.train(...)` and `seqwise.load(run)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from seqwise.config import Settings, parse_settings
+from seqwise.data.prepare import prepare
+from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole
+from seqwise.decoding.sampling import Choice
+from seqwise.errors import UsageError, nearest
+from seqwise.metrics.perplexity import DEFINITIONS, Perplexity
+from seqwise.ngram import NGram
+from seqwise.tasks.language import (
+    CountedModel,
+    LanguageModel,
+    Model,
+    perplexity,
+    score,
+    score_dynamically,
+    write_on,
+)
+from seqwise.training.checkpoints import load_weights
+from seqwise.training.fit import Fit, choose_device, count_run, create_run, interruptible
+from seqwise.training.loop import Step
+from seqwise.training.run import WEIGHTS, Run
+
+Progress = Callable[[int, int], None]
+DYNAMIC_RATE = 0.1
+
+
+def train(
+    data: str | Path,
+    *,
+    out: str | Path | None = None,
+    settings: Settings | dict[str, Any] | None = None,
+    on_step: Callable[[Step], None] = lambda step: None,
+    **overrides: Any,
+) -> Loaded:
+    """Train on `data` and return the trained run. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
+
+    Ctrl-C ends training after the update at hand; what was learned is saved and returned.
+    """
+    base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
+    run, task = create_run(str(data), parse_settings(base | overrides), None if out is None else Path(out))
+    if run.settings.model == "ngram":
+        count_run(run, task)
+        return Loaded(run)
+    fit = Fit(run, task=task)
+    with interruptible() as stop:
+        for step in fit.steps(stop):
+            on_step(step)
+    return Loaded(run)
+
+
+def load(folder: str | Path, device: str = "auto") -> Loaded:
+    """A trained run, ready to evaluate and predict."""
+    return Loaded(Run.open(folder), device)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A perplexity with what it was measured on and how."""
+
+    result: Perplexity
+    on: str  # which text, in words
+    how: str  # how the model read it, in words
+
+    def metrics(self) -> dict[str, float]:
+        return self.result.metrics()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Metrics under plain names, with their definitions beside them."""
+        return {
+            **self.metrics(),
+            "unknown_tokens": self.result.unknown,
+            "on": self.on,
+            "how": self.how,
+            "definitions": DEFINITIONS,
+        }
+
+
+class Loaded:
+    """A run with its best weights in memory."""
+
+    def __init__(self, run: Run, device: str = "auto"):
+        self.run, self.settings = run, run.settings
+        self.device = choose_device(self.settings.model_copy(update={"device": device}))
+
+    @cached_property
+    def model(self) -> Model:
+        tensors = self.run.load_weights()
+        if self.settings.model == "ngram":
+            arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("setting.")}
+            numbers = {name[8:]: int(tensor) for name, tensor in tensors.items() if name.startswith("setting.")}
+            return CountedModel(NGram.from_tensors(arrays, numbers))
+        model = LanguageModel(self.settings, len(self.run.tokenizer))
+        load_weights(model, tensors, self.run.folder / WEIGHTS)
+        return model.to(self.device).eval()
+
+    def evaluate(
+        self,
+        data: str | Path,
+        *,
+        split: str | None = None,
+        dynamic: bool = False,
+        rate: float = DYNAMIC_RATE,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
+        corpus, split = self._text(str(data), split)
+        store = prepare(corpus, self.run.tokenizer)[split]
+        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+        if dynamic:
+            scored = score_dynamically(self._learner(), store, self.settings, rate, progress)
+            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {rate:g})"
+            return Evaluation(perplexity(scored, store), on, how)
+        scored = score(self.model, store, self.settings, progress=progress)
+        return Evaluation(perplexity(scored, store), on, self._how())
+
+    def predict(
+        self, prompt: str = "", *, choice: Choice = Choice(), seed: int = 0, max_length: int = 200
+    ) -> Iterator[str]:
+        """Pieces of the continuation as they are chosen; `"".join(...)` for the whole."""
+        return write_on(self.model, self.run.tokenizer, prompt, choice, seed, max_length)
+
+    def _text(self, data: str, split: str | None) -> tuple[Corpus, str]:
+        """Which part of the data to score."""
+        fractions = self.settings.data
+        try:
+            corpus = open_corpus(data, fractions.valid_fraction, fractions.test_fraction)
+        except TooShortError:
+            corpus = None
+        known = corpus is not None and (corpus.given or corpus.fingerprint == self.run.origin.fingerprint)
+        if corpus is None or split == "all" or (split is None and not known):
+            return open_whole(data), "all"
+        if split is not None and split not in corpus.parts:
+            raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
+        return corpus, split or "test"
+
+    def _learner(self) -> LanguageModel:
+        """A copy of the model that dynamic evaluation may change."""
+        if self.settings.model == "ngram":
+            raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
+        model = LanguageModel(self.settings, len(self.run.tokenizer))
+        load_weights(model, self.run.load_weights(), self.run.folder / WEIGHTS)
+        return model.to(self.device)
+
+    def _how(self) -> str:
+        if isinstance(self.model, CountedModel):
+            return self.model.counts.describe()
+        window = self.settings.data.window
+        reads = (
+            "state carried over the whole text"
+            if self.model.carries
+            else f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
+        )
+        return f"{reads}; full softmax over {len(self.run.tokenizer):,} tokens"
+

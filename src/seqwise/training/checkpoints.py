@@ -1,0 +1,178 @@
+"""Checkpoints that survive a kill at any moment: temporary folder, fsync, rename; the newest complete one wins.
+
+A checkpoint is `step-N/` with `tensors.safetensors`, `state.json` and, written last, `manifest.json` with the size
+and digest of both. Nothing in it can execute code. This module knows nothing of what the tensors mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from seqwise.errors import RunError, SaveError
+
+KEEP = 2  # the newest, and the one before in case the newest was damaged
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that training needs to go on: tensors by name, and plain data."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
+    """Write `folder/step-N` so that it is there completely or not at all, then drop all but the newest `KEEP`."""
+    final = folder / f"step-{step}"
+    if final.exists():
+        if _damage(final) is None:
+            return final
+        shutil.rmtree(final)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".step-{step}.writing"
+    shutil.rmtree(temporary, ignore_errors=True)
+    with saving(final):
+        try:
+            temporary.mkdir()
+            save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
+            _write(temporary / STATE, json.dumps(snapshot.state))
+            manifest = {name: _seal(temporary / name) for name in (TENSORS, STATE)}
+            _write(temporary / MANIFEST, json.dumps(manifest))
+            _sync(temporary)
+            temporary.rename(final)
+            _sync(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    for _, old in list(_steps(folder))[KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | None:
+    """The newest complete checkpoint; damaged ones are named and passed over."""
+    for _, path in _steps(folder):
+        damage = _damage(path)
+        if damage is None:
+            return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
+        warn(f"{path} is damaged ({damage}); going back to the checkpoint before it.")
+    return None
+
+
+TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+
+
+def _steps(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Checkpoint folders, newest first."""
+    found = [(int(m[1]), path) for path in folder.glob("step-*") if (m := re.fullmatch(r"step-(\d+)", path.name))]
+    yield from sorted(found, reverse=True)
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint folder, or None."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return "no readable manifest"
+    for name, sealed in manifest.items():
+        try:
+            size = (path / name).stat().st_size
+        except OSError:
+            return f"{name} is missing"
+        if size != sealed["bytes"]:
+            return f"{name} has {size:,} of {sealed['bytes']:,} bytes"
+        if _digest(path / name) != sealed["blake2b"]:
+            return f"{name} does not match its digest"
+    return None
+
+
+def _seal(path: Path) -> dict[str, Any]:
+    _sync(path)
+    return {"bytes": path.stat().st_size, "blake2b": _digest(path)}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Turn a failed write into one clear message."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+        cause = "the disk is full" if full else str(error)
+        raise SaveError(
+            f"could not save {path}: {cause}.",
+            repair="What was saved before is complete. Free some space, then go on with: seqwise train --resume RUN",
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a small file in one step."""
+    temporary = path.with_name(f".{path.name}.writing")
+    with saving(path):
+        _write(temporary, text)
+        temporary.replace(path)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tied matrix once."""
+    persistent = {name for name in model.state_dict(keep_vars=False)}
+    tensors = {name: p.detach() for name, p in model.named_parameters()}
+    return tensors | {name: b for name, b in model.named_buffers() if name in persistent}
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
+    """Replace the weights file in one step."""
+    temporary = path.with_name(f".{path.name}.writing")
+    with saving(path):
+        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
+        _sync(temporary)
+        temporary.replace(path)
+
+
+@torch.no_grad()
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
+    """Copy saved weights into the model; names and shapes must agree exactly."""
+    own = weights_of(model)
+    if missing := sorted(own.keys() ^ tensors.keys()):
+        raise RunError(f"the weights do not fit the model: {missing[0]!r} is on one side only.", file=source)
+    for name, tensor in own.items():
+        if tensor.shape != tensors[name].shape:
+            raise RunError(
+                f"{name} has shape {tuple(tensors[name].shape)}, the model needs {tuple(tensor.shape)}.", file=source
+            )
+        tensor.copy_(tensors[name])

@@ -1,0 +1,100 @@
+"""The learning curve as one SVG picture: training and validation loss against tokens. Readable in light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 320, 56, 16, 34, 44
+GREY, TRAIN, VALID = "#888", "#5b8def", "#e07a3f"
+
+Point = tuple[float, float]
+
+
+def curve_svg(rows: Sequence[dict[str, Any]]) -> str:
+    """The picture of the rows of `metrics.jsonl`."""
+    train = smooth([(row["tokens"], row["loss"]) for row in rows])
+    valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
+    points = train + valid
+    if not points:
+        return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"></svg>\n'
+    x_end = max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    ticks = nice_ticks(low, high)
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+
+    def place(point: Point) -> str:
+        x = LEFT + (WIDTH - LEFT - RIGHT) * point[0] / x_end
+        y = TOP + (HEIGHT - TOP - BOTTOM) * (high - point[1]) / ((high - low) or 1)
+        return f"{x:.1f},{y:.1f}"
+
+    parts = [_grid(y, place((0, y)), place((x_end, y))) for y in ticks]
+    parts += [_below(x, place((x, low))) for x in nice_ticks(0, x_end)]
+    parts += [_line(train, place, TRAIN, 1.5), _line(valid, place, VALID, 2.5)]
+    parts += [
+        f'<circle cx="{x}" cy="{y}" r="3" fill="{VALID}"/>' for x, y in (place(point).split(",") for point in valid)
+    ]
+    parts.append(_legend(valid))
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="learning curve">\n{body}\n</svg>\n'
+    )
+
+
+def smooth(points: list[Point], keep: float = 0.9) -> list[Point]:
+    """An exponential moving average, so that the trend shows through the noise of single batches."""
+    smoothed: list[Point] = []
+    for x, y in points:
+        before = smoothed[-1][1] if smoothed else y
+        smoothed.append((x, keep * before + (1 - keep) * y))
+    return smoothed
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten) that cover the range."""
+    span = (high - low) or abs(high) or 1.0
+    raw = span / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
+    first = math.floor(low / step)
+    return [round(i * step, 10) for i in range(first, math.ceil(high / step) + 1)]
+
+
+def short(number: float) -> str:
+    """1,500,000 → 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
+
+
+def _grid(value: float, start: str, end: str) -> str:
+    (x1, y1), (x2, y2) = start.split(","), end.split(",")
+    return (
+        f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{GREY}" stroke-opacity="0.25"/>'
+        f'<text x="{LEFT - 8}" y="{float(y1) + 4:.1f}" text-anchor="end" fill="{GREY}">{value:g}</text>'
+    )
+
+
+def _below(value: float, at: str) -> str:
+    x = float(at.split(",")[0])
+    if x > WIDTH - RIGHT + 1:
+        return ""
+    return f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="{GREY}">{short(value)}</text>'
+
+
+def _line(points: list[Point], place: Any, colour: str, width: float) -> str:
+    path = " ".join(place(point) for point in points)
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>'
+
+
+def _legend(valid: list[Point]) -> str:
+    best = f" (best {min(y for _, y in valid):.3f})" if valid else ""
+    return (
+        f'<text x="{LEFT}" y="18" fill="{TRAIN}">training loss</text>'
+        f'<text x="{LEFT + 100}" y="18" fill="{VALID}">validation loss{best}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{GREY}">nats per token</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{GREY}">tokens learned from</text>'
+    )

@@ -1,0 +1,318 @@
+"""The training loop: a generator of `Step`s.
+
+It draws nothing and saves nothing; whoever reads the steps does. At every `yield` the trainer is between two updates,
+so `snapshot()` taken there, restored in a new process, leads to the same weights bit for bit: the batch order is a
+function of (seed, epoch), the dropout masks of (seed, step, rank), and everything else is in the snapshot.
+
+The loop knows nothing of tasks: a model is called as `model(batch, carry) → (Loss, carry)`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from seqwise.backbones.states import Carry, detach, flatten, join_rows, map_carry, structure, unflatten
+from seqwise.config import TrainingSettings
+from seqwise.data.batch import Batch
+from seqwise.errors import NonFiniteError
+from seqwise.training.budgets import Budget
+from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
+from seqwise.training.distribution import World
+from seqwise.training.optimisers import Average, clip, make_optimiser
+from seqwise.training.schedules import make_schedule
+
+VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
+STALLED = 5  # averaged SGD begins when the last so many validations brought no improvement (Merity et al. 2018)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One update, as every reader of the stream sees it."""
+
+    number: int
+    epoch: int
+    tokens: int  # targets learned from so far
+    loss: float  # mean nats per target of this update
+    gradient_norm: float  # before clipping
+    learning_rate: float
+    seconds: float  # of training so far, validation included
+    tokens_per_second: float
+    progress: float  # share of the budget
+    validation: dict[str, float] | None = None
+    best: bool = False  # the validation is the best so far
+    notes: tuple[str, ...] = ()
+    ended: str = ""  # why training ends with this step, if it does
+
+
+class Batches(Protocol):
+    """What the loop needs of `data/batching.py`."""
+
+    @property
+    def steps(self) -> int: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]: ...
+
+
+Validate = Callable[[], dict[str, float]]  # must hold "loss": the number to make small
+
+
+@dataclass
+class Place:
+    """Where training stands. Plain numbers, saved as they are."""
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    pieces: int = 1  # micro-batches per update
+    validations: int = 0
+    best_loss: float | None = None
+    history: list[float] = field(default_factory=list)  # validation losses
+    ended: str = ""  # why training is over
+
+
+class Trainer:
+    """A model, its batches and its optimiser, taken forward one update at a time."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Batches,
+        settings: TrainingSettings,
+        budget: Budget,
+        validate: Validate | None = None,
+        seed: int = 0,
+        world: World = World(),
+    ):
+        self.model, self.batches, self.settings, self.budget = model, batches, settings, budget
+        self.validate, self.seed, self.world = validate, seed, world
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.device = self.parameters[0].device
+        self.optimiser = make_optimiser(model, settings)
+        self.schedule = make_schedule(settings.schedule, settings.warmup)
+        decay = None if settings.optimizer == "asgd" else settings.ema
+        self.average = Average(model, decay) if decay != 0 else None
+        self.place = Place(pieces=settings.accumulate)
+        self.carry: Carry = None
+        self.notes: list[str] = []
+
+    # The stream
+
+    def steps(self) -> Iterator[Step]:
+        """Train until the budget is spent, validation stops improving, or the reader stops reading."""
+        started = time.perf_counter() - self.place.seconds
+        while True:
+            for batch in self.batches.epoch(self.place.epoch, self.place.step_in_epoch):
+                before = self.place.seconds
+                step = self._update(batch)
+                self.place.seconds = self._clock(started)
+                rate = batch.count * self.world.size / max(1e-9, self.place.seconds - before)
+                step = self._finish(replace(step, tokens_per_second=rate))
+                self.place.seconds = self._clock(started)
+                paused = time.perf_counter()
+                yield replace(step, seconds=self.place.seconds, ended=self.place.ended, notes=self._take_notes())
+                started += time.perf_counter() - paused  # the reader's time is not training time
+                if self.place.ended:
+                    return
+            self.place.epoch, self.place.step_in_epoch = self.place.epoch + 1, 0
+
+    def _finish(self, step: Step) -> Step:
+        """Validate when due, and note why training ends, if it does."""
+        place = self.place
+        progress = self._progress()
+        due = self._due(progress)
+        step = replace(step, progress=progress)
+        if due and self.validate is not None:
+            step = self._validated(step)
+        if progress >= 1:
+            place.ended = "the budget is spent"
+        patience = self.settings.patience
+        if due and patience and place.best_loss is not None:
+            since = len(place.history) - 1 - place.history.index(min(place.history))
+            if since >= patience:
+                place.ended = f"validation has not improved {patience} times in a row"
+        return step
+
+    def _progress(self) -> float:
+        place = self.place
+        epochs = place.epoch + place.step_in_epoch / self.batches.steps
+        return self.budget.progress(place.seconds, place.tokens, epochs)
+
+    def _due(self, progress: float) -> bool:
+        """Is it time to validate?"""
+        if every := self.settings.validate_every:
+            return self.place.step % every == 0 or progress >= 1
+        return math.floor(progress * VALIDATIONS + 1e-9) > self.place.validations
+
+    def _clock(self, started: float) -> float:
+        """Seconds of training by the clock of the first process, so that all processes decide alike."""
+        seconds = time.perf_counter() - started
+        return self.world.sum(seconds if self.world.first else 0.0)[0]
+
+    def _validated(self, step: Step) -> Step:
+        assert self.validate is not None
+        place = self.place
+        place.validations = max(place.validations + 1, math.floor(self._progress() * VALIDATIONS + 1e-9))
+        with self.averaged():
+            metrics = self.validate()
+        loss = metrics["loss"]
+        best = place.best_loss is None or loss < place.best_loss
+        if best:
+            place.best_loss = loss
+        place.history.append(loss)
+        self.schedule.validated(loss)
+        if self.settings.optimizer == "asgd" and self.average and not self.average.running and self._stalled():
+            self.average.start()
+            self.notes.append("validation has stalled: weights are averaged from here on.")
+        return replace(step, validation=metrics, best=best)
+
+    def _stalled(self) -> bool:
+        history = self.place.history
+        return len(history) > STALLED and min(history[-STALLED:]) > min(history[:-STALLED])
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """A block in which the model has the weights to be evaluated and saved."""
+        return self.average.applied() if self.average else nullcontext()
+
+    def _take_notes(self) -> tuple[str, ...]:
+        notes, self.notes = tuple(self.notes), []
+        return notes
+
+    # One update
+
+    def _update(self, batch: Batch) -> Step:
+        place = self.place
+        self.model.train()
+        batch = batch.to(self.device)
+        if batch.fresh:
+            self.carry = None
+        rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        mine, carry = self._gradients(batch)
+        total, count = self.world.sum(mine, batch.count)
+        self.world.sum_gradients(self.parameters)
+        norm = float(clip(self.parameters, self.settings.clip, self.settings.clip_at))
+        if not math.isfinite(total + norm):
+            raise self._non_finite(batch, total / count, norm)
+        self.optimiser.step()
+        if self.average:
+            self.average.update()
+        self.carry = carry
+        place.step, place.step_in_epoch, place.tokens = place.step + 1, place.step_in_epoch + 1, place.tokens + int(count)
+        return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, 0.0, 0.0, 0.0)
+
+    def _gradients(self, batch: Batch) -> tuple[float, Carry]:
+        """Gradients of the mean loss over all rows of all processes, in as many pieces as memory needs."""
+        count = self.world.sum(batch.count)[0]
+        while True:
+            self._seed()
+            self.optimiser.zero_grad(set_to_none=True)
+            try:
+                return self._accumulate(batch, count)
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not _out_of_memory(error) or self.place.pieces >= batch.rows:
+                    raise
+            # Outside the handler, so that the failed attempt's tensors are released first.
+            self.place.pieces = min(self.place.pieces * 2, batch.rows)
+            self.notes.append(
+                f"out of memory: the batch of {batch.rows} rows is now computed in {self.place.pieces} pieces; "
+                "the updates stay the same."
+            )
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _accumulate(self, batch: Batch, count: float) -> tuple[float, Carry]:
+        size = math.ceil(batch.rows / self.place.pieces)
+        total, carries = 0.0, []
+        for start in range(0, batch.rows, size):
+            piece = batch.slice(start, start + size) if size < batch.rows else batch
+            carry = map_carry(lambda tensor: tensor[start : start + size], self.carry)  # noqa: B023 - used at once
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+                loss, carry = self.model(piece, carry)
+            (loss.total / count).backward()
+            total += float(loss.total.detach())
+            carries.append(detach(carry))
+        return total, carries[0] if len(carries) == 1 else join_rows(carries)
+
+    def _seed(self) -> None:
+        """Dropout depends on (seed, step, rank) alone."""
+        mixed = (self.seed * 1_000_003 + self.place.step) * 1_000_003 + self.world.rank
+        torch.manual_seed(mixed % 2**63)
+
+    def _non_finite(self, batch: Batch, loss: float, norm: float) -> NonFiniteError:
+        rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
+        guilty = rows or list(range(batch.rows))
+        places = "" if batch.positions is None else ", ".join(f"{int(batch.positions[row]):,}" for row in guilty[:8])
+        return NonFiniteError(
+            f"the loss is {loss:g} and the gradient norm {norm:g} at step {self.place.step + 1}"
+            + (f", in the samples that begin at token {places}{' …' if len(guilty) > 8 else ''}" if places else "")
+            + ". The update was not made.",
+            repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
+            "or a smaller --training.clip-at.",
+        )
+
+    @torch.no_grad()
+    def _row_is_finite(self, row: Batch, index: int) -> bool:
+        carry = map_carry(lambda tensor: tensor[index : index + 1], self.carry)
+        return bool(torch.isfinite(self.model(row, carry)[0].total))
+
+    # Saving and going on
+
+    def snapshot(self) -> Snapshot:
+        """All that is needed to go on. Every process must call it; the first one saves."""
+        carry = self.world.gather_rows(self.carry)
+        tensors = {f"model.{name}": tensor for name, tensor in weights_of(self.model).items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimiser_tensors().items()}
+        tensors |= flatten(carry)
+        state: dict[str, Any] = {"place": vars(self.place) | {"history": list(self.place.history)}}
+        state |= {"carry": structure(carry), "schedule": self.schedule.state()}
+        if self.average:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
+            state["average"] = self.average.count
+        return Snapshot(tensors, state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on where the snapshot was taken, in any number of processes."""
+        tensors, state = snapshot.tensors, snapshot.state
+
+        def part(prefix: str) -> dict[str, torch.Tensor]:
+            return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
+
+        load_weights(self.model, part("model."), "checkpoint")
+        self._restore_optimiser(part("optimizer."))
+        self.schedule.restore(state["schedule"])
+        self.place = Place(**state["place"])
+        carry = map_carry(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
+        self.carry = self.world.own_rows(carry)
+        if self.average:
+            self.average.weights = {name: t.to(self.device) for name, t in part("average.").items()}
+            self.average.count = state["average"]
+
+    def _optimiser_tensors(self) -> dict[str, torch.Tensor]:
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        return {
+            f"{names[id(p)]}.{key}": value
+            for p, values in self.optimiser.state.items()
+            for key, value in values.items()
+            if isinstance(value, torch.Tensor)
+        }
+
+    def _restore_optimiser(self, tensors: dict[str, torch.Tensor]) -> None:
+        for name, parameter in self.model.named_parameters():
+            found = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
+            if found:
+                self.optimiser.state[parameter] = {key: t.to(self.device) for key, t in found.items()}
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """CUDA has its own exception; the CPU allocator raises a plain RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)

@@ -1,0 +1,90 @@
+"""Optimisers, gradient clipping and weight averaging. They know nothing of batches or of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from seqwise.config import TrainingSettings
+
+
+def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """AdamW or SGD; weight decay acts on matrices only, never on biases and norms."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for _, p in named if p.dim() >= 2], "weight_decay": settings.weight_decay or 0.0},
+        {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    rate = settings.learning_rate or 1e-3
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
+    return torch.optim.SGD(groups, lr=rate)
+
+
+def clip(parameters: list[Tensor], kind: str, limit: float) -> Tensor:
+    """Clip the gradients in place; returns their norm before clipping."""
+    if kind == "norm":
+        return nn.utils.clip_grad_norm_(parameters, limit)
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    if kind == "value":
+        nn.utils.clip_grad_value_(parameters, limit)
+    return norm
+
+
+class Average:
+    """A second set of weights that is evaluated and saved in place of the raw ones.
+
+    With a decay it is the exponential moving average; without, the mean of all weights since `start` was called
+    (averaged SGD, Polyak & Juditsky 1992; started when validation stalls, Merity et al. 2018).
+    """
+
+    def __init__(self, model: nn.Module, decay: float | None):
+        self.model, self.decay = model, decay
+        self.weights: dict[str, Tensor] = {}
+        self.count = 0
+        if decay is not None:
+            self.start()
+
+    @property
+    def running(self) -> bool:
+        return bool(self.weights)
+
+    def start(self) -> None:
+        """Begin averaging at the present weights."""
+        self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self.count = 1
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take the present weights into the average."""
+        if not self.running:
+            return
+        self.count += 1
+        # An early moving average forgets its random start faster than `decay` would.
+        keep = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
+        parameters = dict(self.model.named_parameters())
+        torch._foreach_lerp_(
+            [self.weights[name] for name in parameters], [p.detach() for p in parameters.values()], 1 - keep
+        )
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Evaluate with the averaged weights inside the block."""
+        if not self.running:
+            yield
+            return
+        raw = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self._copy(self.weights)
+        try:
+            yield
+        finally:
+            self._copy(raw)
+
+    @torch.no_grad()
+    def _copy(self, weights: dict[str, Tensor]) -> None:
+        for name, p in self.model.named_parameters():
+            p.copy_(weights[name])

@@ -1,0 +1,139 @@
+"""A run is a folder: settings, environment, metrics, weights, tokeniser, checkpoints and a model card.
+
+    config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   checkpoints/step-N/   README.md
+
+Nothing in it can execute code. `Run` reads and writes the folder; it does not train.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from seqwise.config import Settings, parse_settings
+from seqwise.errors import RunError, UsageError, nearest
+from seqwise.text.tokenizer import Tokenizer
+from seqwise.training.checkpoints import save_weights, saving, write_text
+
+FORMAT = 1  # raised when an older Seqwise could not read the folder
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from."""
+
+    data: str  # as the user named it
+    fingerprint: str  # of the data's content and split
+    split: str  # the rule, in words
+    command: str
+    seqwise: str
+    format: int = FORMAT
+
+
+class Run:
+    """A run folder that exists."""
+
+    def __init__(self, folder: Path, settings: Settings, origin: Origin):
+        self.folder, self.settings, self.origin = folder, settings, origin
+
+    @classmethod
+    def create(cls, folder: Path, settings: Settings, origin: Origin, tokenizer: Tokenizer, env: dict) -> Run:
+        """A new folder. An existing run is never overwritten."""
+        cls.refuse_existing(folder)
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            tokenizer.save(folder / TOKENIZER)
+        write_text(folder / "env.json", json.dumps(env, indent=2) + "\n")
+        about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
+        write_text(folder / CONFIG, about + settings.to_yaml())  # last: its presence makes the folder a run
+        return cls(folder, settings, origin)
+
+    @staticmethod
+    def refuse_existing(folder: Path) -> None:
+        if (folder / CONFIG).exists():
+            raise UsageError(
+                f"{folder} already holds a run.",
+                repair=f"Go on with it: seqwise train --resume {folder}\nOr name another folder with --out.",
+            )
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in `folder`, checked for version and damage."""
+        folder = Path(folder)
+        path = folder / CONFIG
+        if not path.is_file():
+            raise RunError(f"{folder} is not a run: it has no {CONFIG}.", repair=_suggest_run(folder))
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            origin = values.pop("run")
+        except (yaml.YAMLError, AttributeError, KeyError, UnicodeDecodeError):
+            raise RunError("not the settings file of a run.", file=path) from None
+        if origin.get("format", 0) > FORMAT:
+            raise RunError(
+                f"this run was written by Seqwise {origin.get('seqwise')} in format {origin['format']}; "
+                f"this version reads formats up to {FORMAT}.",
+                file=path,
+                repair="Update with: pip install --upgrade seqwise",
+            )
+        known = {key: origin[key] for key in Origin.__dataclass_fields__ if key in origin}
+        return cls(folder, parse_settings(values, path), Origin(**known))
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.folder / TOKENIZER)
+
+    def save_weights(self, weights: dict[str, Tensor]) -> None:
+        save_weights(self.folder / WEIGHTS, weights)
+
+    def load_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """The best weights so far."""
+        path = self.folder / WEIGHTS
+        if not path.exists():
+            raise RunError(
+                f"{self.folder} has no weights yet: training ended before its first validation.",
+                repair=f"Go on with: seqwise train --resume {self.folder}",
+            )
+        try:
+            return load_file(path, device=str(device))
+        except SafetensorError as error:
+            raise RunError(
+                f"the weights cannot be read: {error}.",
+                file=path,
+                repair=f"Write them again from the newest checkpoint: seqwise train --resume {self.folder}",
+            ) from None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every complete line of `metrics.jsonl`."""
+        lines = self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Drop what a killed process wrote after its last checkpoint; the resumed run writes it again."""
+        kept = [json.dumps(row) for row in self.metrics() if row["step"] <= step]
+        write_text(self.metrics_file, "".join(line + "\n" for line in kept))
+
+
+CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.json", "model.safetensors"
+
+
+def _suggest_run(folder: Path) -> str:
+    around = folder.parent if folder.parent.is_dir() else Path()
+    runs = [str(path.parent) for path in sorted(around.glob(f"*/{CONFIG}"))]
+    return nearest(str(folder), runs) if runs else "Train one first: seqwise train DATA --task language --model lstm"

@@ -1,0 +1,95 @@
+"""`seqwise doctor` tells the truth about this machine, and what to install when something is missing."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+
+import pytest
+
+from seqwise import environment
+from seqwise.cli import doctor
+from seqwise.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """The probe of bfloat16 has tests of its own."""
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))
+    monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    found = environment.package_version
+    monkeypatch.setattr(environment, "package_version", lambda name: None if name == "torch" else found(name))
+
+
+def test_a_complete_machine_is_ready(capsys):
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "ready."
+    assert any(line.startswith("cpu bfloat16") and "does not survive; float32 is used" in line for line in lines)
+    assert any(line.startswith("extra [dev]") for line in lines)
+
+
+def test_json_is_one_document(capsys, tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ready"] is True
+    assert report["python"] == platform.python_version()
+    assert report["cpu_bfloat16"] is False
+    assert report["cache"] == {"folder": str(tmp_path), "size": 5}
+    assert report["extras"]["dev"]["packages"]["pytest"] == pytest.__version__
+    assert report["recurrent_path"] == ("cudnn" if report["gpu"] else "aten")
+    assert report["missing"] == []
+    assert report["disk"]["free"] > 0
+
+
+def test_a_missing_package_ends_with_the_exact_command(capsys, without_torch):
+    (need,) = (need for need in doctor.requirements() if need.name == "torch")
+    assert main(["doctor"]) == 1
+    ending = f"not ready. Install what is missing:\n  {sys.executable} -m pip install '{need.text}'\n"
+    assert capsys.readouterr().out.endswith(ending)
+
+
+def test_a_missing_package_is_not_probed(without_torch):
+    report = doctor.examine()
+    assert report["ready"] is False
+    assert report["cpu_bfloat16"] is None
+    assert len(report["missing"]) == 1
+    assert report["missing"][0].startswith("torch")
+    assert report["install"] == f"{sys.executable} -m pip install '{report['missing'][0]}'"
+
+
+def test_a_torch_that_does_not_load_is_not_ready(monkeypatch):
+    monkeypatch.setattr(environment, "_torch", lambda: None)
+    report = doctor.examine()
+    assert report["ready"] is False
+    assert report["missing"][0].startswith("torch")
+
+
+@pytest.mark.parametrize(
+    ("installed", "enough"), [("2.9.1", False), ("2.10.0", True), ("2.13.0+cpu", True), ("3.0", True), (None, False)]
+)
+def test_a_package_that_is_too_old_does_not_satisfy(monkeypatch, installed, enough):
+    monkeypatch.setattr(environment, "package_version", lambda name: installed)
+    assert doctor.Requirement.parse("torch>=2.10,<3").satisfied() is enough
+
+
+def test_a_requirement_of_an_extra_names_its_extra():
+    need = doctor.Requirement.parse("types-PyYAML; extra == 'dev'")
+    assert (need.text, need.name, need.extra, need.minimum) == ("types-PyYAML", "types-PyYAML", "dev", None)
+
+
+def test_an_extra_with_a_missing_package_says_how_to_get_it():
+    needs = [doctor.Requirement.parse("no-such-package>=1", "serve")]
+    line = doctor._extra_line("serve", doctor._extras(needs)["serve"])
+    assert line == "not installed (no-such-package); pip install 'seqwise[serve]'"
+
+
+def test_an_unknown_option_suggests_the_nearest(capsys):
+    assert main(["doctor", "--jsno"]) == 2
+    assert "Perhaps you meant '--json'." in capsys.readouterr().err

@@ -1,0 +1,176 @@
+"""The dispatcher: every way to end has its message and its exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from types import ModuleType
+
+import pytest
+
+from seqwise.cli import main as cli
+from seqwise.errors import DataError, SaveError
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Install a command `probe` that does what the test says, and return a function that runs it."""
+
+    def run(action, *words: str) -> int:
+        module = ModuleType("seqwise.cli.probe")
+        module.main = action  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "seqwise.cli.probe", module)
+        monkeypatch.setitem(cli.COMMANDS, "probe", "for a test")
+        return cli.main(["probe", *words])
+
+    return run
+
+
+def raising(error: BaseException):
+    def action(argv):
+        raise error
+
+    return action
+
+
+def test_help_lists_every_command_with_a_line_and_ends_with_an_example(capsys):
+    assert cli.main(["--help"]) == 0
+    page = capsys.readouterr().out
+    for name, purpose in cli.COMMANDS.items():
+        assert f"  {name} " in page
+        assert purpose in page
+    assert page.rstrip().endswith(cli.EXAMPLE)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_listed_command_has_a_module(name: str):
+    assert find_spec(f"seqwise.cli.{name}") is not None
+
+
+def test_the_help_of_every_command_ends_with_an_example_and_does_not_import_torch():
+    code = (
+        "import sys, io, contextlib\n"
+        "from seqwise.cli.main import COMMANDS, main\n"
+        "for name in COMMANDS:\n"
+        "    page = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(page):\n"
+        "        status = main([name, '--help'])\n"
+        "    assert status == 0, name\n"
+        "    assert f'example:\\n  seqwise {name}' in page.getvalue(), name\n"
+        "    assert 'torch' not in sys.modules, name\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert answer.stderr == ""
+    assert answer.returncode == 0
+
+
+def test_help_answers_in_half_a_second():
+    def seconds() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "seqwise", "--help"], check=True, capture_output=True)
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+def test_without_a_command_the_overview_is_an_error(capsys):
+    assert cli.main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "usage: seqwise COMMAND" in captured.err
+
+
+def test_version_is_printed(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"seqwise {cli.version()}\n"
+
+
+def test_an_unknown_command_suggests_the_nearest(capsys):
+    assert cli.main(["doctr"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "error: unknown command 'doctr'.\nPerhaps you meant 'doctor'. See seqwise --help.\n"
+    assert captured.out == ""
+
+
+def test_an_unknown_option_suggests_the_nearest(capsys):
+    assert cli.main(["--versoin"]) == 2
+    assert "unknown option '--versoin'.\nPerhaps you meant '--version'." in capsys.readouterr().err
+
+
+def test_the_command_gets_the_words_after_its_name_and_gives_the_exit_status(command):
+    seen: list[str] = []
+    assert command(lambda argv: seen.extend(argv) or 1, "a", "--b") == 1
+    assert seen == ["a", "--b"]
+
+
+@pytest.mark.parametrize(("error", "status"), [(DataError("p"), 2), (SaveError("p"), 1)])
+def test_our_errors_give_their_exit_status(command, error, status):
+    assert command(raising(error)) == status
+
+
+def test_an_error_is_not_read_as_markup_and_not_wrapped(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "a/rather/long/path/[bold]with/brackets[/bold]/:smile:/that/goes/on/and/on.txt"
+    assert command(raising(DataError("is empty.", repair="Write something.", file=path, line=3))) == 2
+    assert capsys.readouterr().err == f"error: {path}:3: is empty.\nWrite something.\n"
+
+
+def test_an_unexpected_error_is_one_line_without_traceback(command, capsys):
+    assert command(raising(ZeroDivisionError("division by zero"))) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: unexpected ZeroDivisionError: division by zero\n")
+    assert "--debug" in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("words", [("--debug",), ("x", "--debug"), ("--debug", "--", "y")])
+def test_debug_anywhere_shows_the_traceback(command, capsys, words):
+    assert command(raising(ZeroDivisionError("division by zero")), *words) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_debug_after_two_dashes_belongs_to_the_command(command):
+    seen: list[str] = []
+    assert command(lambda argv: seen.extend(argv) or 0, "--debug", "--", "--debug") == 0
+    assert seen == ["--", "--debug"]
+
+
+def test_an_error_of_ours_keeps_its_status_with_debug(command, capsys):
+    assert command(raising(DataError("p")), "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_a_short_line_and_status_130(command, capsys):
+    assert command(raising(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "interrupted.\n"
+
+
+def test_a_missing_package_is_named_with_what_to_run(command, capsys):
+    assert command(raising(ModuleNotFoundError("No module named 'torch'", name="torch"))) == 1
+    assert "the package 'torch' is missing.\nRun " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (None, 0), (2, 2), ("text", 1)])
+def test_a_command_may_leave_with_system_exit(command, code, status):
+    assert command(raising(SystemExit(code))) == status
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = (
+        "import sys, types\n"
+        "from seqwise.cli import console, main as cli\n"
+        "probe = types.ModuleType('seqwise.cli.probe')\n"
+        "probe.main = lambda argv: [console.write('x' * 1000) for _ in range(10_000)] and 0\n"
+        "sys.modules['seqwise.cli.probe'] = probe\n"
+        "cli.COMMANDS['probe'] = ''\n"
+        "sys.exit(cli.main(['probe']))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr.read() == b""
+    assert child.returncode == 141

@@ -1,0 +1,131 @@
+"""Options from typed settings: each kind of mistake has one clear message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import pytest
+import tyro
+from pydantic import BaseModel, ConfigDict, Field
+
+from seqwise.cli import console
+from seqwise.cli.options import options, parse
+from seqwise.errors import UsageError
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate."""
+    batch: int = Field(8, ge=1)
+    """Rows per update."""
+    tied: bool = True
+    """Share the matrix."""
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    model: Literal["rnn", "lstm"] = "lstm"
+    """Model family."""
+    window: int | Literal["full"] | None = None
+    """Tokens per window."""
+    training: Inner = Inner()
+
+
+@dataclass
+class Command:
+    """Do something."""
+
+    data: tyro.conf.Positional[str]
+    """File or folder."""
+    settings: Annotated[Outer, tyro.conf.arg(name="")] = field(default_factory=Outer)
+    json: bool = False
+    """Print one JSON document."""
+    on_empty: str = "drop"
+    """What to do with empty lines."""
+
+
+def read(*words: str, default: Command | None = None) -> Command:
+    return parse(Command, words, prog="seqwise probe", example="seqwise probe text.txt", default=default)
+
+
+def message(*words: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        read(*words)
+    return str(caught.value)
+
+
+def test_values_arrive_with_their_types():
+    command = read("a.txt", "--json", "--training.learning-rate", "1e-3", "--training.no-tied", "--window", "full")
+    assert command.data == "a.txt"
+    assert command.json is True
+    assert command.on_empty == "drop"
+    assert command.settings == Outer(window="full", training=Inner(learning_rate=0.001, tied=False))
+
+
+def test_underscores_and_equal_signs_are_accepted():
+    assert read("a.txt", "--training.learning_rate=0.5").settings.training.learning_rate == 0.5
+    assert read("a.txt", "--on_empty", "keep").on_empty == "keep"
+
+
+def test_what_argv_does_not_say_comes_from_the_default():
+    file = Command(data=tyro.MISSING, settings=Outer(model="rnn", training=Inner(batch=3)))
+    command = read("a.txt", "--training.learning-rate", "2", default=file)
+    assert command.settings == Outer(model="rnn", training=Inner(batch=3, learning_rate=2.0))
+
+
+def test_words_after_two_dashes_are_not_options():
+    assert read("--json", "--", "--help").data == "--help"
+
+
+def test_help_ends_with_the_example(capsys):
+    with pytest.raises(SystemExit) as stop:
+        read("--help")
+    assert stop.value.code == 0
+    page = capsys.readouterr().out
+    assert page.startswith("usage: seqwise probe")
+    assert "DATA" in page
+    assert "Peak learning rate." in page
+    assert page.endswith("example:\n  seqwise probe text.txt\n")
+
+
+def test_every_option_is_known_by_name_and_flags_have_no_twin():
+    assert sorted(options(Command)) == [
+        *("--help", "--json", "--model", "--on-empty"),
+        *("--training.batch", "--training.learning-rate", "--training.no-tied", "--window"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["a", "--modle", "rnn"], "unknown option '--modle'. Perhaps you meant '--model'."),
+        (["--modle", "a"], "unknown option '--modle'. Perhaps you meant '--model'."),
+        (["a", "--batch", "3"], "unknown option '--batch'. Perhaps you meant '--training.batch'."),
+        (["a", "--learning_rate=3"], "unknown option '--learning_rate'. Perhaps you meant '--training.learning-rate'."),
+        (["a", "--no-json"], "unknown option '--no-json'. Perhaps you meant '--json'."),
+        (["a", "--xyzzy"], "unknown option '--xyzzy'."),
+        (["a", "b"], "unexpected argument 'b'."),
+        (["--json"], "DATA is missing: File or folder."),
+        (["a", "--on-empty"], "--on-empty: a value is missing."),
+        (["a", "--model", "lstn"], "--model: expected one of rnn, lstm; received 'lstn'. Perhaps you meant 'lstm'."),
+        (["a", "--training.batch=many"], "--training.batch: expected INT; received 'many'."),
+        (["a", "--window", "wide"], "--window: expected INT|{full}; received 'wide'."),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_a_pointer_to_help(words: list[str], expected: str):
+    assert message(*words) == f"{expected}\nSee seqwise probe --help."
+
+
+def test_all_values_out_of_range_are_reported_at_once():
+    assert message("a", "--training.learning-rate", "-1", "--training.batch", "0").splitlines() == [
+        "--training.learning-rate: input should be greater than 0; received -1.0.",
+        "--training.batch: input should be greater than or equal to 1; received 0.",
+    ]
+
+
+def test_parse_is_found_beside_the_other_shared_pieces():
+    assert console.parse is parse

@@ -1,0 +1,387 @@
+"""The rows of the recurrent layers. What is "by hand" is plain Python on lists, letter by letter from the equations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from row import Row
+from torch import Tensor, nn
+
+from seqwise.layers import cells
+from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
+from seqwise.layers.norm import LayerNorm
+from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent
+
+Vector = list[float]
+Matrix = list[Vector]
+
+INPUT = [[0.5, -1.0], [1.5, 0.25], [-0.75, 2.0]]  # three steps of two inputs
+PHI: dict[str, Callable[[float], float]] = {
+    "tanh": math.tanh,
+    "relu": lambda a: max(a, 0.0),
+    "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "identity": lambda a: a,
+}
+
+
+# --- plain arithmetic -------------------------------------------------------------------------------------------------
+
+
+def sigmoid(a: float) -> float:
+    return 1 / (1 + math.exp(-a))
+
+
+def times(matrix: Matrix, vector: Vector) -> Vector:
+    return [sum(m * v for m, v in zip(row, vector)) for row in matrix]
+
+
+def plus(*vectors: Vector) -> Vector:
+    return [sum(entries) for entries in zip(*vectors)]
+
+
+def norm_by_hand(a: Vector, weight: Vector, bias: Vector) -> Vector:
+    mean = sum(a) / len(a)
+    deviation = math.sqrt(sum((e - mean) ** 2 for e in a) / len(a) + 1e-5)
+    return [w * (e - mean) / deviation + b for e, w, b in zip(a, weight, bias)]
+
+
+def look_by_hand(query: Vector, keys: Matrix, values: Matrix) -> Vector:
+    scores = [sum(q * k for q, k in zip(query, key)) / math.sqrt(len(query)) for key in keys]
+    total = sum(math.exp(score) for score in scores)
+    return [sum(math.exp(s) / total * value[u] for s, value in zip(scores, values)) for u in range(len(query))]
+
+
+# --- the equations, by hand -------------------------------------------------------------------------------------------
+
+
+def weights(cell: nn.Module) -> dict[str, Any]:
+    return {name: parameter.double().tolist() for name, parameter in cell.named_parameters()}
+
+
+def rnn_by_hand(cell: cells.RNNCell, xs: Matrix) -> Matrix:
+    w, phi, h, hs = weights(cell), PHI[cell.activation], [0.0, 0.0], []
+    for x in xs:
+        a = plus(times(w["weight_input"], x), times(w["weight_hidden"], h))
+        a = plus(a, w["bias"]) if "bias" in w else norm_by_hand(a, w["norm.weight"], w["norm.bias"])
+        h = [phi(e) for e in a]
+        hs.append(h)
+    return hs
+
+
+def lstm_by_hand(cell: cells.LSTMCell, xs: Matrix) -> Matrix:
+    w, h, c, hs = weights(cell), [0.0, 0.0], [0.0, 0.0], []
+    for x in xs:
+        from_input, from_hidden = times(w["weight_input"], x), times(w["weight_hidden"], h)
+        if "input_norm.weight" in w:
+            from_input = norm_by_hand(from_input, w["input_norm.weight"], w["input_norm.bias"])
+            from_hidden = norm_by_hand(from_hidden, w["hidden_norm.weight"], w["hidden_norm.bias"])
+        a = plus(from_input, from_hidden, w["bias"])
+        i, f = [sigmoid(e) for e in a[0:2]], [sigmoid(e) for e in a[2:4]]
+        g, o = [math.tanh(e) for e in a[4:6]], [sigmoid(e) for e in a[6:8]]
+        c = [f[u] * c[u] + i[u] * g[u] for u in (0, 1)]
+        shown = norm_by_hand(c, w["cell_norm.weight"], w["cell_norm.bias"]) if "cell_norm.weight" in w else c
+        h = [o[u] * math.tanh(shown[u]) for u in (0, 1)]
+        hs.append(h)
+    return hs
+
+
+def gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, after: bool, keeps: bool) -> Matrix:
+    w, h, hs = weights(cell), [0.0, 0.0], []
+    W, U, b = w["weight_input"], w["weight_hidden"], w["bias"]
+    for x in xs:
+        wx = plus(times(W, x), b)
+        r = [sigmoid(e) for e in plus(wx[0:2], times(U[0:2], h))]
+        z = [sigmoid(e) for e in plus(wx[2:4], times(U[2:4], h))]
+        if after:
+            product = plus(times(U[4:6], h), w["bias_hidden"])
+            n = [math.tanh(wx[4 + u] + r[u] * product[u]) for u in (0, 1)]
+        else:
+            product = times(U[4:6], [r[0] * h[0], r[1] * h[1]])
+            n = [math.tanh(wx[4 + u] + product[u]) for u in (0, 1)]
+        keep = z if keeps else [1 - z[0], 1 - z[1]]
+        h = [keep[u] * h[u] + (1 - keep[u]) * n[u] for u in (0, 1)]
+        hs.append(h)
+    return hs
+
+
+def norm_gru_by_hand(cell: cells.GatedCell, xs: Matrix, *, keeps: bool) -> Matrix:
+    w, h, hs = weights(cell), [0.0, 0.0], []
+
+    def norm(name: str, a: Vector) -> Vector:
+        return norm_by_hand(a, w[f"{name}.weight"], w[f"{name}.bias"])
+
+    for x in xs:
+        wx, uh = times(w["weight_input"], x), times(w["weight_hidden"], h)
+        gates = [sigmoid(e) for e in plus(norm("input_gates_norm", wx[:4]), norm("gates_norm", uh[:4]))]
+        r, z = gates[:2], gates[2:]
+        from_input, from_hidden = norm("input_candidate_norm", wx[4:]), norm("candidate_norm", uh[4:])
+        n = [math.tanh(from_input[u] + r[u] * from_hidden[u]) for u in (0, 1)]
+        keep = z if keeps else [1 - z[0], 1 - z[1]]
+        h = [keep[u] * h[u] + (1 - keep[u]) * n[u] for u in (0, 1)]
+        hs.append(h)
+    return hs
+
+
+def attentive_by_hand(layer: AttentiveRecurrent, xs: Matrix) -> Matrix:
+    w, own, h, hs, keys, values = weights(layer.cell), weights(layer), [0.0, 0.0], [], [], []
+    for x in xs:
+        a = plus(times(w["weight_input"], x), times(w["weight_hidden"], h), w["bias"])
+        h = [math.tanh(e) for e in a]
+        if keys:
+            h = plus(h, look_by_hand(times(own["weight_query"], h), keys[-layer.memory :], values[-layer.memory :]))
+        keys.append(times(own["weight_memory"][:2], h))
+        values.append(times(own["weight_memory"][2:], h))
+        hs.append(h)
+    return hs
+
+
+def state_attention_by_hand(layer: StateAttention, xs: Matrix) -> Matrix:
+    w, outputs = weights(layer)["weight"], []
+    for t, s in enumerate(xs):
+        seen = xs[max(0, t - layer.memory) : t + 1]
+        keys, values = [times(w[2:4], past) for past in seen], [times(w[4:6], past) for past in seen]
+        outputs.append(plus(s, look_by_hand(times(w[:2], s), keys, values)))
+    return outputs
+
+
+# --- building rows ----------------------------------------------------------------------------------------------------
+
+
+def fill(module: nn.Module) -> nn.Module:
+    """Fixed weights between −0.9 and 0.9, different in every entry that could be taken for another."""
+    with torch.no_grad():
+        for i, parameter in enumerate(module.parameters()):
+            entries = torch.arange(parameter.numel()).reshape(parameter.shape)
+            parameter.copy_(((7 * entries + 3 * i) % 19 - 9) / 10)
+    return module
+
+
+def by_hand(layer: nn.Module, expected: Callable[[Any], Matrix]) -> Callable[[], tuple[Tensor, Tensor]]:
+    def compare() -> tuple[Tensor, Tensor]:
+        fill(layer).double().eval()
+        given = run(layer, torch.tensor([INPUT], dtype=torch.float64), None)
+        return given, torch.tensor([expected(layer)], dtype=torch.float64)
+
+    return compare
+
+
+def run(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
+    return layer(x, None, lengths)[0]
+
+
+def carried(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+    return layer(x, state)
+
+
+def inputs() -> Tensor:
+    return torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(5))
+
+
+def as_peer(ours: nn.Module, layers: list[cells.Cell], peer: nn.Module) -> Callable[[], tuple[Tensor, Tensor]]:
+    """PyTorch's layer with the weights of our cells, in the order of its parameters."""
+
+    def compare() -> tuple[Tensor, Tensor]:
+        parameters = list(peer.parameters())
+        with torch.no_grad():
+            for number, cell in enumerate(layers):
+                weight_input, weight_hidden, bias, bias_hidden = parameters[4 * number : 4 * number + 4]
+                weight_input.copy_(cell.weight_input)
+                weight_hidden.copy_(cell.weight_hidden)
+                bias.copy_(cell.bias.normal_())  # type: ignore[union-attr]
+                bias_hidden.zero_()
+                if isinstance(cell, cells.GRUCell):
+                    bias_hidden[2 * cell.units :] = cell.bias_hidden.normal_()
+        return run(ours, inputs(), None), peer(inputs())[0]
+
+    return compare
+
+
+def cell_row(
+    name: str, build: Callable[[int, int], cells.Cell], hand: Callable[[Any, Matrix], Matrix], peer: Any = None
+) -> Row:
+    ours = Recurrent(build(4, 3))
+    return Row(
+        name=name,
+        build=lambda: Recurrent(build(4, 3)),
+        inputs=inputs,
+        run=run,
+        hand=by_hand(Recurrent(build(2, 2)), lambda layer: hand(layer.cell, INPUT)),
+        peer=None if peer is None else as_peer(ours, [ours.cell], peer(4, 3, batch_first=True)),
+        carried=carried,
+        causal=True,
+        records=tuple(f"{ours.name}.{gate}" for gate in ours.cell.gates),
+    )
+
+
+def rnn(activation: str, kind: type[cells.RNNCell] = cells.RNNCell) -> Callable[[int, int], cells.Cell]:
+    return lambda inputs, units: kind(inputs, units, activation)
+
+
+def gru(*, after: bool, keeps: bool) -> Callable[[Any, Matrix], Matrix]:
+    return lambda cell, xs: gru_by_hand(cell, xs, after=after, keeps=keeps)
+
+
+def norm_gru(*, keeps: bool) -> Callable[[Any, Matrix], Matrix]:
+    return lambda cell, xs: norm_gru_by_hand(cell, xs, keeps=keeps)
+
+
+CELL_ROWS = [
+    cell_row("rnn tanh", rnn("tanh"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, **k)),
+    cell_row("rnn relu", rnn("relu"), rnn_by_hand, lambda *a, **k: nn.RNN(*a, nonlinearity="relu", **k)),
+    cell_row("rnn sigmoid", rnn("sigmoid"), rnn_by_hand),
+    cell_row("rnn identity", rnn("identity"), rnn_by_hand),
+    cell_row("lstm", cells.LSTMCell, lstm_by_hand, nn.LSTM),
+    cell_row("gru after keeps", cells.GRUCell, gru(after=True, keeps=True), nn.GRU),
+    cell_row("gru after replaces", cells.ReplacingGRUCell, gru(after=True, keeps=False)),
+    cell_row("gru before keeps", cells.EarlyResetGRUCell, gru(after=False, keeps=True)),
+    cell_row("gru before replaces", cells.EarlyResetReplacingGRUCell, gru(after=False, keeps=False)),
+    cell_row("rnn layer norm", rnn("tanh", cells.LayerNormRNNCell), rnn_by_hand),
+    cell_row("lstm layer norm", cells.LayerNormLSTMCell, lstm_by_hand),
+    cell_row("gru layer norm keeps", cells.LayerNormGRUCell, norm_gru(keeps=True)),
+    cell_row("gru layer norm replaces", cells.LayerNormReplacingGRUCell, norm_gru(keeps=False)),
+]
+
+
+def weight_dropout_row() -> Row:
+    """Evaluated, a layer with weight dropout is the layer without."""
+    ours = Recurrent(cells.LSTMCell(4, 3), 0.5).eval()
+    return Row(
+        name="lstm weight dropout",
+        build=lambda: Recurrent(cells.LSTMCell(4, 3), 0.5),
+        inputs=inputs,
+        run=run,
+        hand=by_hand(Recurrent(cells.LSTMCell(2, 2), 0.5), lambda layer: lstm_by_hand(layer.cell, INPUT)),
+        peer=as_peer(ours, [ours.cell], nn.LSTM(4, 3, batch_first=True)),
+        carried=carried,
+        causal=True,
+        records=("lstm.forget", "lstm.hidden"),
+    )
+
+
+def deep(inputs: int, units: int) -> Deep:
+    return Deep([Recurrent(cells.LSTMCell(inputs, units)), Recurrent(cells.LSTMCell(units, units))], dropout=0.3)
+
+
+def deep_row() -> Row:
+    ours = deep(4, 3).eval()
+
+    def hand(layer: Any) -> Matrix:
+        return lstm_by_hand(layer.layer[1].cell, lstm_by_hand(layer.layer[0].cell, INPUT))
+
+    return Row(
+        name="deep lstm",
+        build=lambda: deep(4, 3),
+        inputs=inputs,
+        run=run,
+        hand=by_hand(deep(2, 2), hand),
+        peer=as_peer(ours, [layer.cell for layer in ours.layer], nn.LSTM(4, 3, 2, batch_first=True)),  # type: ignore[misc]
+        carried=carried,
+        causal=True,
+        records=("layer.0.lstm.forget", "layer.1.lstm.cell"),
+    )
+
+
+def both_ways(inputs: int, units: int) -> Bidirectional:
+    return Bidirectional(Recurrent(cells.GRUCell(inputs, units)), Recurrent(cells.GRUCell(inputs, units)))
+
+
+def bidirectional_row() -> Row:
+    ours = both_ways(4, 3)
+
+    def hand(layer: Any) -> Matrix:
+        ahead = gru_by_hand(layer.forwards.cell, INPUT, after=True, keeps=True)
+        back = gru_by_hand(layer.backwards.cell, INPUT[::-1], after=True, keeps=True)[::-1]
+        return [a + b for a, b in zip(ahead, back)]
+
+    peer = nn.GRU(4, 3, batch_first=True, bidirectional=True)
+    return Row(
+        name="bidirectional gru",
+        build=lambda: both_ways(4, 3),
+        inputs=inputs,
+        run=run,
+        hand=by_hand(both_ways(2, 2), hand),
+        peer=as_peer(ours, [ours.forwards.cell, ours.backwards.cell], peer),
+        records=("forwards.gru.update", "backwards.gru.update"),
+    )
+
+
+def attentive_row(name: str, build: Callable[[], cells.Cell]) -> Row:
+    return Row(
+        name=name,
+        build=lambda: AttentiveRecurrent(build(), memory=3),
+        inputs=inputs,
+        run=run,
+        hand=by_hand(AttentiveRecurrent(cells.RNNCell(2, 2), 1), lambda layer: attentive_by_hand(layer, INPUT)),
+        carried=carried,
+        causal=True,
+        records=("weights", "context", f"{build().name}.hidden"),
+    )
+
+
+def state_attention_peer() -> tuple[Tensor, Tensor]:
+    """One head of PyTorch's attention whose output projection is the identity, with the window as mask."""
+    ours, peer, x = StateAttention(4, memory=2), nn.MultiheadAttention(4, 1, bias=False, batch_first=True), inputs()
+    with torch.no_grad():
+        peer.in_proj_weight.copy_(ours.weight)
+        peer.out_proj.weight.copy_(torch.eye(4))
+    distance = torch.arange(6)[:, None] - torch.arange(6)
+    forbidden = (distance < 0) | (distance > 2)
+    return run(ours, x, None), x + peer(x, x, x, attn_mask=forbidden)[0]
+
+
+STATE_ATTENTION_ROW = Row(
+    name="state attention",
+    build=lambda: StateAttention(4, memory=3),
+    inputs=inputs,
+    run=run,
+    hand=by_hand(StateAttention(2, 1), lambda layer: state_attention_by_hand(layer, INPUT)),
+    peer=state_attention_peer,
+    carried=carried,
+    causal=True,
+    records=("weights",),
+)
+
+
+def run_norm(layer: Any, x: Tensor, lengths: Tensor | None) -> Tensor:
+    return layer(x)
+
+
+def norm_hand() -> tuple[Tensor, Tensor]:
+    layer = LayerNorm(2)
+    fill(layer).double()
+    w = weights(layer)
+    expected = [norm_by_hand(x, w["weight"], w["bias"]) for x in INPUT]
+    return layer(torch.tensor(INPUT, dtype=torch.float64)), torch.tensor(expected, dtype=torch.float64)
+
+
+def norm_peer() -> tuple[Tensor, Tensor]:
+    ours, peer = LayerNorm(4), nn.LayerNorm(4)
+    peer.load_state_dict(fill(ours).state_dict())
+    return ours(inputs()), peer(inputs())
+
+
+NORM_ROW = Row(
+    name="layer norm",
+    build=lambda: LayerNorm(4),
+    inputs=inputs,
+    run=run_norm,
+    hand=norm_hand,
+    peer=norm_peer,
+    causal=True,
+    pads=False,
+    records=("norm",),
+)
+
+ROWS = [
+    *CELL_ROWS,
+    weight_dropout_row(),
+    deep_row(),
+    bidirectional_row(),
+    attentive_row("attentive rnn", lambda: cells.RNNCell(4, 3)),
+    attentive_row("attentive lstm", lambda: cells.LSTMCell(4, 3)),
+    STATE_ATTENTION_ROW,
+    NORM_ROW,
+]

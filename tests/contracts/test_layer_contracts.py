@@ -1,0 +1,250 @@
+"""Every layer through the same checks. A layer is a row; what it promises is in the row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attention_rows
+import pytest
+import recurrent_rows
+import torch
+from row import Row
+from safetensors.torch import load_model, save_model
+from torch import Tensor, nn
+
+from seqwise.layers.record import record
+
+ROWS: list[Row] = recurrent_rows.ROWS + attention_rows.ROWS
+
+
+def rows(promise: Callable[[Row], Any] = lambda row: True) -> pytest.MarkDecorator:
+    """The rows that promise it, by name."""
+    chosen = [row for row in ROWS if promise(row)]
+    return pytest.mark.parametrize("row", chosen, ids=[row.name for row in chosen])
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(1)
+
+
+def build(row: Row, dtype: torch.dtype = torch.float32) -> nn.Module:
+    return row.build().to(dtype).eval()
+
+
+def inputs(row: Row, dtype: torch.dtype = torch.float32) -> Tensor:
+    x = row.inputs()
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+def altered(x: Tensor) -> Tensor:
+    """Other values of the same kind."""
+    return 3 - 5 * x if x.is_floating_point() else (x + 1) % (x.max() + 1)
+
+
+def lengths_for(x: Tensor) -> Tensor:
+    """The first row is full, each next one shorter by one step."""
+    return (x.shape[1] - torch.arange(x.shape[0])).clamp(min=1)
+
+
+class Runs(nn.Module):
+    """The layer with the row's way to run it, so that parameters can be given from outside."""
+
+    def __init__(self, layer: nn.Module, row: Row):
+        super().__init__()
+        self.layer, self.row = layer, row
+
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        return self.row.run(self.layer, x, lengths)
+
+
+def test_names_are_unique() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+@rows()
+def test_gives_what_was_computed_by_hand(row: Row) -> None:
+    given, expected = row.hand()
+    assert given.shape == expected.shape
+    torch.testing.assert_close(given, expected.to(given.dtype), rtol=1e-5, atol=1e-6)
+
+
+@rows(lambda row: row.peer)
+def test_equals_pytorchs_own_layer_on_the_same_weights(row: Row) -> None:
+    assert row.peer is not None
+    ours, theirs = row.peer()
+    assert ours.shape == theirs.shape
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@rows(lambda row: row.inputs().is_floating_point() or list(row.build().parameters()))
+def test_gradients_agree_with_finite_differences(row: Row) -> None:
+    module, x = Runs(build(row, torch.float64), row), inputs(row, torch.float64)
+    lengths = lengths_for(x) if row.pads else None
+    names = [name for name, _ in module.named_parameters()]
+    parameters = [parameter.detach().clone().requires_grad_() for parameter in module.parameters()]
+    x.requires_grad_(x.is_floating_point())
+
+    def run(x: Tensor, *values: Tensor) -> Tensor:
+        outputs = torch.func.functional_call(module, dict(zip(names, values)), (x, lengths))
+        return outputs if lengths is None else torch.cat([row[:n] for row, n in zip(outputs, lengths.tolist())])
+
+    assert torch.autograd.gradcheck(run, (x, *parameters), fast_mode=True)
+
+
+@rows(lambda row: row.pads)
+def test_a_padded_row_gives_what_the_row_alone_gives(row: Row) -> None:
+    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    lengths = lengths_for(x)
+    together = row.run(layer, x, lengths)
+    for number, length in enumerate(lengths.tolist()):
+        alone = row.run(layer, x[number : number + 1, :length], None)
+        torch.testing.assert_close(together[number, :length], alone[0], rtol=1e-9, atol=1e-9)
+
+
+@rows(lambda row: row.pads)
+def test_garbage_in_the_padding_changes_no_bit(row: Row) -> None:
+    layer, x = build(row), inputs(row)
+    lengths = lengths_for(x)
+    real = torch.arange(x.shape[1]) < lengths[:, None]
+    garbage = torch.where(real if x.dim() == 2 else real[..., None], x, altered(x))
+    assert not torch.equal(garbage, x)
+    assert torch.equal(row.run(layer, x, lengths)[real], row.run(layer, garbage, lengths)[real])
+
+
+@rows(lambda row: row.causal)
+def test_the_future_changes_no_bit_of_the_past(row: Row) -> None:
+    layer, x = build(row), inputs(row)
+    outputs = row.run(layer, x, None)
+    for now in range(1, x.shape[1]):
+        other = row.run(layer, torch.cat([x[:, :now], altered(x[:, now:])], dim=1), None)
+        assert torch.equal(outputs[:, :now], other[:, :now]), f"outputs before step {now} depend on it"
+        assert not torch.equal(outputs[:, now:], other[:, now:])
+
+
+@rows(lambda row: row.carried)
+def test_a_run_cut_anywhere_equals_the_uncut_run(row: Row) -> None:
+    assert row.carried is not None
+    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    whole, _ = row.carried(layer, x, None)
+    for cut in range(1, x.shape[1]):
+        first, state = row.carried(layer, x[:, :cut], None)
+        second, _ = row.carried(layer, x[:, cut:], state)
+        torch.testing.assert_close(torch.cat([first, second], dim=1), whole, rtol=1e-9, atol=1e-9)
+
+
+@rows(lambda row: row.carried)
+def test_a_carried_state_has_one_entry_per_row(row: Row) -> None:
+    """A batch can be split by rows between two steps, state and all."""
+    assert row.carried is not None
+    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    _, state = row.carried(layer, x, None)
+    expected, _ = row.carried(layer, x, state)
+    for number in range(len(x)):
+        one, _ = row.carried(layer, x[number : number + 1], only_row(state, number))
+        torch.testing.assert_close(one[0], expected[number], rtol=1e-9, atol=1e-9)
+
+
+def only_row(state: Any, number: int) -> Any:
+    if isinstance(state, Tensor):
+        return state[number : number + 1]
+    return None if state is None else tuple(only_row(part, number) for part in state)
+
+
+@rows(lambda row: row.records)
+def test_recording_shows_every_name_and_changes_no_bit(row: Row) -> None:
+    layer, x = build(row), inputs(row)
+    lengths = lengths_for(x) if row.pads else None
+    unseen = row.run(layer, x, lengths)
+    with record(layer) as seen:
+        watched = row.run(layer, x, lengths)
+    assert torch.equal(unseen, watched)
+    assert set(row.records) <= set(seen), f"missing: {sorted(set(row.records) - set(seen))}"
+    assert not any(seen[name].requires_grad for name in seen)
+
+
+@rows(lambda row: row.records)
+def test_the_fast_path_equals_the_one_through_recorded_values(row: Row) -> None:
+    """Outputs and gradients of the fast twin against those of the open one."""
+    layer, x = build(row, torch.float64), inputs(row, torch.float64)
+    lengths = lengths_for(x) if row.pads else None
+    x.requires_grad_(x.is_floating_point())
+    variables = [*layer.parameters(), *([x] if x.requires_grad else [])]
+    fast = row.run(layer, x, lengths)
+    with record(layer, live=True) as seen:
+        slow = row.run(layer, x, lengths)
+    torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
+    direction = torch.randn_like(fast)
+    if lengths is not None:
+        direction *= (torch.arange(x.shape[1]) < lengths[:, None])[..., None]
+    fast_gradients = torch.autograd.grad((fast * direction).sum(), variables, allow_unused=True)
+    slow_gradients = torch.autograd.grad((slow * direction).sum(), variables, allow_unused=True, retain_graph=True)
+    for one, other in zip(fast_gradients, slow_gradients):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    for name in row.records:
+        if not seen[name].requires_grad and not list(layer.parameters()):
+            continue  # a constant, such as a sinusoid
+        (gradient,) = torch.autograd.grad((slow * direction).sum(), seen[name], retain_graph=True)
+        assert gradient.abs().sum() > 0, f"no gradient flows through {name}"
+
+
+@rows()
+def test_saved_and_loaded_it_gives_the_same_bits(row: Row, tmp_path: Any) -> None:
+    layer, x = build(row), inputs(row)
+    save_model(layer, str(tmp_path / "layer.safetensors"))
+    other = build(row)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(0.123)
+    load_model(other, str(tmp_path / "layer.safetensors"))
+    assert torch.equal(row.run(layer, x, None), row.run(other, x, None))
+
+
+@rows()
+def test_the_same_seed_gives_the_same_weights(row: Row) -> None:
+    torch.manual_seed(7)
+    first = row.build().state_dict()
+    torch.manual_seed(7)
+    second = row.build().state_dict()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+@rows()
+def test_double_precision_gives_the_same_numbers(row: Row) -> None:
+    layer = build(row)
+    single = row.run(layer, inputs(row), None)
+    double = row.run(layer.to(torch.float64), inputs(row, torch.float64), None)
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-5)
+
+
+@rows()
+def test_weights_survive_a_move_to_bfloat16(row: Row) -> None:
+    """Only the move: some processors die at the first bf16 product."""
+    layer = build(row)
+    expected = {name: value.bfloat16().float() for name, value in layer.state_dict().items()}
+    moved = layer.to(torch.bfloat16).to(torch.float32).state_dict()
+    assert all(torch.equal(moved[name].float(), value) for name, value in expected.items())
+    assert torch.isfinite(row.run(layer, inputs(row), None)).all()
+
+
+@rows()
+def test_it_can_be_built_without_memory(row: Row) -> None:
+    real = row.build()
+    with torch.device("meta"):
+        layer = row.build()
+    assert all(parameter.is_meta for parameter in layer.parameters())
+    shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
+    assert shapes == {name: parameter.shape for name, parameter in real.named_parameters()}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@rows()
+def test_a_gpu_gives_the_same_numbers(row: Row) -> None:
+    layer, x = build(row), inputs(row)
+    expected = row.run(layer, x, None)
+    given = row.run(layer.to("cuda"), x.to("cuda"), None)
+    assert given.is_cuda
+    torch.testing.assert_close(given.cpu(), expected, rtol=1e-3, atol=1e-4)

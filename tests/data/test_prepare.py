@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqwise.data import prepare as module
+from seqwise.data.prepare import cache_folder, prepare
+from seqwise.data.sources import Corpus, open_corpus
+from seqwise.data.store import StoreWriter
+from seqwise.errors import SaveError
+from seqwise.text import learning
+from seqwise.text.tokenizer import Tokenizer
+
+SPLITS = ("train", "valid", "test")
+TEXT = "".join(f"the café number {number} is open, isn't it?\n" for number in range(2000))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    (tmp_path / "text.txt").write_text(TEXT)
+    return open_corpus(tmp_path / "text.txt")
+
+
+@pytest.mark.parametrize("kind", learning.KINDS)
+def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "SLICE", 1000)
+    tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)
+    for split, store in prepare(corpus, tokenizer).items():
+        text = "".join(corpus.texts(split))
+        assert store.read(0, len(store)).tolist() == tokenizer.encode(text).ids.tolist()
+        assert store.facts.words == len(text.split()) + text.count("\n")
+        assert (store.facts.characters, store.facts.lines) == (len(text), text.count("\n"))
+        assert store.facts.split == split
+
+
+def test_words_cut_by_a_slice_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("ab" * 100_000 + " " + "cd" * 70_000 + "\n")
+    corpus = open_corpus(tmp_path / "a.txt", 0, 0)
+    store = prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
+    assert (store.facts.words, store.facts.characters) == (3, 340_002)
+
+
+def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
+    tokenizer = Tokenizer.train("words", corpus.texts("train"))
+    unseen = sum(str(number) not in "".join(corpus.texts("train")).split() for number in range(2000))
+    stores = prepare(corpus, tokenizer)
+    assert sum(store.facts.unknown for store in stores.values()) == unseen == 200 - 1 or unseen > 150
+    assert stores["train"].facts.unknown == 0
+
+
+def test_progress_rises_to_the_total(corpus: Corpus) -> None:
+    seen: list[tuple[int, int]] = []
+    prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), lambda *pair: seen.append(pair))
+    done = [pair[0] for pair in seen]
+    assert done == sorted(done)
+    assert seen[-1] == (len(TEXT.encode()), len(TEXT.encode()))
+
+
+def test_what_was_prepared_is_found_again(corpus: Corpus, own_cache: Path) -> None:
+    tokenizer = Tokenizer.train("characters", corpus.texts("train"))
+    first = prepare(corpus, tokenizer)
+    times = {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")}
+    seen: list[tuple[int, int]] = []
+    second = prepare(corpus, tokenizer, lambda *pair: seen.append(pair))
+    assert seen == []
+    assert [second[split].facts for split in SPLITS] == [first[split].facts for split in SPLITS]
+    assert {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")} == times
+    prepare(corpus, Tokenizer.train("words", corpus.texts("train")))
+    assert len(list(own_cache.rglob("*.bin"))) == 6
+
+
+def test_a_damaged_store_is_made_again(corpus: Corpus, own_cache: Path) -> None:
+    tokenizer = Tokenizer.train("characters", corpus.texts("train"))
+    expected = prepare(corpus, tokenizer)["valid"].read(0, 100).tolist()
+    damaged = next(own_cache.rglob("valid.bin"))
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    assert prepare(corpus, tokenizer)["valid"].read(0, 100).tolist() == expected
+
+
+def test_an_interrupted_preparation_leaves_no_half_store(corpus: Corpus, own_cache: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(corpus, Tokenizer.train("characters", corpus.texts("train")), interrupt)
+    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_says_how_much_is_needed(
+    corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullDisk(StoreWriter):
+        def __init__(self, path: Path, vocabulary: int):
+            super().__init__(path, vocabulary)
+            self._file = open("/dev/full", "wb")  # noqa: SIM115
+
+    monkeypatch.setattr(module, "StoreWriter", FullDisk)
+    with pytest.raises(SaveError, match=r"the disk is full. About 0\.2 MB are needed") as caught:
+        prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    assert [path for path in own_cache.rglob("*") if path.is_file()] == []
+
+
+def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, own_cache: Path) -> None:
+    code = (
+        "import sys; from seqwise.data.sources import open_corpus; from seqwise.data.prepare import prepare\n"
+        "from seqwise.text.tokenizer import Tokenizer\n"
+        "corpus = open_corpus(sys.argv[1])\n"
+        "store = prepare(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"
+        "print(len(store), store.read(0, len(store)).sum())\n"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code, corpus.name], stdout=subprocess.PIPE) for _ in range(3)]
+    printed = {run.communicate()[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    assert len(printed) == 1
+    assert len([path for path in own_cache.rglob("*") if path.is_file()]) == 6
+
+
+def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQWISE_CACHE", "/a/b")
+    assert cache_folder() == Path("/a/b")
+    monkeypatch.delenv("SEQWISE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert cache_folder() == Path("/x/seqwise")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/h")
+    assert cache_folder() == Path("/h/.cache/seqwise")
+
+
+@pytest.mark.skipif("SEQWISE_DATA" not in os.environ, reason="set SEQWISE_DATA to the folder of benchmark data")
+@pytest.mark.parametrize(
+    ("name", "counts", "vocabulary"),
+    [("ptb", [929_589, 73_760, 82_430], 10_000), ("wikitext2", [2_088_628, 217_646, 245_569], 33_278)],
+)
+def test_published_counts_come_out_exactly(name: str, counts: list[int], vocabulary: int) -> None:
+    corpus = open_corpus(Path(os.environ["SEQWISE_DATA"]) / name)
+    tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
+    assert len(tokenizer) == vocabulary
+    stores = prepare(corpus, tokenizer)
+    assert [len(stores[split]) for split in SPLITS] == counts
+    assert [stores[split].facts.words for split in SPLITS] == counts
+    seen = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
+    assert (np.diff(seen) <= 0).all()

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from seqwise.data import reading
+from seqwise.data.sources import Corpus, open_corpus
+from seqwise.errors import DataError
+
+LINES = "".join(f"line {number}\n" for number in range(100))
+
+
+def text_of(corpus: Corpus, split: str) -> str:
+    return "".join(corpus.texts(split))
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Files named like `train_txt` become `train.txt`."""
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def jsonl(*texts: str) -> str:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts)
+
+
+# ---- what is read
+
+
+def test_one_text_is_cut_at_line_breaks_into_ninety_five_five(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+    train, valid, test = (text_of(corpus, split) for split in ("train", "valid", "test"))
+    assert train + valid + test == LINES
+    assert [part.count("\n") for part in (train, valid, test)] == [91, 5, 4]
+    assert corpus.size("train") == len(train)
+    assert corpus.rule == "the end of the text is held out, cut at line breaks (5% for valid and 5% for test)."
+
+
+def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(LINES.encode()))
+    plain, packed = open_corpus(write(tmp_path, b_txt=LINES) / "b.txt"), open_corpus(tmp_path / "a.txt.gz")
+    assert packed.fingerprint == plain.fingerprint
+    assert [list(packed.texts(s)) for s in packed.parts] == [list(plain.texts(s)) for s in plain.parts]
+
+
+def test_a_file_is_streamed_in_pieces_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIECE", 50)
+    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+    documents = list(corpus.documents("train"))
+    assert len(documents) > 10
+    assert all(document.text.endswith("\n") and len(document.text) <= 100 for document in documents)
+    assert documents[3].text.startswith(f"line {documents[3].line - 1}\n")
+    assert "".join(text_of(corpus, split) for split in corpus.parts) == LINES
+
+
+@pytest.mark.parametrize("text", ["word " * 500, "é" * 1000, "日本語" * 500, "x\r\n" * 400])
+def test_pieces_of_long_lines_put_together_are_the_text(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PIECE", 31)
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    corpus = open_corpus(tmp_path / "a.txt", 0, 0)
+    assert text_of(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
+    assert corpus.rule == "all of it is one split."
+    halves = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
+    joined = "".join(text_of(halves, split).removesuffix("\n") for split in halves.parts)
+    assert joined.replace("\n", "") == text.replace("\r\n", "")
+
+
+def test_the_line_of_a_later_split_counts_from_the_top_of_the_file(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
+    document = next(corpus.documents("valid"))
+    assert document.text.startswith(f"line {document.line - 1}\n")
+
+
+def test_byte_order_mark_and_carriage_returns_go_and_a_last_line_break_comes(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree")
+    assert text_of(open_corpus(tmp_path / "a.txt", 0, 0), "train") == "one\ntwo\rthree\n"
+
+
+def test_named_splits_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, ptb_train_txt="a b\n", ptb_valid_txt="c d\n", notes_txt="not part of it\n")
+    (tmp_path / "test_2016.txt").write_text("e f\n")
+    corpus = open_corpus(tmp_path)
+    assert [text_of(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
+    assert corpus.rule == "splits as the files are named."
+    assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "test"),
+    [("eng.train", "eng.dev", "eng.test"), ("train.txt", "val.txt", "test.txt"), ("train/a.txt", "dev/a.txt", "test/b.txt")],
+)
+def test_splits_are_named_in_many_ways(train: str, valid: str, test: str, tmp_path: Path) -> None:
+    for name in (train, valid, test):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n")
+    corpus = open_corpus(tmp_path)
+    assert [text_of(corpus, split).strip() for split in ("train", "valid", "test")] == [train, valid, test]
+
+
+def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, train_txt=LINES, test_txt="the test\n"))
+    assert text_of(corpus, "train") + text_of(corpus, "valid") == LINES
+    assert text_of(corpus, "test") == "the test\n"
+    assert corpus.rule == (
+        "train, test as the files are named; the end of the text is held out, cut at line breaks (5% for valid)."
+    )
+
+
+def test_without_a_training_file_test_is_a_name_like_any_other(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, test_drive_txt=LINES, b_txt=LINES))
+    assert len(corpus.files) == 2
+    assert corpus.rule.startswith("the end of each file is held out")
+    assert text_of(corpus, "valid").count("\n") == 10
+
+
+def test_a_folder_of_many_texts_holds_out_whole_files_of_every_region(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for number in range(200):
+        (tmp_path / "deep" / f"{number:03}.txt").write_text(f"{number}\n")
+    corpus = open_corpus(tmp_path)
+    parts = {split: [int(text) for text in corpus.texts(split)] for split in ("train", "valid", "test")}
+    assert sorted(sum(parts.values(), [])) == list(range(200))
+    assert [len(part) for part in parts.values()] == [180, 10, 10]
+    assert 80 < sum(parts["valid"]) / 10 < 120
+    assert "whole documents are held out at even distances among 200" in corpus.rule
+
+
+def test_json_lines_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(jsonl(*(f"text\n{number}" for number in range(40))) + "\n" + jsonl("  "))
+    corpus = open_corpus(tmp_path / "a.jsonl")
+    assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [36, 2, 2]
+    first = next(corpus.documents("train"))
+    assert (first.text, first.line) == ("text\n0\n", 1)
+    assert corpus.size("valid") == len(text_of(corpus, "valid"))
+
+
+def test_three_documents_are_one_each(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(jsonl("a", "b", "c"))
+    corpus = open_corpus(tmp_path / "a.jsonl")
+    assert [sum(1 for _ in corpus.documents(split)) for split in corpus.parts] == [1, 1, 1]
+
+
+def test_empty_files_of_a_folder_do_not_matter(tmp_path: Path) -> None:
+    assert len(open_corpus(write(tmp_path, a_txt=LINES, b_txt="\n")).files) == 1
+
+
+def test_the_fingerprint_is_of_content_and_rule(tmp_path: Path) -> None:
+    write(tmp_path, a_txt=LINES, b_txt=LINES, c_txt=LINES + "x\n")
+    a, b, c = (open_corpus(tmp_path / name).fingerprint for name in ("a.txt", "b.txt", "c.txt"))
+    assert a == b != c
+    assert open_corpus(tmp_path / "a.txt", 0.1, 0.1).fingerprint != a
+
+
+@pytest.mark.parametrize(("name", "least"), [("docs", 250_000), ("code", 2_000_000)])
+def test_built_in_texts_have_similar_splits(name: str, least: int) -> None:
+    corpus = open_corpus(f"builtin:{name}")
+    total = sum(corpus.size(split) for split in corpus.parts)
+    assert least < total <= 4_000_000
+    assert all(0.02 < corpus.size(split) / total < 0.1 for split in ("valid", "test"))
+    assert open_corpus(f"builtin:{name}").fingerprint == corpus.fingerprint
+    assert all(text_of(corpus, split).endswith("\n") for split in corpus.parts)
+
+
+def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
+    corpus = open_corpus("builtin:docs")
+    train, valid, test = ({p.strip() for p in text_of(corpus, s).split("\n\n")} - {""} for s in corpus.parts)
+    assert not (train & valid or train & test or valid & test)
+
+
+# ---- what is refused
+
+
+def refused(spec: str | Path, complaint: str) -> DataError:
+    with pytest.raises(DataError, match=complaint) as caught:
+        corpus = open_corpus(spec)
+        for split in corpus.parts:
+            list(corpus.documents(split))
+    assert caught.value.exit_status == 2
+    assert caught.value.repair
+    return caught.value
+
+
+def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path, corpus_txt=LINES)
+    error = refused(tmp_path / "corpsu.txt", "no such file")
+    assert error.repair == "Perhaps you meant 'corpus.txt'."
+    refused(tmp_path / "nowhere" / "a.txt", "nor its folder")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf"])
+def test_an_empty_file(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    assert refused(tmp_path / "a.txt", "the file is empty").file == str(tmp_path / "a.txt")
+
+
+def test_an_empty_validation_file(tmp_path: Path) -> None:
+    assert refused(write(tmp_path, train_txt=LINES, valid_txt=""), "empty").file == str(tmp_path / "valid.txt")
+
+
+def test_a_folder_without_texts(tmp_path: Path) -> None:
+    refused(tmp_path, "the folder is empty")
+    (tmp_path / "a.png").write_bytes(b"x")
+    refused(tmp_path, r"holds no text \(1 other files\)")
+
+
+def test_a_binary_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"line\nELF\0\1\2")
+    error = refused(tmp_path / "a.txt", "binary file, not text: byte 0x00 at offset 8")
+    assert error.line == 2
+
+
+@pytest.mark.parametrize("piece", [7, 1 << 20])
+def test_the_wrong_encoding_is_named_with_byte_offset_and_line(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PIECE", piece)
+    (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
+    error = refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
+    assert error.line == 17
+    assert f"iconv -f latin1 -t utf8 {tmp_path}/a.txt > {tmp_path}/a.utf8.txt" in error.repair
+
+
+def test_utf_16_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("hello\n".encode("utf-16"))
+    assert "iconv -f utf-16" in refused(tmp_path / "a.txt", "UTF-16").repair
+
+
+def test_a_file_that_ends_inside_a_character(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo \xe6\x97")
+    assert refused(tmp_path / "a.txt", "byte 0xE6 at offset 8").line == 2
+
+
+def test_a_bad_json_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(jsonl("a") + '{"text": \n')
+    assert refused(tmp_path / "a.jsonl", "not valid JSON: Expecting value").line == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "found"), [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")]
+)
+def test_json_without_text(line: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(jsonl("a") + line)
+    assert refused(tmp_path / "a.jsonl", f"string under `text`, found .*{found}").line == 2
+
+
+def test_json_in_the_wrong_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "caf\xe9"}\n')
+    assert refused(tmp_path / "a.jsonl", "byte 0xE9 at offset 27").line == 2
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.gz"])
+def test_a_truncated_gzip_file(name: str, tmp_path: Path) -> None:
+    content = jsonl(*(os.urandom(50).hex() for _ in range(200)))
+    (tmp_path / name).write_bytes(gzip.compress(content.encode())[:-100])
+    assert "gzip -t" in refused(tmp_path / name, "gzip file is damaged: it ends too early").repair
+
+
+def test_a_gzip_file_that_is_none(tmp_path: Path) -> None:
+    refused(write(tmp_path, a_txt_gz="plain text") / "a.txt.gz", "gzip file is damaged")
+
+
+def test_an_unknown_built_in_suggests_the_nearest() -> None:
+    assert refused("builtin:doc", "no built-in text 'doc'").repair == "Perhaps you meant 'docs'."
+
+
+def test_an_unknown_suffix(tmp_path: Path) -> None:
+    refused(write(tmp_path, a_pdf="x") / "a.pdf", "files ending in '.pdf' are not read")
+
+
+def test_a_text_too_short_to_split(tmp_path: Path) -> None:
+    refused(write(tmp_path, a_txt="hi") / "a.txt", "too short to split: 2 bytes")
+
+
+def test_too_few_documents(tmp_path: Path) -> None:
+    refused(write(tmp_path, a_jsonl=jsonl("a", "b")) / "a.jsonl", "2 documents are too few")
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = write(tmp_path, a_txt=LINES) / "a.txt"
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("the superuser may read anything")
+    refused(path, "cannot be opened: Permission denied")

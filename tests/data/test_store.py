@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import write_store
+
+from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.errors import DataError, SaveError
+
+FACTS = StoreFacts(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
+
+
+@pytest.mark.parametrize(("vocabulary", "width"), [(2, 2), (65_536, 2), (65_537, 4)])
+def test_ids_come_back_and_take_as_few_bytes_as_the_vocabulary_allows(
+    vocabulary: int, width: int, tmp_path: Path
+) -> None:
+    ids = np.random.default_rng(0).integers(0, vocabulary, 1000)
+    ids[0] = vocabulary - 1
+    store = write_store(tmp_path / "train", ids, vocabulary)
+    assert len(store) == 1000
+    assert store.read(0, 1000).dtype == np.int64
+    assert store.read(0, 1000).tolist() == ids.tolist()
+    assert store.read(990, 10).tolist() == ids[990:].tolist()
+    assert store.read_rows([5, 0, 5], 3).tolist() == [ids[5:8].tolist(), ids[:3].tolist(), ids[5:8].tolist()]
+    assert (tmp_path / "train.bin").stat().st_size == 1000 * width
+
+
+def test_pieces_are_appended_and_the_facts_are_kept(tmp_path: Path) -> None:
+    facts = StoreFacts(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
+    with StoreWriter(tmp_path / "valid", 10) as writer:
+        for piece in ([1, 2], [], [3, 4, 5]):
+            writer.append(np.array(piece, dtype=np.int64))
+        store = writer.finish(facts)
+    assert store.read(0, 5).tolist() == [1, 2, 3, 4, 5]
+    assert TokenStore(tmp_path / "valid").facts == facts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["valid.bin", "valid.json"]
+
+
+@pytest.mark.parametrize(("start", "count"), [(-1, 2), (0, 11), (10, 1)])
+def test_reading_outside_is_an_error(start: int, count: int, tmp_path: Path) -> None:
+    with pytest.raises(IndexError):
+        write_store(tmp_path / "train", np.arange(10)).read(start, count)
+
+
+def test_an_unfinished_store_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "train", 10) as writer:
+        writer.append(np.arange(10))
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def cut_short(folder: Path) -> None:
+    with (folder / "train.bin").open("r+b") as file:
+        file.truncate(7)
+
+
+def lengthened(folder: Path) -> None:
+    with (folder / "train.bin").open("ab") as file:
+        file.write(b"xx")
+
+
+def of_another_format(folder: Path) -> None:
+    facts = json.loads((folder / "train.json").read_text())
+    (folder / "train.json").write_text(json.dumps({**facts, "format": 99}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "complaint"),
+    [
+        (cut_short, "has 7 bytes instead of 20"),
+        (lengthened, "has 22 bytes instead of 20"),
+        (lambda folder: (folder / "train.bin").unlink(), r"train\.bin: .* it is missing"),
+        (lambda folder: (folder / "train.json").unlink(), r"train\.json: .* it is missing"),
+        (lambda folder: (folder / "train.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "train.json").write_text("{}"), "cannot be read"),
+        (of_another_format, "has format 99, not 1"),
+    ],
+)
+def test_a_damaged_store_is_noticed(harm, complaint: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    write_store(tmp_path / "train", np.arange(10))
+    harm(tmp_path)
+    with pytest.raises(DataError, match=complaint):
+        TokenStore(tmp_path / "train")
+
+
+def test_a_store_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+    store = write_store(tmp_path / "train", np.arange(10))
+    cut_short(tmp_path)
+    with pytest.raises(DataError, match="it ends at byte"):
+        store.read(0, 10)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named_and_the_old_store_stays(tmp_path: Path) -> None:
+    write_store(tmp_path / "train", np.arange(10))
+    with pytest.raises(SaveError, match="the disk is full") as caught, StoreWriter(tmp_path / "train", 10) as writer:
+        writer._file = open("/dev/full", "wb")  # noqa: SIM115
+        writer.append(np.arange(100_000))
+        writer.finish(FACTS)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+    assert "SEQWISE_CACHE" in caught.value.repair
+    assert TokenStore(tmp_path / "train").read(0, 10).tolist() == list(range(10))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match="cannot write"):
+        StoreWriter(tmp_path / "file" / "train", 10)

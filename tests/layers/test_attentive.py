@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqwise.layers import cells
+from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
+from seqwise.layers.record import record
+from seqwise.layers.recurrent import Recurrent
+
+BOTH = {
+    "attentive": lambda memory: AttentiveRecurrent(cells.LSTMCell(4, 4), memory),
+    "state": lambda memory: StateAttention(4, memory),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def some_input(rows: int = 3, steps: int = 8) -> Tensor:
+    return torch.randn(rows, steps, 4, dtype=torch.float64)
+
+
+def carried_memory(kind: str, state: Any) -> Any:
+    return state[1] if kind == "attentive" else state
+
+
+def test_the_first_step_has_no_past_and_equals_the_bare_cell() -> None:
+    cell = cells.LSTMCell(4, 4)
+    x = some_input().float()
+    bare, attentive = Recurrent(cell)(x)[0], AttentiveRecurrent(cell, 3)(x)[0]
+    torch.testing.assert_close(attentive[:, 0], bare[:, 0])
+    assert not torch.allclose(attentive[:, 1], bare[:, 1])
+
+
+def test_the_second_step_adds_the_value_of_the_first_state() -> None:
+    """With one state to look at, its weight is 1."""
+    layer, x = AttentiveRecurrent(cells.RNNCell(4, 4), 3).double(), some_input()
+    outputs, _ = layer(x)
+    h = outputs[:, 0]
+    bare = layer.cell.step(layer.cell.project(x)[:, 1], (h,), layer.cell.weight_hidden)[0]
+    torch.testing.assert_close(outputs[:, 1], bare + h @ layer.weight_memory[4:].T)
+
+
+def test_alone_in_its_window_a_state_adds_its_own_value() -> None:
+    layer, s = StateAttention(4, 3).double(), some_input()
+    torch.testing.assert_close(layer(s)[0][:, 0], s[:, 0] + s[:, 0] @ layer.weight[8:].T)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_nothing_older_than_the_memory_is_looked_at(kind: str) -> None:
+    layer = BOTH[kind](2).double()
+    with record(layer) as seen:
+        layer(some_input())
+    weights = seen["weights"]
+    distance = torch.arange(8)[:, None] - torch.arange(8)
+    nearest = 1 if kind == "attentive" else 0  # without feedback a state also sees itself
+    allowed = (distance >= nearest) & (distance <= 2)
+    assert weights.shape == (3, 8, 8)
+    assert (weights[:, allowed] > 0).all()
+    assert (weights[:, ~allowed] == 0).all()
+    torch.testing.assert_close(weights[:, 1:].sum(-1), torch.ones(3, 7, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("memory", [1, 3, 100])
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_run_in_many_pieces_equals_the_whole(kind: str, memory: int) -> None:
+    layer, x = BOTH[kind](memory).double(), some_input()
+    whole, _ = layer(x)
+    state, pieces = None, []
+    for piece in x.split([1, 3, 2, 1, 1], dim=1):
+        outputs, state = layer(piece, state)
+        pieces.append(outputs)
+        assert carried_memory(kind, state)[0].shape[1] <= memory
+    torch.testing.assert_close(torch.cat(pieces, dim=1), whole, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("memory", [2, 4, 100])
+@pytest.mark.parametrize("kind", BOTH)
+def test_rows_that_end_at_different_steps_go_on_as_if_alone(kind: str, memory: int) -> None:
+    """Three windows with padding at the end of each; every row must equal its own uncut, unpadded run."""
+    layer, x = BOTH[kind](memory).double(), some_input(rows=4, steps=12)
+    lengths = torch.tensor([[4, 4, 4], [3, 0, 4], [0, 2, 3], [1, 1, 1]])
+    state, windows = None, []
+    for window, length in zip(x.split(4, dim=1), lengths.T, strict=True):
+        outputs, state = layer(window, state, length)
+        windows.append(outputs)
+    for number, ends in enumerate(lengths.tolist()):
+        real = [slice(4 * window, 4 * window + end) for window, end in enumerate(ends)]
+        alone, _ = layer(torch.cat([x[number : number + 1, part] for part in real], dim=1))
+        together = torch.cat([outputs[number, :end] for outputs, end in zip(windows, ends, strict=True)])
+        torch.testing.assert_close(together, alone[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_the_recorded_weights_cover_carried_and_new_states(kind: str) -> None:
+    layer, x = BOTH[kind](3).double(), some_input()
+    _, state = layer(x)
+    with record(layer) as seen:
+        layer(x[:, :2], state)
+    assert seen["weights"].shape == (3, 2, 5)
+
+
+@pytest.mark.parametrize("kind", ["tanh", "relu"])
+def test_feedback_does_not_grow_over_four_hundred_steps(kind: str) -> None:
+    layer = AttentiveRecurrent(cells.RNNCell(20, 60, kind), 64)
+    with torch.no_grad():
+        lengths = layer(torch.randn(2, 400, 20))[0].norm(dim=-1).mean(0)
+    assert lengths[300:].mean() < 3 * lengths[10:60].mean()
+
+
+def test_padding_gives_zeros() -> None:
+    for kind, build in BOTH.items():
+        outputs, _ = build(3).double()(some_input(), None, torch.tensor([8, 3, 0]))
+        assert outputs[1, 3:].abs().max() == 0, kind
+        assert outputs[2].abs().max() == 0, kind

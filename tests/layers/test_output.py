@@ -1,0 +1,162 @@
+"""Output layers: full, tied, adaptive, sampled."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from seqwise.errors import UsageError
+from seqwise.layers.embedding import Embedding
+from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
+
+V, D = 30, 16
+LAYERS = {
+    "full": lambda: FullSoftmax(D, V),
+    "tied": lambda: FullSoftmax(D, V, Embedding(V, D).weight),
+    "tied, narrower": lambda: FullSoftmax(D, V, Embedding(V, 4).weight),
+    "adaptive": lambda: AdaptiveSoftmax(D, V, [5, 12]),
+    "sampled": lambda: SampledSoftmax(D, V, 8),
+    "sampled, tied, by counts": lambda: SampledSoftmax(D, V, 8, Embedding(V, 4).weight, torch.arange(V)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    return LAYERS[request.param]()
+
+
+def test_probabilities_sum_to_one_in_training_and_evaluation(layer):
+    vectors = torch.randn(2, 3, D)
+    for mode in (True, False):
+        probability = layer.train(mode).log_probabilities(vectors).exp()
+        assert probability.shape == (2, 3, V)
+        torch.testing.assert_close(probability.sum(-1), torch.ones(2, 3))
+
+
+def test_in_evaluation_the_loss_is_minus_the_log_probability_of_the_target(layer):
+    vectors, targets = torch.randn(40, D), torch.randint(V, (40,))
+    layer.eval()
+    expected = -layer.log_probabilities(vectors).gather(-1, targets[:, None]).squeeze(-1)
+    torch.testing.assert_close(layer.loss(vectors, targets), expected)
+
+
+def test_a_single_target_has_a_loss(layer):
+    assert layer.loss(torch.randn(1, D), torch.tensor([V - 1])).shape == (1,)
+
+
+def test_full_softmax_by_hand():
+    layer = FullSoftmax(1, 2)
+    layer.weight.data, layer.bias.data = torch.tensor([[1.0], [0.0]]), torch.tensor([0.0, math.log(2)])
+    loss = layer.loss(torch.tensor([[math.log(3)]]), torch.tensor([1]))  # exp(logits) = 3, 2
+    assert loss.item() == pytest.approx(math.log(5 / 2), abs=1e-6)
+
+
+def test_tied_shares_the_parameter_itself():
+    embedding = Embedding(V, D)
+    layer = FullSoftmax(D, V, embedding.weight)
+    assert layer.weight is embedding.weight
+    layer.loss(torch.randn(4, D), torch.arange(4)).sum().backward()
+    assert embedding.weight.grad.abs().sum() > 0
+
+
+def test_tied_with_another_width_projects_first():
+    layer = FullSoftmax(D, V, Embedding(V, 4).weight)
+    x = torch.randn(3, D)
+    expected = (x @ layer.project.weight.T @ layer.weight.T + layer.bias).log_softmax(-1)
+    torch.testing.assert_close(layer.log_probabilities(x), expected)
+
+
+def test_a_tied_matrix_of_the_wrong_size_is_refused():
+    with pytest.raises(UsageError, match="expected 30 rows, received 7"):
+        FullSoftmax(D, V, Embedding(7, D).weight)
+
+
+def test_adaptive_equals_pytorch():
+    ours, peer = AdaptiveSoftmax(D, V, [5, 12]), nn.AdaptiveLogSoftmaxWithLoss(D, V, [5, 12])
+    peer.load_state_dict(ours.softmax.state_dict())
+    x, targets = torch.randn(20, D), torch.randint(V, (20,))
+    assert torch.equal(ours.log_probabilities(x), peer.log_prob(x))
+    assert ours.loss(x, targets).mean().item() == pytest.approx(peer(x, targets).loss.item(), abs=1e-6)
+
+
+def test_adaptive_is_head_times_tail():
+    layer = AdaptiveSoftmax(D, V, [5, 12])
+    x = torch.randn(3, D)
+    head = layer.softmax.head(x).softmax(-1)  # 5 words and 2 clusters
+    tail = layer.softmax.tail[1](x).softmax(-1)  # words 12 … 29
+    torch.testing.assert_close(layer.log_probabilities(x)[:, 14].exp(), head[:, 6] * tail[:, 2])
+
+
+@pytest.mark.parametrize("cutoffs", [[], [5, 5], [12, 5], [0, 5], [5, 30]])
+def test_adaptive_refuses_impossible_cutoffs(cutoffs):
+    with pytest.raises(UsageError, match="between 1 and 29"):
+        AdaptiveSoftmax(D, V, cutoffs)
+
+
+def test_adaptive_refuses_clusters_narrower_than_one():
+    with pytest.raises(UsageError, match="need a width of at least 16; received 15"):
+        AdaptiveSoftmax(15, V, [5, 12])
+
+
+def test_sampled_loss_by_hand():
+    layer = SampledSoftmax(1, 4, 3, counts=torch.tensor([1, 1, 1, 1]))
+    layer.weight.data = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
+    layer.draw = lambda: torch.tensor([0, 2, 2])  # each weighs 1 / (3 · 1/4)
+    loss = layer.loss(torch.tensor([[0.5], [0.5]]), torch.tensor([1, 2]))
+    first = math.log(math.exp(0.5) + (math.exp(0.0) + 2 * math.exp(1.0)) * 4 / 3) - 0.5
+    second = math.log(math.exp(1.0) + math.exp(0.0) * 4 / 3) - 1.0  # both 2s hit the target: masked
+    torch.testing.assert_close(loss, torch.tensor([first, second]))
+
+
+def test_every_word_drawn_once_is_the_full_softmax():
+    layer = SampledSoftmax(D, V, V, counts=torch.ones(V))
+    layer.draw = lambda: torch.randperm(V)
+    x, targets = torch.randn(9, D), torch.randint(V, (9,))
+    torch.testing.assert_close(layer.loss(x, targets), F.cross_entropy(layer.logits(x), targets, reduction="none"))
+
+
+@pytest.mark.parametrize("counts", [None, torch.arange(V).flip(0)], ids=["log-uniform", "counts"])
+def test_the_sampled_gradient_approaches_the_full_gradient(counts):
+    layer = SampledSoftmax(D, V, 1, counts=counts)
+    x, targets = torch.randn(16, D), torch.randint(V, (16,))
+
+    def gradient(samples: int, repeats: int) -> torch.Tensor:
+        layer.samples = samples
+        losses = [layer.loss(x, targets).mean() for _ in range(repeats)]
+        return torch.autograd.grad(torch.stack(losses).mean(), layer.weight)[0]
+
+    full = torch.autograd.grad(layer.eval().loss(x, targets).mean(), layer.weight)[0]
+    layer.train()
+    biased, close = (((gradient(samples, 300) - full).norm() / full.norm()).item() for samples in (2, 400))
+    assert close < 0.02
+    assert close < biased / 5
+
+
+def test_the_sampling_distributions_are_normalised_and_reach_every_word():
+    for layer in (SampledSoftmax(D, 1000, 8), SampledSoftmax(D, 1000, 8, counts=torch.zeros(1000))):
+        assert layer.probability.sum().item() == pytest.approx(1.0, abs=1e-5)
+        assert layer.probability.min() > 0
+
+
+def test_counts_are_flattened_by_three_quarters():
+    layer = SampledSoftmax(D, 2, 1, counts=torch.tensor([16, 1]))
+    assert layer.probability.tolist() == pytest.approx([8 / 9, 1 / 9])
+
+
+def test_sampling_saves_nothing_but_the_weights():
+    assert set(SampledSoftmax(D, V, 8).state_dict()) == {"weight", "bias"}
+
+
+def test_descriptions_say_how_evaluation_is_done():
+    assert FullSoftmax(D, V).describe() == "full softmax over 30 tokens, free projection"
+    assert SampledSoftmax(D, V, 8).describe().endswith("evaluation uses the full softmax over 30 tokens")
+    assert "clusters cut at 5, 12" in AdaptiveSoftmax(D, V, [5, 12]).describe()

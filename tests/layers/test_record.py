@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqwise.layers.record import observe, observed, observed_live, record
+
+
+class Doubles(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = 2 * x
+        observe(self, "doubled", y)
+        return y
+
+
+class Twice(nn.Module):
+    """2 · 2 · x, by two layers with names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList([Doubles(), Doubles()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layer:
+            x = layer(x)
+        return x
+
+
+def test_values_have_dotted_names() -> None:
+    model = Twice()
+    with record(model) as seen:
+        model(torch.tensor(3.0))
+    assert {name: value.item() for name, value in seen.items()} == {"layer.0.doubled": 6, "layer.1.doubled": 12}
+    assert len(seen) == 2
+
+
+def test_a_name_at_the_root_has_no_dot() -> None:
+    model = Doubles()
+    with record(model) as seen:
+        model(torch.tensor(1.0))
+    assert list(seen) == ["doubled"]
+
+
+def test_a_pattern_selects() -> None:
+    model = Twice()
+    with record(model, "layer.1.*") as seen:
+        model(torch.tensor(1.0))
+    assert list(seen) == ["layer.1.doubled"]
+
+
+def test_a_layer_that_ran_twice_keeps_both_values_and_shows_the_last() -> None:
+    model = Doubles()
+    with record(model) as seen:
+        model(torch.tensor(1.0))
+        model(torch.tensor(5.0))
+    assert seen["doubled"].item() == 10
+    assert [value.item() for value in seen.every("doubled")] == [2, 10]
+
+
+def test_nothing_is_recorded_before_or_after_the_block() -> None:
+    model = Doubles()
+    model(torch.tensor(1.0))
+    with record(model) as seen:
+        pass
+    model(torch.tensor(1.0))
+    assert dict(seen) == {}
+    assert not observed(model)
+
+
+def test_a_recording_ends_also_when_the_block_fails() -> None:
+    model = Doubles()
+    with pytest.raises(ZeroDivisionError), record(model):
+        _ = 1 / 0
+    assert not observed(model)
+
+
+def test_only_the_modules_of_the_recorded_model_are_observed() -> None:
+    model, stranger = Twice(), Doubles()
+    with record(model) as seen:
+        stranger(torch.tensor(1.0))
+        assert observed(model.layer[0])
+        assert not observed(stranger)
+    assert len(seen) == 0
+
+
+def test_recorded_values_are_detached_unless_live() -> None:
+    model, x = Doubles(), torch.tensor(3.0, requires_grad=True)
+    with record(model) as seen:
+        model(x)
+        assert not observed_live(model)
+    assert not seen["doubled"].requires_grad
+    with record(model, live=True) as live:
+        y = model(x) ** 2
+        assert observed_live(model)
+    (gradient,) = torch.autograd.grad(y, live["doubled"])
+    assert gradient.item() == 12  # d y² / d y at y = 6
+
+
+def test_two_recordings_can_be_nested() -> None:
+    model = Twice()
+    with record(model) as outer:
+        with record(model.layer[1]) as inner:
+            model(torch.tensor(1.0))
+        model(torch.tensor(2.0))
+    assert [value.item() for value in outer.every("layer.1.doubled")] == [4, 8]
+    assert [value.item() for value in inner.every("doubled")] == [4]
+
+
+def test_another_thread_records_nothing_of_this_one() -> None:
+    model, seen_there = Doubles(), []
+    with record(model):
+        thread = threading.Thread(target=lambda: seen_there.append(observed(model)))
+        thread.start()
+        thread.join()
+    assert seen_there == [False]

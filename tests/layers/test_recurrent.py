@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqwise.errors import UsageError
+from seqwise.layers import cells
+from seqwise.layers.record import record
+from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent, turn
+from seqwise.layers.scan import scan
+
+FAST = {
+    "rnn tanh": lambda: cells.RNNCell(4, 3),
+    "rnn relu": lambda: cells.RNNCell(4, 3, "relu"),
+    "lstm": lambda: cells.LSTMCell(4, 3),
+    "gru": lambda: cells.GRUCell(4, 3),
+    "gru replaces": lambda: cells.ReplacingGRUCell(4, 3),
+}
+OPEN = {
+    "rnn sigmoid": lambda: cells.RNNCell(4, 3, "sigmoid"),
+    "gru before": lambda: cells.EarlyResetGRUCell(4, 3),
+    "lstm norm": lambda: cells.LayerNormLSTMCell(4, 3),
+}
+ANY = FAST | OPEN
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def layer_of(kind: str) -> Recurrent:
+    layer = Recurrent(ANY[kind]()).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    return layer
+
+
+def some_input() -> Tensor:
+    return torch.randn(4, 6, 4, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_the_path_is_aten_where_aten_has_the_cell(kind: str) -> None:
+    assert layer_of(kind).path == ("aten" if kind in FAST else "open")
+
+
+def test_a_variant_of_a_cell_scans_openly() -> None:
+    class Forgetful(cells.LSTMCell):
+        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, see: Any = cells.unseen) -> Any:
+            h, c = super().step(x, state, weight_hidden, see)
+            return h, c * 0
+
+    layer = Recurrent(Forgetful(4, 3))
+    assert layer.path == "open"
+    assert layer(torch.randn(2, 5, 4))[1][1].abs().max() == 0
+
+
+@pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5], [6, 6, 6, 6]], ids=["whole", "padded", "full"])
+@pytest.mark.parametrize("kind", FAST)
+def test_the_fast_scan_equals_the_open_one_in_outputs_states_and_gradients(kind: str, lengths: Any) -> None:
+    layer, x = layer_of(kind), some_input().requires_grad_()
+    before = tuple(torch.randn_like(part).requires_grad_() for part in layer.cell.start(4, x))
+    lengths = None if lengths is None else torch.tensor(lengths)
+    real = None if lengths is None else torch.arange(6) < lengths[:, None]
+    results, gradients = [], []
+    for outputs, after in (
+        layer(x, before, lengths),
+        scan(layer.cell, x, before, layer.cell.weight_hidden, real),
+    ):
+        results.append((outputs, *after))
+        total = sum((part * torch.arange(part.numel()).view_as(part).cos()).sum() for part in results[-1])
+        gradients.append(torch.autograd.grad(total, [x, *before, *layer.parameters()]))
+    for fast, slow in zip((*results[0], *gradients[0]), (*results[1], *gradients[1]), strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_padding_gives_zeros_and_the_state_of_the_last_real_step(kind: str) -> None:
+    layer, x = layer_of(kind), some_input()
+    outputs, after = layer(x, None, torch.tensor([6, 2, 1, 5]))
+    assert outputs[1, 2:].abs().max() == 0
+    assert outputs[3, 5:].abs().max() == 0
+    _, alone = layer(x[1:2, :2])
+    for part, expected in zip(after, alone, strict=True):
+        torch.testing.assert_close(part[1], expected[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_an_empty_row_keeps_its_state_to_the_bit(kind: str) -> None:
+    layer, x = layer_of(kind), some_input()
+    before = tuple(torch.randn_like(part) for part in layer.cell.start(4, x))
+    outputs, after = layer(x, before, torch.tensor([6, 0, 3, 0]))
+    assert outputs[[1, 3]].abs().max() == 0
+    for old, new in zip(before, after, strict=True):
+        assert torch.equal(old[[1, 3]], new[[1, 3]])
+        assert not torch.equal(old[[0, 2]], new[[0, 2]])
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_not_even_nan_in_the_padding_reaches_a_gradient(kind: str) -> None:
+    layer, x, lengths = layer_of(kind), some_input(), torch.tensor([6, 2, 0, 5])
+    x[1, 2:], x[2], x[3, 5:] = torch.nan, torch.inf, torch.nan
+    layer(x, None, lengths)[0].sum().backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", ANY)
+def test_the_recorded_hidden_values_are_the_outputs(kind: str) -> None:
+    layer, x = layer_of(kind), some_input()
+    with record(layer) as seen:
+        outputs, _ = layer(x, None, torch.tensor([6, 2, 0, 5]))
+    torch.testing.assert_close(seen[f"{layer.name}.hidden"], outputs, rtol=1e-10, atol=1e-10)
+    assert set(seen) >= {f"{layer.name}.{gate}" for gate in layer.cell.gates}
+    assert all(seen[f"{layer.name}.{gate}"].shape[:2] == (4, 6) for gate in layer.cell.gates)
+
+
+def test_the_record_of_an_lstm_obeys_its_equation() -> None:
+    layer, x = layer_of("lstm"), some_input()
+    with record(layer, "lstm.*") as seen:
+        layer(x)
+    i, f, g, o, c, h = (seen[f"lstm.{gate}"] for gate in layer.cell.gates)
+    old = torch.cat([torch.zeros_like(c[:, :1]), c[:, :-1]], dim=1)
+    torch.testing.assert_close(c, f * old + i * g)
+    torch.testing.assert_close(h, o * c.tanh())
+
+
+def test_a_live_record_gives_the_total_gradient_of_a_gate() -> None:
+    """Through the step itself and all later ones: equal to nudging the gate and running again."""
+
+    class Nudged(cells.LSTMCell):
+        nudge, step_number = 0.0, 0
+
+        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, see: Any = cells.unseen) -> Any:
+            self.step_number += 1
+
+            def nudged(name: str, value: Tensor) -> Tensor:
+                return see(name, value + self.nudge if name == "forget" and self.step_number == 2 else value)
+
+            return super().step(x, state, weight_hidden, nudged)
+
+    layer, x = Recurrent(Nudged(4, 3)).double(), some_input()
+    cell: Any = layer.cell
+    with record(layer, live=True) as seen:
+        outputs, _ = layer(x)
+    (gradient,) = torch.autograd.grad(outputs.sum(), seen["lstm.forget"])
+    totals = []
+    for cell.nudge in (1e-5, -1e-5):
+        cell.step_number = 0
+        totals.append(layer(x)[0].sum().item())
+    assert gradient[:, 1].sum().item() == pytest.approx((totals[0] - totals[1]) / 2e-5, rel=1e-6)
+
+
+def test_weight_dropout_drops_one_mask_per_call_and_the_record_sees_the_same_weights() -> None:
+    layer, x = Recurrent(cells.LSTMCell(4, 3), weight_dropout=0.5).double(), some_input()
+    first, second = layer(x)[0], layer(x)[0]
+    assert not torch.equal(first, second)
+    assert torch.equal(first[:, 0], second[:, 0])  # the first step has no recurrent product
+    with record(layer) as seen:
+        outputs, _ = layer(x)
+    torch.testing.assert_close(seen["lstm.hidden"], outputs, rtol=1e-10, atol=1e-10)
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+
+
+def test_a_deep_layer_drops_between_its_layers_only() -> None:
+    class Identity(torch.nn.Module):
+        units = 4
+
+        def forward(self, x: Tensor, state: Any, lengths: Any) -> Any:
+            return x, (x[:, -1],)
+
+    x = torch.ones(2, 5, 4)
+    assert torch.equal(Deep([Identity()], dropout=0.5)(x)[0], x)
+    dropped, states = Deep([Identity(), Identity()], dropout=0.5)(x)
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert (dropped == dropped[:, :1]).all()
+    assert len(states) == 2
+
+
+def test_names_in_a_deep_bidirectional_layer_read_as_a_path() -> None:
+    def both(width: int) -> Bidirectional:
+        return Bidirectional(Recurrent(cells.LSTMCell(width, 3)), Recurrent(cells.LSTMCell(width, 3)))
+
+    layer = Deep([both(4), both(6)])
+    with record(layer, "*.forget") as seen:
+        outputs, _ = layer(torch.randn(2, 5, 4))
+    assert outputs.shape == (2, 5, layer.units) == (2, 5, 6)
+    ways = ("forwards", "backwards")
+    assert list(seen) == [f"layer.{depth}.{way}.lstm.forget" for depth in (0, 1) for way in ways]
+
+
+def test_a_row_is_turned_at_its_own_length() -> None:
+    x = torch.arange(8.0).view(2, 4, 1)
+    assert turn(x, torch.tensor([4, 2]))[..., 0].tolist() == [[3, 2, 1, 0], [5, 4, 6, 7]]
+    assert turn(x, None)[..., 0].tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
+
+
+def test_the_backward_state_is_that_of_the_first_step() -> None:
+    layer = Bidirectional(Recurrent(cells.GRUCell(4, 3)), Recurrent(cells.GRUCell(4, 3))).double()
+    outputs, (forwards, backwards) = layer(some_input(), None, torch.tensor([6, 3, 1, 2]))
+    torch.testing.assert_close(backwards[0], outputs[:, 0, 3:])
+    torch.testing.assert_close(forwards[0][1], outputs[1, 2, :3])
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths", "message"),
+    [
+        ((2, 5, 7), None, r"expected vectors \(batch, time > 0, 4\), received \(2, 5, 7\)"),
+        ((2, 0, 4), None, r"received \(2, 0, 4\)"),
+        ((5, 4), None, r"received \(5, 4\)"),
+        ((2, 5, 4), [5], r"one length per row, \(2,\), received \(1,\)"),
+        ((2, 5, 4), [5, 6], r"lengths from 0 to 5, received \[5, 6\]"),
+    ],
+)
+def test_what_cannot_be_scanned_is_refused(shape: Any, lengths: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Recurrent(cells.LSTMCell(4, 3))(torch.zeros(shape), None, None if lengths is None else torch.tensor(lengths))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", ANY)
+def test_autocast_on_a_gpu_stays_near_single_precision(kind: str) -> None:
+    layer, x = Recurrent(ANY[kind]()).cuda().eval(), torch.randn(4, 6, 4, device="cuda")
+    lengths = torch.tensor([6, 2, 0, 5], device="cuda")
+    expected, _ = layer(x, None, lengths)
+    with torch.autocast("cuda", torch.bfloat16):
+        outputs, state = layer(x, None, lengths)
+        again, _ = layer(outputs.new_ones(4, 6, 4), state)
+    (outputs.float().sum() + again.float().sum()).backward()  # in evaluation mode: dynamic evaluation needs it
+    torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.05)
+    assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())

@@ -1,0 +1,241 @@
+"""Transformer layers, stacks and their caches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from seqwise.errors import UsageError
+from seqwise.layers.attention import causal_mask, padding_mask
+from seqwise.layers.record import record
+from seqwise.layers.transformer import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    PreNormDecoderLayer,
+    PreNormEncoderLayer,
+    cached_length,
+    newest,
+)
+
+PAIRS = {"attention": "self_attn", "cross": "multihead_attn"}
+NORMS = {"EncoderLayer": ("attention_norm", "feedforward_norm")}
+NORMS["DecoderLayer"] = ("attention_norm", "cross_norm", "feedforward_norm")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def shuffled(layer: nn.Module) -> nn.Module:
+    """Biases and norms away from 0 and 1, so that an equality covers them too."""
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    return layer
+
+
+def load_into(peer: nn.Module, ours: EncoderLayer | DecoderLayer) -> None:
+    """Give PyTorch's layer our weights."""
+    for name, theirs in PAIRS.items():
+        if hasattr(ours, name):
+            mine, target = getattr(ours, name), getattr(peer, theirs)
+            target.in_proj_weight, target.in_proj_bias = mine.inward.weight, mine.inward.bias
+            target.out_proj.weight, target.out_proj.bias = mine.outward.weight, mine.outward.bias
+    kind = "DecoderLayer" if isinstance(ours, DecoderLayer) else "EncoderLayer"
+    for number, name in enumerate(NORMS[kind], start=1):
+        norm, target = getattr(ours, name), getattr(peer, f"norm{number}")
+        target.weight, target.bias = norm.weight, norm.bias
+    for theirs, mine in (("linear1", ours.feedforward.inward), ("linear2", ours.feedforward.outward)):
+        target = getattr(peer, theirs)
+        target.weight, target.bias = mine.weight, mine.bias
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])
+@pytest.mark.parametrize("causal", [False, True])
+def test_encoder_layer_equals_pytorch(kind, activation, causal):
+    ours = shuffled(kind(8, 2, 16, activation))
+    peer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    load_into(peer, ours)
+    x, mask = torch.randn(3, 5, 8), padding_mask(torch.tensor([5, 2, 4]), 5)
+    y, _ = ours(x, mask, causal)
+    hidden = ~causal_mask(5) if causal else None
+    torch.testing.assert_close(y, peer(x, src_mask=hidden, src_key_padding_mask=~mask[:, 0]))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
+def test_decoder_layer_equals_pytorch(kind, activation):
+    ours = shuffled(kind(8, 2, 16, activation))
+    peer = nn.TransformerDecoderLayer(8, 2, 16, 0.0, activation, batch_first=True, norm_first=ours.pre_norm)
+    load_into(peer, ours)
+    x, memory, mask = torch.randn(3, 5, 8), torch.randn(3, 6, 8), padding_mask(torch.tensor([6, 1, 4]), 6)
+    y, _ = ours(x, memory, mask)
+    expected = peer(x, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~mask[:, 0])
+    torch.testing.assert_close(y, expected)
+
+
+def encoder(kind=PreNormEncoderLayer, depth=2, rotary=False, longest=None) -> Encoder:
+    stack = Encoder([kind(8, 2, 16, "gelu", rotary=rotary) for _ in range(depth)], longest)
+    return shuffled(stack).double()
+
+
+def decoder(kind=PreNormDecoderLayer) -> Decoder:
+    return shuffled(Decoder([kind(8, 2, 16, "gelu") for _ in range(2)])).double()
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_stacks_with_final_norm_equal_pytorch():
+    ours = encoder()
+    peer = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double(),
+        num_layers=2,
+        norm=nn.LayerNorm(8).double(),
+        enable_nested_tensor=False,
+    )
+    for mine, theirs in zip(ours.layer, peer.layers):
+        load_into(theirs, mine)
+    peer.norm.weight, peer.norm.bias = ours.norm.weight, ours.norm.bias
+    x = numbers(2, 5, 8)
+    torch.testing.assert_close(ours(x, causal=False)[0], peer(x))
+    torch.testing.assert_close(ours(x)[0], peer(x, mask=~causal_mask(5), is_causal=True))
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_cached_pieces_equal_the_whole(kind, rotary):
+    stack, x = encoder(kind, rotary=rotary), numbers(3, 9, 8)
+    whole, full_cache = stack(x)
+    pieces, cache = [], None
+    for piece in x.split((4, 1, 1, 3), dim=1):
+        y, cache = stack(piece, cache=cache)
+        pieces.append(y)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+    torch.testing.assert_close(cache, full_cache)
+    assert cached_length(cache) == 9
+
+
+@pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
+def test_a_cached_decoder_equals_the_whole(kind):
+    stack, x, memory, lengths = decoder(kind), numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([4, 1, 3])
+    whole, _ = stack(x, memory, lengths)
+    pieces, cache = [], None
+    for piece in x.split((1, 1, 3, 1), dim=1):
+        y, cache = stack(piece, memory, lengths, cache)
+        pieces.append(y)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+
+
+def test_a_cache_is_a_plain_nested_tuple_whose_rows_can_be_picked():
+    stack, x = encoder(rotary=True), numbers(3, 5, 8)
+    _, cache = stack(x[:, :4])
+    rows = torch.tensor([2, 0])
+    picked = tuple(tuple(entry[rows] for entry in layer) for layer in cache)
+    whole, _ = stack(x)
+    torch.testing.assert_close(stack(x[rows, 4:], cache=picked)[0], whole[rows, 4:])
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_longest_cache_is_attention_over_a_sliding_window(rotary):
+    stack, x = encoder(rotary=rotary, longest=4), numbers(2, 11, 8)
+    band = causal_mask(11) & ~causal_mask(11, offset=-4)  # itself and the three before
+    expected = x
+    for layer in stack.layer:
+        expected, _ = layer(expected, mask=band)
+    expected = stack.norm(expected)
+    steps, cache = [], None
+    for piece in x.split(1, dim=1):
+        y, cache = stack(piece, cache=cache)
+        steps.append(y)
+        assert cached_length(cache) <= 4
+    torch.testing.assert_close(torch.cat(steps, 1), expected)
+
+
+def test_newest_keeps_the_newest():
+    _, cache = encoder()(numbers(2, 5, 8))
+    assert torch.equal(newest(cache, 2)[1][0], cache[1][0][:, :, 3:])
+    assert cached_length(newest(cache, 0)) == 0
+    assert newest(cache, 7) is cache
+    assert cached_length(None) == 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_changes_nothing(causal):
+    stack, x = encoder(), numbers(2, 6, 8)
+    alone, _ = stack(x[1:, :3], causal=causal)
+    padded, cache = stack(x, torch.tensor([6, 3]), causal)
+    torch.testing.assert_close(padded[1:, :3], alone)
+    assert cache is None
+
+
+def test_padding_of_the_memory_changes_nothing():
+    stack, x, memory = decoder(), numbers(2, 5, 8), numbers(2, 6, 8)
+    alone, _ = stack(x[1:], memory[1:, :2])
+    torch.testing.assert_close(stack(x, memory, torch.tensor([6, 2]))[0][1:], alone)
+
+
+def test_rows_of_different_length_refuse_a_cache():
+    stack, x = encoder(), numbers(2, 3, 8)
+    _, cache = stack(x)
+    with pytest.raises(UsageError, match="rows of equal length; received lengths"):
+        stack(x, torch.tensor([3, 1]), cache=cache)
+    with pytest.raises(UsageError, match="received causal=False"):
+        stack(x, causal=False, cache=cache)
+
+
+def test_interior_values_have_stable_names():
+    stack, x = encoder(rotary=True), numbers(2, 5, 8)
+    plain, _ = stack(x)
+    with record(stack) as seen:
+        looked_at, _ = stack(x)
+    assert torch.equal(plain, looked_at)
+    assert set(seen) == {
+        *(f"layer.{n}.{part}" for n in (0, 1) for part in ("attention.weights", "attention_norm.norm")),
+        *(f"layer.{n}.{part}" for n in (0, 1) for part in ("feedforward.hidden", "feedforward_norm.norm")),
+        "norm.norm",
+    }
+    assert seen["layer.1.attention.weights"].shape == (2, 2, 5, 5)
+
+
+def test_a_decoder_shows_where_it_looks_in_the_memory():
+    stack = decoder(DecoderLayer)
+    with record(stack, "*.cross.weights") as seen:
+        stack(numbers(2, 5, 8), numbers(2, 3, 8), torch.tensor([3, 2]))
+    weights = seen["layer.0.cross.weights"]
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 5, dtype=torch.float64))
+    assert weights[1, :, :, 2].abs().max() == 0
+
+
+@pytest.mark.parametrize("depth", [1, 16])
+def test_the_sum_of_a_new_pre_norm_stack_keeps_its_variance_at_any_depth(depth):
+    stack = Encoder([PreNormEncoderLayer(64, 4, 256, "gelu") for _ in range(depth)])
+    x = torch.randn(2, 64, 64)
+    for layer in stack.layer:
+        x, _ = layer(x, None, True)
+    assert 1.0 < x.var().item() < 2.0
+
+
+def test_post_norm_starts_as_xavier_per_matrix():
+    layer = EncoderLayer(64, 4, 256, "relu")
+    assert layer.attention.inward.weight.std().item() == pytest.approx((2 / 128) ** 0.5, rel=0.03)
+    assert layer.feedforward.inward.weight.std().item() == pytest.approx((2 / 320) ** 0.5, rel=0.03)
+
+
+def test_post_norm_has_no_final_norm():
+    assert isinstance(encoder(EncoderLayer).norm, nn.Identity)
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_the_future_changes_no_bit_where_the_fused_kernel_works_in_blocks(rotary):
+    stack, x = encoder(rotary=rotary).float(), torch.randn(2, 600, 8)
+    past, _ = stack(x)
+    for now in (1, 31, 32, 257, 512, 599):
+        other = torch.cat((x[:, :now], torch.randn(2, 600 - now, 8)), dim=1)
+        assert torch.equal(stack(other)[0][:, :now], past[:, :now])

@@ -1,0 +1,100 @@
+"""The tree is a true map: a module imports only from modules above it in the list."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
+OPEN = ("errors", "config", "environment")
+ORDER = [
+    *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "ngram", "decoding", "metrics", "tasks"),
+    *("vectors", "training", "compare", "lens", "lab", "server", "studio", "cli"),
+]
+ROOT = ("__init__", "__main__")
+
+
+def part(path: Path) -> str:
+    """The entry of the list that a file belongs to: its folder, or its own name."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_parts(tree: ast.AST, package: str) -> list[tuple[int, str]]:
+    """(line, part) for every import from Seqwise; a bare `import seqwise` is the part `__init__`."""
+    names: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names += [
+                (node.lineno, f"{module}.{alias.name}" if module == "seqwise" else module) for alias in node.names
+            ]
+    inside = [(line, name.split(".")) for line, name in names if name.split(".")[0] == "seqwise"]
+    return sorted({(line, parts[1] if len(parts) > 1 else "__init__") for line, parts in inside})
+
+
+def may_import(importer: str, imported: str) -> bool:
+    if importer in ROOT or imported == importer:
+        return True
+    if importer in OPEN:
+        return imported in OPEN
+    return imported in OPEN or (imported in ORDER and ORDER.index(imported) < ORDER.index(importer))
+
+
+def package_of(path: Path) -> str:
+    return ".".join(("seqwise", *path.relative_to(PACKAGE).parent.parts))
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_module_has_its_place_in_the_list():
+    assert {part(path) for path in sources()} <= {*ORDER, *OPEN, *ROOT}
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_module_imports_only_from_above(path: Path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    wrong = [
+        f"line {line}: {part(path)} must not import from {name}"
+        for line, name in imported_parts(tree, package_of(path))
+        if not may_import(part(path), name)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "allowed"),
+    [
+        ("training", "from seqwise.layers.record import record", True),
+        ("layers", "import seqwise.training.loop", False),
+        ("layers", "from seqwise import training", False),
+        ("layers", "from .. import heads", False),
+        ("layers", "from . import record", True),
+        ("text", "from seqwise.errors import DataError", True),
+        ("errors", "from seqwise.text import Tokenizer", False),
+        ("tasks", "import seqwise", False),
+        ("tasks", "if TYPE_CHECKING:\n    from seqwise.cli import main", False),
+    ],
+)
+def test_the_law_tells_right_from_wrong(importer: str, line: str, allowed: bool):
+    ((_, imported),) = imported_parts(ast.parse(line), f"seqwise.{importer}")
+    assert may_import(importer, imported) is allowed
+
+
+@pytest.mark.parametrize(
+    "module", ["seqwise", "seqwise.text", "seqwise.config", "seqwise.environment", "seqwise.cli.main"]
+)
+def test_light_modules_do_not_import_torch(module: str):
+    names = [module]
+    if module == "seqwise.text":
+        names += [f"seqwise.text.{path.stem}" for path in (PACKAGE / "text").glob("*.py") if path.stem != "__init__"]
+    code = f"import sys, importlib; [importlib.import_module(n) for n in {names!r}]; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,100 @@
+"""The files around the package agree with each other."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import seqwise
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DECISIONS = ROOT / "docs" / "decisions"
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("==") for line in lines if line and not line.startswith("#"))
+    return {normal(name): version for name, version in pairs}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_changelog_begins_with_the_version_of_the_project():
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == PROJECT["version"]
+
+
+def test_the_package_knows_its_version():
+    assert seqwise.__version__ == PROJECT["version"]
+
+
+@pytest.mark.parametrize("name", seqwise.__all__)
+def test_every_public_name_can_be_imported(name: str):
+    assert getattr(seqwise, name) is not None
+
+
+def test_the_list_of_public_names_is_complete():
+    assert set(seqwise.__all__) == {"__version__", *seqwise._PUBLIC}
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = seqwise.trian
+
+
+def test_the_index_lists_exactly_the_decisions_there_are():
+    pages = {path.name for path in DECISIONS.glob("[0-9]*.md")}
+    index = (DECISIONS / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\((\d{4}-[\w-]+\.md)\)", index)) == pages
+
+
+@pytest.mark.parametrize("page", sorted(DECISIONS.glob("[0-9]*.md")), ids=lambda page: page.stem)
+def test_a_decision_says_context_decision_and_consequences_on_one_page(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text.splitlines()) <= 60
+    assert text.startswith(f"# {page.name[:4]}: ")
+
+
+def test_every_requirement_is_pinned_without_a_local_suffix():
+    lines = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+    names = {normal(re.split(r"[<>=!~\[; ]", line)[0]) for line in lines}
+    assert names - pins().keys() == set()
+    assert [version for version in pins().values() if "+" in version] == []
+
+
+def test_the_checks_before_a_merge_are_lint_and_test():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert re.findall(r"^make (\S+)$", script.read_text(encoding="utf-8"), re.MULTILINE) == ["lint", "test"]
+
+
+def test_the_commit_hooks_fetch_nothing():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}
+    assert {hook["language"] for repo in config["repos"] for hook in repo["hooks"]} == {"system"}
+
+
+def test_the_makefile_explains_a_missing_python(tmp_path: Path):
+    shell = tmp_path / "bin"
+    shell.mkdir()
+    for tool in ("make", "sh", "echo", "rm"):
+        if found := shutil.which(tool):
+            (shell / tool).symlink_to(found)
+    environment = {"PATH": str(shell)}
+    command = [str(shell / "make"), "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "SHELL=" + str(shell / "sh")]
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "constraints.txt").touch()
+    answer = subprocess.run([*command, "install"], capture_output=True, text=True, env=environment, check=False)
+    assert answer.returncode == 2
+    assert "no Python 3.11 or newer found" in answer.stderr

@@ -1,0 +1,151 @@
+"""What no source file may contain, and how long it may grow."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "seqwise"
+MODULE_LINES, FUNCTION_LINES = 400, 60
+
+# A ratchet: what is longer than the limit is named here with its length, and may shrink but not grow. Keys are paths
+# below src/seqwise, with "::name" for a function.
+ALLOWED: dict[str, int] = {}
+
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+UNSAFE_CALLS = {
+    *("eval", "exec", "compile", "__import__", "os.system", "torch.load", "torch.save"),
+    *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"),
+}
+TEXT_FILES = {".py", ".md", ".toml", ".yaml", ".txt", ".cfg", ""}
+
+
+def dotted(node: ast.AST) -> str:
+    """`torch.load` for the expression of that name; empty for anything that is not a plain dotted name."""
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def unsafe(tree: ast.AST) -> Iterator[str]:
+    """What in the tree can run code that came with a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names if alias.name.split(".")[0] in UNSAFE_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found = [*(names & UNSAFE_CALLS), *({(node.module or "").split(".")[0]} & UNSAFE_MODULES)]
+        elif isinstance(node, ast.Call):
+            found = [dotted(node.func)] if dotted(node.func) in UNSAFE_CALLS else []
+            dangers = {("allow_pickle", True), ("shell", True)}
+            found += [
+                str(word.arg) for word in node.keywords if (word.arg, getattr(word.value, "value", None)) in dangers
+            ]
+        else:
+            continue
+        yield from (f"line {node.lineno}: {name}" for name in found)
+
+
+def prints(tree: ast.AST) -> list[int]:
+    return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func) == "print"]
+
+
+def lengths(path: Path) -> Iterator[tuple[str, int, int]]:
+    """(name, length, limit) of the module and of each function in it."""
+    text = path.read_text(encoding="utf-8")
+    name = path.relative_to(PACKAGE).as_posix()
+    yield name, len(text.splitlines()), MODULE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield f"{name}::{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1, FUNCTION_LINES
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def project_files() -> list[Path]:
+    folders = [ROOT / name for name in ("src", "tests", "docs", "benchmarks", "examples", "recipes", ".ci")]
+    inside = [path for folder in folders if folder.is_dir() for path in folder.rglob("*")]
+    files = [path for path in [*ROOT.iterdir(), *inside] if path.is_file() and path.suffix in TEXT_FILES]
+    return [path for path in files if "egg-info" not in str(path) and "__pycache__" not in path.parts]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+@pytest.mark.parametrize("path", sources(), ids=name_of)
+def test_nothing_in_the_package_can_run_code_from_a_file(path: Path):
+    assert list(unsafe(ast.parse(path.read_text(encoding="utf-8")))) == []
+
+
+@pytest.mark.parametrize("path", [path for path in sources() if "cli" not in path.parts], ids=name_of)
+def test_the_library_does_not_print(path: Path):
+    assert prints(ast.parse(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "from torch import load",
+        "torch.load(path)",
+        "eval(text)",
+        "exec(text)",
+        "yaml.load(text)",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(line, shell=True)",
+    ],
+)
+def test_the_check_finds_what_is_unsafe(line: str):
+    assert len(list(unsafe(ast.parse(line)))) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["model.eval()", "yaml.safe_load(text)", "np.load(path)", "re.compile('a')", "load(x)"]
+)
+def test_the_check_leaves_alone_what_is_safe(line: str):
+    assert list(unsafe(ast.parse(line))) == []
+
+
+def test_modules_and_functions_stay_short():
+    long = {name: length for path in sources() for name, length, limit in lengths(path) if length > limit}
+    grown = {name: length for name, length in long.items() if length > ALLOWED.get(name, 0)}
+    assert grown == {}, f"at most {MODULE_LINES} lines per module and {FUNCTION_LINES} per function"
+    assert ALLOWED.keys() <= long.keys(), "remove from ALLOWED what has become short"
+
+
+def test_no_file_is_named_for_leftovers():
+    leftovers = re.compile(r"(utils?|helpers?|commons?|misc)", re.IGNORECASE)
+    assert [
+        path for path in project_files() if leftovers.fullmatch(path.stem) or leftovers.fullmatch(path.parent.name)
+    ] == []
+
+
+def test_no_file_names_a_folder_of_somebodys_machine():
+    machine = re.compile(r"(?<![\w.~])/(home|root|work|Users)/")
+    found = {
+        str(path.relative_to(ROOT)): match[0]
+        for path in project_files()
+        if (match := machine.search(path.read_text(encoding="utf-8", errors="replace")))
+    }
+    assert found == {}
+
+
+def test_every_module_begins_with_a_docstring_and_postponed_annotations():
+    without = []
+    for path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        code = [node for node in tree.body if not isinstance(node, ast.Expr)]
+        postponed = not code or "from __future__ import annotations" in ast.unparse(code[0])
+        if tree.body and not (ast.get_docstring(tree) and postponed):
+            without.append(name_of(path))
+    assert without == []

@@ -1,0 +1,130 @@
+"""What is said about the machine, and how the bfloat16 probe survives what it probes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqwise import environment
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def probe(monkeypatch):
+    """Replace what the child runs; the returned list counts the children."""
+    children: list[list[str]] = []
+    run = subprocess.run
+
+    def counted(command, **options):
+        children.append(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(environment.subprocess, "run", counted)
+
+    def replace(code: str) -> list[list[str]]:
+        monkeypatch.setattr(environment, "_PROBE", code)
+        return children
+
+    return replace
+
+
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIG{})"
+
+
+def test_the_description_names_versions_and_machine():
+    found = environment.describe()
+    assert found["python"] == platform.python_version()
+    assert found["packages"]["torch"] == torch.__version__
+    assert found["cpu"]["threads"] == torch.get_num_threads()
+    assert 1 <= found["cpu"]["count"] <= (os.cpu_count() or 1)
+    assert 0 < found["memory"]["free"] <= found["memory"]["total"]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_real_probe_agrees_with_bfloat16_layers_in_a_child():
+    code = "import torch; x = torch.ones(9, 256, 256).bfloat16(); torch.nn.LSTM(256, 256).bfloat16()(x @ x)"
+    survives = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+    assert environment.probe_cpu_bfloat16() is survives
+
+
+@pytest.mark.parametrize("name", ["ILL", "SEGV"])
+def test_a_child_killed_by_its_instruction_means_no_and_is_remembered(probe, name):
+    children = probe(DIES.format(name))
+    assert environment.probe_cpu_bfloat16() is False
+    assert environment.probe_cpu_bfloat16() is False
+    assert len(children) == 1
+
+
+def test_a_child_that_survives_means_yes_and_is_remembered(probe, own_cache):
+    children = probe("pass")
+    assert environment.probe_cpu_bfloat16() is True
+    assert environment.probe_cpu_bfloat16() is True
+    assert len(children) == 1
+    assert list(json.loads((own_cache / "bfloat16.json").read_text()).values()) == [True]
+
+
+@pytest.mark.parametrize("code", [DIES.format("KILL"), "raise ImportError"])
+def test_a_child_that_failed_for_another_reason_means_no_for_now(probe, code):
+    children = probe(code)
+    assert environment.probe_cpu_bfloat16() is False
+    assert environment.probe_cpu_bfloat16() is False
+    assert len(children) == 2
+
+
+def test_a_child_that_hangs_is_stopped_and_means_no_for_now(probe):
+    children = probe("import time; time.sleep(60)")
+    assert environment.probe_cpu_bfloat16(timeout=0.2) is False
+    probe("pass")
+    assert environment.probe_cpu_bfloat16() is True
+    assert len(children) == 2
+
+
+def test_another_torch_version_is_probed_again(probe, monkeypatch):
+    children = probe("pass")
+    environment.probe_cpu_bfloat16()
+    monkeypatch.setattr(environment, "package_version", lambda name: "9.9")
+    environment.probe_cpu_bfloat16()
+    assert len(children) == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]"])
+def test_a_damaged_memory_is_ignored(probe, own_cache, content):
+    own_cache.mkdir()
+    (own_cache / "bfloat16.json").write_text(content)
+    probe("pass")
+    assert environment.probe_cpu_bfloat16() is True
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(probe, own_cache):
+    own_cache.write_text("a file where the folder should be")
+    children = probe("pass")
+    assert environment.probe_cpu_bfloat16() is True
+    assert environment.probe_cpu_bfloat16() is True
+    assert len(children) == 2
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "a"))
+    assert environment.cache_folder() == tmp_path / "a"
+    monkeypatch.delenv("SEQWISE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert environment.cache_folder() == tmp_path / "seqwise"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert environment.cache_folder() == Path.home() / ".cache" / "seqwise"
+
+
+def test_the_version_comes_from_the_source_tree_when_nothing_is_installed(monkeypatch):
+    monkeypatch.setattr(environment, "package_version", lambda name: None)
+    assert environment.version() == environment._source_version() != "unknown"

@@ -1,0 +1,260 @@
+"""The n-gram model against numbers worked out by hand, a slow twin made of dictionaries, and the published figure."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tracemalloc
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from seqwise import ngram
+from seqwise.errors import RunError, UsageError
+from seqwise.ngram import NGram, memory_bound
+
+A, B, C, D = range(4)
+texts = st.lists(st.integers(0, 4), min_size=1, max_size=60)
+ends = st.sampled_from([None, 0])
+numbers_of_discounts = st.sampled_from([1, 3])
+
+
+class SlowTwin:
+    """The same model from the definition: one dictionary per order, one token at a time."""
+
+    def __init__(self, ids: list[int], vocabulary: int, order: int, end: int | None, discounts: int):
+        self.vocabulary, self.order, self.end = vocabulary, order, end
+        occurrences: Counter[tuple[int, ...]] = Counter()
+        before: dict[tuple[int, ...], set[int]] = defaultdict(set)
+        unpreceded: Counter[tuple[int, ...]] = Counter()
+        for t, token in enumerate(ids):
+            history = self.history(ids[:t])
+            for n in range(len(history) + 1):
+                gram = (*history[len(history) - n :], token)
+                occurrences[gram] += 1
+                if n < len(history):
+                    before[gram].add(history[len(history) - n - 1])
+                elif n < order - 1:
+                    unpreceded[gram] += 1
+        self.counts = {
+            gram: times if len(gram) == order else len(before[gram]) + unpreceded[gram]
+            for gram, times in occurrences.items()
+        }
+        self.d = {n: self.estimate(n, discounts) for n in range(1, order + 1)}
+
+    def history(self, ids: list[int]) -> list[int]:
+        if self.end is not None:
+            ids = [self.end, *ids]
+            ids = ids[len(ids) - 1 - ids[::-1].index(self.end) :]
+        return ids[-(self.order - 1) :] if self.order > 1 else []
+
+    def estimate(self, n: int, discounts: int) -> list[float]:
+        times = Counter(c for gram, c in self.counts.items() if len(gram) == n)
+        if any(times[i] == 0 for i in range(1, discounts + 2)):
+            return [0.5, 0.5, 0.5] if discounts == 1 else [0.5, 1.0, 1.5]
+        y = times[1] / (times[1] + 2 * times[2])
+        d = [y] * 3 if discounts == 1 else [i - (i + 1) * y * times[i + 1] / times[i] for i in (1, 2, 3)]
+        return d if min(d) > 0 else [0.5, 1.0, 1.5]
+
+    def probability(self, token: int, history: list[int]) -> float:
+        n = len(history) + 1
+        shorter = self.probability(token, history[1:]) if history else 1 / self.vocabulary
+        followers = [self.counts.get((*history, w), 0) for w in range(self.vocabulary)]
+        if not sum(followers):
+            return shorter
+        discount = [self.d[n][min(c, 3) - 1] if c else 0.0 for c in followers]
+        return (followers[token] - discount[token] + sum(discount) * shorter) / sum(followers)
+
+    def log_probabilities_of(self, ids: list[int]) -> list[float]:
+        return [np.log(self.probability(token, self.history(ids[:t]))) for t, token in enumerate(ids)]
+
+
+def zipf_text(length: int, vocabulary: int, seed: int) -> np.ndarray:
+    """Tokens with the skew of words, each leaning on the one before it."""
+    rng = np.random.default_rng(seed)
+    noise = np.minimum(rng.zipf(1.5, length), vocabulary) - 1
+    return (noise + np.where(rng.random(length) < 0.5, np.roll(noise, 1), 0)) % vocabulary
+
+
+def test_a_bigram_model_equals_the_one_worked_out_by_hand():
+    # Bigrams of "a b a b a c": ab 2, ba 2, ac 1. n₁ = 1, n₂ = 2, so D = 1 / (1 + 2·2) = 0.2.
+    # Continuation counts: a 2 (after b, and where the text begins), b 1, c 1. n₁ = 2, n₂ = 1, so D = 2 / (2 + 2·1).
+    model = NGram.count(np.array([A, B, A, B, A, C]), vocabulary=4, order=2, end=None, discounts=1)
+    assert model.levels[0].discounts[0] == 0.5
+    assert model.levels[1].discounts[0] == pytest.approx(0.2)
+    floor = (3 * 0.5 / 4) / 4  # three tokens gave 0.5 each of a total of 4; a quarter of that for each of V = 4
+    unigram = [1.5 / 4 + floor, 0.5 / 4 + floor, 0.5 / 4 + floor, floor]
+    assert model.distribution([]) == pytest.approx(unigram)
+    left = 2 * 0.2 / 3  # ab and ac gave 0.2 each of the 3 times a was followed
+    after_a = [left * unigram[A], 1.8 / 3 + left * unigram[B], 0.8 / 3 + left * unigram[C], left * unigram[D]]
+    assert model.distribution([A]) == pytest.approx(after_a)
+    assert model.distribution([A])[B] == pytest.approx(0.6291666666666667)
+    assert model.distribution([C]) == pytest.approx(unigram)  # nothing followed c
+
+
+def test_the_three_discounts_equal_those_worked_out_by_hand():
+    # Four tokens once, two twice, one three times, one four times: Y = 4 / (4 + 2·2) = 0.5.
+    text = np.array([0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7])
+    model = NGram.count(text, vocabulary=9, order=1, end=None)
+    assert model.levels[0].discounts == pytest.approx((1 - 0.5 * 2 * 2 / 4, 2 - 0.5 * 3 * 1 / 2, 3 - 0.5 * 4 * 1 / 1))
+    floor = (4 * 0.5 + 2 * 1.25 + 2 * 1.0) / 15 / 9
+    expected = [0.5 / 15] * 4 + [0.75 / 15] * 2 + [2 / 15, 3 / 15, 0]
+    assert model.distribution([3, 1]) == pytest.approx(np.array(expected) + floor)
+
+
+def test_discounts_that_come_out_negative_give_way_to_fixed_ones():
+    # One token twice but four tokens three times: D₂ = 2 − 3 · (4 / 6) · 4 / 1 = −6.
+    text = np.repeat(np.arange(10), [1, 1, 1, 1, 2, 3, 3, 3, 3, 4])
+    model = NGram.count(text, vocabulary=11, order=1, end=None)
+    assert model.levels[0].discounts == (0.5, 1.0, 1.5)
+    assert model.distribution([])[4] == pytest.approx((2 - 1) / 22 + (4 * 0.5 + 1.0 + 5 * 1.5) / 22 / 11)
+
+
+@given(texts, texts, st.integers(1, 6), ends, numbers_of_discounts)
+@settings(max_examples=60, deadline=None)
+def test_a_slow_dictionary_model_agrees_on_any_text(train, test, order, end, discounts):
+    fast = NGram.count(np.array(train), 6, order, end, discounts)
+    slow = SlowTwin(train, 6, order, end, discounts)
+    assert fast.log_probabilities_of(np.array(test)) == pytest.approx(slow.log_probabilities_of(test))
+
+
+@pytest.mark.parametrize("discounts", [1, 3])
+@pytest.mark.parametrize("end", [None, 2])
+def test_a_slow_dictionary_model_agrees_where_discounts_are_estimated(end, discounts):
+    train, test = zipf_text(4000, 40, seed=1), zipf_text(300, 40, seed=2)
+    fast = NGram.count(train, 40, 4, end, discounts)
+    slow = SlowTwin(train.tolist(), 40, 4, end, discounts)
+    assert all(level.discounts != ngram.FALLBACK[discounts] for level in fast.levels[1:])
+    assert fast.log_probabilities_of(test) == pytest.approx(slow.log_probabilities_of(test.tolist()))
+
+
+@given(texts, texts, st.integers(1, 16), ends, numbers_of_discounts)
+@settings(max_examples=100, deadline=None)
+def test_the_distribution_after_any_history_sums_to_one_and_leaves_nothing_out(train, history, order, end, discounts):
+    p = NGram.count(np.array(train), 7, order, end, discounts).distribution(history)
+    assert p.shape == (7,)
+    assert p.sum() == pytest.approx(1, abs=1e-12)
+    assert p.min() > 0
+
+
+@given(texts, texts, st.integers(1, 6), ends)
+@settings(max_examples=60, deadline=None)
+def test_log_probabilities_agree_with_the_distribution_after_each_history(train, test, order, end):
+    model = NGram.count(np.array(train), 6, order, end)
+    each = [np.log(model.distribution(test[:t])[token]) for t, token in enumerate(test)]
+    assert model.log_probabilities_of(np.array(test)) == pytest.approx(each)
+
+
+def test_order_one_ignores_the_history():
+    model = NGram.count(np.array([A, B, A]), 4, order=1, end=None)
+    assert np.array_equal(model.distribution([A, B]), model.distribution([]))
+    assert model.log_probabilities_of(np.array([B, B]))[1] == np.log(model.distribution([])[B])
+
+
+def test_tokens_never_seen_share_the_floor_equally():
+    model = NGram.count(zipf_text(500, 20, seed=0), 24, order=3, end=None)
+    unseen = np.exp(model.log_probabilities_of(np.array([20, 21, 22, 23])))
+    assert unseen == pytest.approx(np.full(4, model.leftover[0][0] / 24))
+    assert unseen[0] > 0
+
+
+def test_history_stops_at_the_line_end_where_one_is_given():
+    train = zipf_text(2000, 20, seed=3)
+    one, other = np.array([5, 6, 0, 1, 2, 3]), np.array([7, 8, 0, 1, 2, 3])
+    lines = NGram.count(train, 20, 4, end=0)
+    assert np.array_equal(lines.log_probabilities_of(one)[3:], lines.log_probabilities_of(other)[3:])
+    assert np.array_equal(lines.log_probabilities_of(one)[3:], lines.log_probabilities_of(one[3:]))
+    stream = NGram.count(train, 20, 4, end=None)
+    assert not np.allclose(stream.log_probabilities_of(one)[3:], stream.log_probabilities_of(other)[3:])
+
+
+def test_a_stream_in_pieces_counts_and_evaluates_like_the_whole(monkeypatch):
+    text = zipf_text(1000, 20, seed=4)
+    whole = NGram.count(text, 20, 4, end=0)
+    pieces = NGram.count(iter(np.split(text.astype(np.uint16), [300, 301, 700])), 20, 4, end=0)
+    at_once = whole.log_probabilities_of(text)
+    monkeypatch.setattr(ngram, "CHUNK", 7)
+    assert np.array_equal(pieces.log_probabilities_of(np.split(text, [11, 500])), at_once)
+
+
+@pytest.mark.parametrize("end", [None, 0])
+def test_a_saved_model_comes_back_the_same(tmp_path, end):
+    text = zipf_text(1000, 20, seed=5)
+    model = NGram.count(text, 21, 3, end, discounts=1)
+    save_file(model.tensors(), tmp_path / "model.safetensors")
+    loaded = NGram.from_tensors(load_file(tmp_path / "model.safetensors"), model.settings())
+    assert loaded.settings() == model.settings()
+    assert loaded.describe() == model.describe()
+    assert np.array_equal(loaded.log_probabilities_of(text), model.log_probabilities_of(text))
+
+
+def test_a_saved_model_without_its_highest_order_is_refused():
+    model = NGram.count(zipf_text(100, 20, seed=6), 20, 3, None)
+    tensors = {name: tensor for name, tensor in model.tensors().items() if name != "keys.3"}
+    with pytest.raises(RunError, match="order 3"):
+        NGram.from_tensors(tensors, model.settings())
+
+
+def test_parameters_are_the_ngrams_seen():
+    model = NGram.count(np.array([A, B, A, B, A, C]), 10, order=3, end=None)
+    assert model.parameters == 3 + 3 + 3  # a b c, ab ba ac, aba bab bac
+    assert "9 n-grams (by order: 3, 3, 3)" in model.describe()
+
+
+def test_a_vocabulary_of_one_is_certain():
+    model = NGram.count(np.zeros(5, np.int64), 1, order=3, end=None)
+    assert model.log_probabilities_of(np.zeros(4, np.int64)) == pytest.approx([0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("ids", "order", "end", "message"),
+    [
+        ([0, 1], 0, None, "order from 1 to 16, received 0"),
+        ([0, 1], 17, None, "received 17"),
+        ([0, 4], 2, None, "ids from 0 to 3, received 0 to 4"),
+        ([0, -1], 2, None, "received -1 to 0"),
+        ([], 2, 0, "at least one token"),
+        ([0, 1], 2, 4, "holds the line end"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_was_expected(ids, order, end, message):
+    with pytest.raises(UsageError, match=message):
+        NGram.count(np.array(ids, np.int64), 4, order, end)
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 16])
+@pytest.mark.parametrize(("tokens", "vocabulary"), [(50_000, 5000), (100, 50_000)])
+def test_counting_stays_under_its_memory_bound_even_where_no_ngram_occurs_twice(tokens, vocabulary, order):
+    text = np.random.default_rng(0).integers(0, vocabulary, tokens)
+    tracemalloc.start()
+    NGram.count(text, vocabulary, order, end=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < memory_bound(tokens, vocabulary, order)
+
+
+def penn_treebank() -> tuple[dict[str, int], list[np.ndarray]]:
+    if "SEQWISE_DATA" not in os.environ:
+        pytest.skip("set SEQWISE_DATA to the folder that holds ptb/ptb.train.txt.gz")
+    vocabulary: dict[str, int] = {}
+    splits = []
+    for split in ("train", "valid", "test"):
+        with gzip.open(Path(os.environ["SEQWISE_DATA"]) / "ptb" / f"ptb.{split}.txt.gz", "rt") as lines:
+            words = [word for line in lines for word in [*line.split(), "<eos>"]]
+        splits.append(np.array([vocabulary.setdefault(word, len(vocabulary)) for word in words]))
+    return vocabulary, splits
+
+
+def test_five_grams_on_the_penn_treebank_reach_the_published_perplexity():
+    vocabulary, (train, valid, test) = penn_treebank()
+    assert (len(train), len(valid), len(test), len(vocabulary)) == (929_589, 73_760, 82_430, 10_000)
+    model = NGram.count(train, len(vocabulary), 5, end=vocabulary["<eos>"])
+    perplexity = np.exp(-model.log_probabilities_of(test).mean())
+    assert perplexity == pytest.approx(141.2, abs=0.1)  # Mikolov et al. 2011: 141.2
+    assert np.exp(-model.log_probabilities_of(valid).mean()) == pytest.approx(148.0, abs=0.1)
+    assert model.parameters == 2_317_233

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from seqwise.text.choose import choose_kind
+
+
+@pytest.mark.parametrize(
+    ("sample", "size", "kind", "vocabulary"),
+    [
+        ("the <unk> cat", 10**9, "spaces", None),
+        ("the<unk>cat", 1000, "characters", None),
+        ("plain", 1_999_999, "characters", None),
+        ("plain", 2_000_000, "bpe", 1024),
+        ("plain", 10_000_000, "bpe", 8192),
+        ("plain", 10**12, "bpe", 16384),
+    ],
+)
+def test_the_rule(sample: str, size: int, kind: str, vocabulary: int | None) -> None:
+    assert choose_kind(sample, size)[:2] == (kind, vocabulary)
+
+
+def test_the_reason_is_a_sentence_with_the_numbers() -> None:
+    assert choose_kind("plain", 10_000_000)[2].startswith("bpe with 8,192 tokens: one per 1,000 bytes")

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqwise.errors import DataError, UsageError
+from seqwise.text.learning import KINDS, slices
+from seqwise.text.tokenizer import Tokenizer
+
+TEXT = """It doesn't matter, and we're late: the train left at 10.30.
+"Can't you see?" said the man -- it was the state-of-the-art train, worth $1,000.
+
+The man saw the train; the train saw the man.
+"""
+SIZES = {"bpe": 300, "wordpiece": 90}
+
+any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=60)
+known_text = st.text(st.sampled_from(sorted(set(TEXT))), max_size=80)
+
+
+def trained(kind: str, **options: object) -> Tokenizer:
+    return Tokenizer.train(kind, [TEXT] * 3, size=SIZES.get(kind), **options)  # type: ignore[arg-type]
+
+
+ALL = {kind: trained(kind) for kind in KINDS}
+
+
+@given(known_text)
+def test_characters_come_back_exactly(text: str) -> None:
+    tokenizer = ALL["characters"]
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+@given(any_text)
+def test_bpe_gives_back_any_text_exactly(text: str) -> None:
+    tokenizer = ALL["bpe"]
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+@given(any_text)
+def test_an_unknown_character_is_one_replacement_character(text: str) -> None:
+    tokenizer = ALL["characters"]
+    expected = "".join(character if character in TEXT else "�" for character in text)
+    assert tokenizer.decode(tokenizer.encode(text).ids) == expected
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
+@given(text=st.one_of(known_text, any_text))
+def test_each_known_token_is_the_text_at_its_offsets(kind: str, text: str) -> None:
+    tokenizer = ALL[kind]
+    encoding = tokenizer.encode(text)
+    for number, (start, stop) in zip(encoding.ids, encoding.offsets):
+        token = tokenizer.token(number)
+        assert token == "<unk>" or text[start:stop] == {"<eos>": "\n"}.get(token, token)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=any_text)
+def test_offsets_go_forward_and_leave_out_only_blanks(kind: str, text: str) -> None:
+    encoding = ALL[kind].encode(text)
+    covered = np.zeros(len(text), dtype=bool)
+    last = 0
+    for start, stop in encoding.offsets:
+        assert last <= start <= stop <= len(text) or kind == "bpe"  # pieces of one character share its place
+        covered[start:stop] = True
+        last = start
+    assert all(text[place].isspace() for place in np.flatnonzero(~covered))
+
+
+@given(any_text)
+def test_bpe_pieces_cover_the_characters_they_spell(text: str) -> None:
+    encoding = ALL["bpe"].encode(text)
+    starts = encoding.offsets[:, 0]
+    assert (np.diff(starts) >= 0).all()
+    assert len(set(starts) & set(range(len(text)))) == len(set(starts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(first=any_text, second=any_text)
+@settings(max_examples=50)
+def test_a_text_cut_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
+    tokenizer = ALL[kind]
+    whole = tokenizer.encode(f"{first}\n{second}").ids
+    parts = np.concatenate(tokenizer.encode_many([f"{first}\n", second]))
+    assert whole.tolist() == parts.tolist()
+
+
+@given(any_text, st.integers(1, 20))
+def test_slices_put_together_are_the_text(text: str, size: int) -> None:
+    parts = list(slices(text, size))
+    assert "".join(parts) == text
+    assert all(0 < len(part) <= size for part in parts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_encode_and_encode_many_agree(kind: str) -> None:
+    texts = [TEXT, "", "the train\n", "zebra 日本"]
+    for ids, text in zip(ALL[kind].encode_many(texts), texts):
+        assert ids.dtype == np.int64
+        assert ids.tolist() == ALL[kind].encode(text).ids.tolist()
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
+def test_ids_fall_with_frequency(kind: str) -> None:
+    counts = np.bincount(ALL[kind].encode(TEXT).ids, minlength=len(ALL[kind]))
+    assert (np.diff(counts) <= 0).all()
+
+
+def test_spaces_count_one_end_per_line_and_read_unknown_words() -> None:
+    tokenizer = Tokenizer.train("spaces", [" the <unk> cat \n\n the dog\n"])
+    assert tokenizer.tokens(tokenizer.encode(" the <unk> bird\n\n").ids) == ["the", "<unk>", "<unk>", "<eos>", "<eos>"]
+    assert sorted(tokenizer.tokens(range(len(tokenizer)))) == ["<eos>", "<unk>", "cat", "dog", "the"]
+    assert (tokenizer.token(0), tokenizer.end) == ("<eos>", 0)
+    assert tokenizer.decode(tokenizer.encode("the cat\nthe dog\n").ids) == "the cat\nthe dog\n"
+
+
+def test_rare_words_become_unknown_and_rank_by_their_sum() -> None:
+    tokenizer = Tokenizer.train("words", ["a a a b b c d e f g"], min_count=2)
+    assert tokenizer.tokens(range(len(tokenizer))) == ["<unk>", "a", "b"]
+    assert tokenizer.encode("b g z").ids.tolist() == [2, 0, 0]
+
+
+def test_size_bounds_the_whole_vocabulary() -> None:
+    tokenizer = Tokenizer.train("words", ["a a a b b c\n"], size=5, specials=("<pad>",))
+    assert tokenizer.tokens(range(len(tokenizer))) == ["<pad>", "a", "b", "<eos>", "<unk>"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_subwords_reach_the_size_asked_for(kind: str) -> None:
+    text = " ".join(f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "lmnrst") + "\n"
+    size = 320 if kind == "bpe" else 100
+    assert len(Tokenizer.train(kind, [text] * 4, size=size, specials=("<pad>",))) == size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_specials_have_the_first_ids_and_text_does_not_produce_them(kind: str) -> None:
+    tokenizer = trained(kind, specials=("<pad>", "<bos>"))
+    assert (tokenizer.id("<pad>"), tokenizer.id("<bos>")) == (0, 1)
+    if kind != "spaces":  # there the user spells tokens out
+        assert not set(tokenizer.encode("a <pad> <bos>").ids.tolist()) & {0, 1}
+
+
+def test_bpe_writes_specials_between_the_exact_text() -> None:
+    tokenizer = trained("bpe", specials=("<bos>",))
+    assert tokenizer.decode([0, *tokenizer.encode("é!").ids, 0]) == "<bos>é!<bos>"
+
+
+def test_only_bpe_has_no_unknown() -> None:
+    assert {kind: ALL[kind].unknown is None for kind in KINDS} == {kind: kind == "bpe" for kind in KINDS}
+    assert {kind: ALL[kind].end is None for kind in KINDS} == {kind: kind in ("bpe", "characters") for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lower_case_is_folded_but_offsets_stay_those_of_the_original(kind: str) -> None:
+    tokenizer = trained(kind, lowercase=True)
+    upper, small = tokenizer.encode("İ THE TRAIN"), tokenizer.encode("i the train")
+    assert upper.ids[-1] == small.ids[-1]
+    assert "TRAIN".endswith("İ THE TRAIN"[slice(*upper.offsets[-1])].strip())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
+    tokenizer = trained(kind, specials=("<pad>",), lowercase=True)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert again.fingerprint == tokenizer.fingerprint
+    assert (again.kind, again.specials, again.lowercase) == (kind, ("<pad>",), True)
+    assert again.encode(TEXT).ids.tolist() == tokenizer.encode(TEXT).ids.tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_the_same_in_another_process_and_in_other_pieces(kind: str) -> None:
+    code = (
+        "import sys; from seqwise.text.tokenizer import Tokenizer\n"
+        "text, kind, size = sys.argv[1:]\n"
+        "pieces = text.splitlines(keepends=True)\n"
+        "print(Tokenizer.train(kind, pieces, size=int(size) or None).fingerprint)\n"
+    )
+    arguments = [sys.executable, "-c", code, TEXT * 3, kind, str(SIZES.get(kind, 0))]
+    printed = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == ALL[kind].fingerprint
+
+
+def test_different_vocabularies_have_different_fingerprints() -> None:
+    assert len({tokenizer.fingerprint for tokenizer in ALL.values()}) == len(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["aaaa", "aaaa\naaaa\n"])
+def test_one_symbol_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(DataError, match="vocabulary of one symbol"):
+        Tokenizer.train(kind, [text], size=SIZES.get(kind))
+
+
+def test_one_word_over_and_over_is_refused_as_words() -> None:
+    with pytest.raises(DataError, match="vocabulary of one symbol"):
+        Tokenizer.train("words", ["again again again\n"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_is_refused(kind: str) -> None:
+    with pytest.raises(DataError, match="empty"):
+        Tokenizer.train(kind, [])
+
+
+def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="Perhaps you meant 'words'"):
+        Tokenizer.train("word", [TEXT])
+
+
+@pytest.mark.parametrize(("kind", "size"), [("bpe", 100), ("wordpiece", 3), ("characters", 1), ("words", 2)])
+def test_too_small_a_vocabulary_is_refused(kind: str, size: int) -> None:
+    with pytest.raises(UsageError, match=r"too small|no room"):
+        Tokenizer.train(kind, [TEXT], size=size)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "damaged"),
+        ("[]", "not a tokeniser file"),
+        ('{"format": 1}', "damaged"),
+        ('{"format": 99}', "has format 99; this version reads up to 1"),
+        ('{"format": 1, "kind": "words", "lowercase": false, "specials": [], "tokenizer": {}}', "damaged"),
+        ('{"format": 1, "kind": "runes", "lowercase": false, "specials": [], "tokenizer": {}}', "unknown kind 'runes'"),
+    ],
+)
+def test_a_damaged_or_newer_file_is_named(content: str, complaint: str, tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(content)
+    with pytest.raises(DataError, match=complaint) as caught:
+        Tokenizer.load(file)
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_the_file_holds_what_the_tokenizers_library_reads(tmp_path: Path) -> None:
+    import tokenizers
+
+    ALL["words"].save(tmp_path / "tokenizer.json")
+    inner = json.loads((tmp_path / "tokenizer.json").read_text())["tokenizer"]
+    assert (
+        tokenizers.Tokenizer.from_str(json.dumps(inner)).encode("the man").ids
+        == ALL["words"].encode("the man").ids.tolist()
+    )
+
+
+def test_text_imports_no_torch() -> None:
+    code = "import seqwise.text, sys; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,0 +1,37 @@
+"""Budgets as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.errors import UsageError
+from seqwise.training.budgets import Budget
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit", "shown"),
+    [
+        ("90s", 90, "seconds", "90 s"),
+        ("5m", 300, "seconds", "5 min"),
+        ("1.5h", 5400, "seconds", "90 min"),
+        ("500k-tokens", 500_000, "tokens", "500,000 tokens"),
+        ("2M-tokens", 2_000_000, "tokens", "2,000,000 tokens"),
+        ("1-token", 1, "tokens", "1 tokens"),
+        ("3-epochs", 3, "epochs", "3 epochs"),
+        ("0.5-epochs", 0.5, "epochs", "0.5 epochs"),
+    ],
+)
+def test_a_budget_is_read(text, amount, unit, shown):
+    budget = Budget.parse(text)
+    assert (budget.amount, budget.unit, str(budget)) == (amount, unit, shown)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 m", "m", "-3s", "3-epoch-s", "0s", "0-tokens", "2M tokens"])
+def test_what_is_no_budget_is_refused_with_examples(text):
+    with pytest.raises(UsageError, match="3-epochs"):
+        Budget.parse(text)
+
+
+def test_progress_is_the_share_in_the_budget_s_own_unit():
+    assert Budget(100, "tokens").progress(seconds=1e9, tokens=25, epochs=9) == 0.25
+    assert Budget(2, "epochs").progress(seconds=0, tokens=0, epochs=3) == 1

@@ -1,0 +1,182 @@
+"""Checkpoints against kills, truncation and full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from seqwise.errors import RunError, SaveError
+from seqwise.training.checkpoints import (
+    KEEP,
+    MANIFEST,
+    STATE,
+    TENSORS,
+    Snapshot,
+    load_weights,
+    newest_checkpoint,
+    save_checkpoint,
+    save_weights,
+    weights_of,
+)
+
+
+def snapshot(value: float, size: int = 4) -> Snapshot:
+    return Snapshot({"weight": torch.full((size,), value)}, {"value": value, "nested": [1, None]})
+
+
+def newest(folder, warnings=None):
+    return newest_checkpoint(folder, (warnings if warnings is not None else []).append)
+
+
+def test_what_is_saved_comes_back(tmp_path):
+    save_checkpoint(tmp_path, 7, snapshot(1.5))
+    found = newest(tmp_path)
+    assert torch.equal(found.tensors["weight"], torch.full((4,), 1.5))
+    assert found.state == {"value": 1.5, "nested": [1, None]}
+
+
+def test_the_newest_wins_and_the_oldest_go(tmp_path):
+    for step in (5, 10, 15, 100):
+        save_checkpoint(tmp_path, step, snapshot(step))
+    assert newest(tmp_path).state["value"] == 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
+    assert KEEP == 2
+
+
+def test_an_empty_folder_has_none(tmp_path):
+    assert newest(tmp_path) is None
+    assert newest(tmp_path / "missing") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "said"),
+    [
+        (TENSORS, lambda path: os.truncate(path, 10), "has 10 of"),
+        (TENSORS, lambda path: path.unlink(), "is missing"),
+        (STATE, lambda path: path.write_text(path.read_text().replace("2.0", "3.0")), "does not match its digest"),
+        (MANIFEST, lambda path: path.write_text("{"), "no readable manifest"),
+        (MANIFEST, lambda path: path.unlink(), "no readable manifest"),
+    ],
+    ids=["truncated", "missing", "altered", "half a manifest", "no manifest"],
+)
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_message(tmp_path, name, harm, said):
+    save_checkpoint(tmp_path, 1, snapshot(1.0))
+    harm_at = save_checkpoint(tmp_path, 2, snapshot(2.0))
+    harm(harm_at / name)
+    warnings: list[str] = []
+    assert newest(tmp_path, warnings).state["value"] == 1.0
+    assert len(warnings) == 1
+    assert "step-2" in warnings[0]
+    assert said in warnings[0]
+
+
+def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
+    (save_checkpoint(tmp_path, 2, snapshot(2.0)) / TENSORS).unlink()
+    save_checkpoint(tmp_path, 2, snapshot(3.0))
+    assert newest(tmp_path).state["value"] == 3.0
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from seqwise.training import checkpoints
+from seqwise.training.checkpoints import Snapshot, save_checkpoint
+
+calls = 0
+def deadly(function):
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return call
+
+checkpoints.save_file = deadly(checkpoints.save_file)
+checkpoints._write = deadly(checkpoints._write)
+os.fsync = deadly(os.fsync)
+Path.rename = deadly(Path.rename)
+Path.mkdir = deadly(Path.mkdir)
+save_checkpoint(Path(sys.argv[1]), 2, Snapshot({"weight": torch.full((4,), 2.0)}, {"value": 2.0}))
+print("whole", calls)
+"""
+
+
+def test_a_kill_at_any_point_of_the_write_leaves_a_complete_checkpoint(tmp_path):
+    """SIGKILL before each call that touches the disk, one after another, until the write gets through."""
+    for call in range(1, 40):
+        folder = tmp_path / str(call)
+        save_checkpoint(folder, 1, snapshot(1.0))
+        child = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(call)], capture_output=True, text=True)
+        warnings: list[str] = []
+        found = newest(folder, warnings)
+        assert found.state["value"] in (1.0, 2.0)
+        assert float(found.tensors["weight"][0]) == found.state["value"]
+        assert warnings == []
+        if child.returncode == 0:
+            assert child.stdout.startswith("whole")
+            assert call > 8
+            return
+        assert child.returncode == -signal.SIGKILL
+    pytest.fail("the write never got through")
+
+
+def test_a_full_disk_is_one_clear_message_and_the_checkpoint_before_stays(tmp_path):
+    """A limit on file size makes the kernel refuse the write, as a full disk does."""
+    save_checkpoint(tmp_path, 1, snapshot(1.0))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(SaveError, match=r"could not save .*step-2") as caught:
+            save_checkpoint(tmp_path, 2, snapshot(2.0, size=100_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert caught.value.exit_status == 1
+    assert "--resume" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+    assert newest(tmp_path).state["value"] == 1.0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_no_space_left_is_called_a_full_disk(tmp_path):
+    from seqwise.training.checkpoints import saving
+
+    with pytest.raises(SaveError, match="the disk is full"), saving(tmp_path), open("/dev/full", "w") as file:
+        file.write("x")
+
+
+def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):
+    model = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
+    model["b"].weight = model["a"].weight
+    saved = weights_of(model)
+    assert list(saved) == ["a.weight"]
+    save_weights(tmp_path / "model.safetensors", saved)
+    wanted = saved["a.weight"].clone()
+    with torch.no_grad():
+        model["a"].weight.zero_()
+    load_weights(model, {"a.weight": wanted}, "file")
+    assert torch.equal(model["b"].weight, wanted)
+
+
+def test_weights_of_another_model_are_refused_by_name_and_shape():
+    with pytest.raises(RunError, match="'bias' is on one side only"):
+        load_weights(nn.Linear(2, 2), {"weight": torch.zeros(2, 2)}, "file")
+    with pytest.raises(RunError, match=r"weight has shape \(3, 2\), the model needs \(2, 2\)"):
+        load_weights(nn.Linear(2, 2, bias=False), {"weight": torch.zeros(3, 2)}, "file")
+
+
+def test_nothing_in_a_checkpoint_is_executable(tmp_path):
+    path = save_checkpoint(tmp_path, 1, snapshot(1.0))
+    assert sorted(file.name for file in path.iterdir()) == [MANIFEST, STATE, TENSORS]
+    json.loads((path / STATE).read_text())

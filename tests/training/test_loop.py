@@ -1,0 +1,220 @@
+"""The loop on a model small enough to compute by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from seqwise.config import TrainingSettings
+from seqwise.data.batch import Batch
+from seqwise.errors import NonFiniteError
+from seqwise.layers.cells import LSTMCell
+from seqwise.layers.recurrent import Recurrent
+from seqwise.losses import Loss, total
+from seqwise.training.budgets import Budget
+from seqwise.training.loop import Step, Trainer
+
+SYMBOLS = 5
+
+
+class Toy(nn.Module):
+    """A carried LSTM state over one-hot symbols, with dropout so that random numbers matter."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.embedding = nn.Embedding(SYMBOLS, 4)
+        self.lstm = Recurrent(LSTMCell(4, 4))
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(4, SYMBOLS)
+        self.largest = 1000  # rows that fit into the pretended memory
+
+    def forward(self, batch: Batch, carry=None) -> tuple[Loss, object]:
+        if batch.rows > self.largest:
+            raise torch.OutOfMemoryError("pretended")
+        states, carry = self.lstm(self.embedding(batch.ids), carry)
+        losses = nn.functional.cross_entropy(
+            self.head(self.drop(states)).flatten(0, 1), batch.targets.flatten(), reduction="none"
+        )
+        return total(losses), carry
+
+
+class ToyBatches:
+    """Six batches an epoch of fixed random symbols, in an order that depends on the epoch."""
+
+    steps = 6
+
+    def __init__(self, rows: int = 8):
+        self.rows = rows
+
+    def epoch(self, number: int, start: int = 0):
+        for step in range(start, self.steps):
+            draw = torch.Generator().manual_seed(100 * number + step)
+            ids = torch.randint(SYMBOLS, (self.rows, 7), generator=draw)
+            yield Batch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, fresh=step == 0)
+
+
+def make(dropout: float = 0.0, budget: str = "2-epochs", validate=None, rows: int = 8, **settings) -> Trainer:
+    torch.manual_seed(0)
+    values = {"learning_rate": 0.01, "weight_decay": 0.1, **settings}
+    return Trainer(Toy(dropout), ToyBatches(rows), TrainingSettings(**values), Budget.parse(budget), validate, seed=3)
+
+
+def run(trainer: Trainer) -> list[Step]:
+    return list(trainer.steps())
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+
+def test_the_budget_in_epochs_is_met_exactly():
+    steps = run(make())
+    assert len(steps) == 12
+    assert [step.epoch for step in steps] == [0] * 6 + [1] * 6
+    assert steps[-1].tokens == 12 * 8 * 6
+    assert steps[-1].ended == "the budget is spent"
+    assert steps[-1].progress == 1
+
+
+def test_the_budget_in_tokens_ends_with_the_update_that_reaches_it():
+    assert len(run(make(budget="100-tokens"))) == math.ceil(100 / 48)
+
+
+def test_one_sgd_update_is_the_gradient_times_the_rate():
+    trainer = make(optimizer="sgd", clip="none", schedule="constant", warmup=0, weight_decay=0, budget="48-tokens")
+    before = weights(trainer)
+    batch = next(ToyBatches().epoch(0))
+    loss, _ = trainer.model(batch)
+    (loss.total / loss.count).backward()
+    gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])
+    step = run(trainer)[0]
+    torch.testing.assert_close(weights(trainer), before - 0.01 * gradient)
+    assert step.gradient_norm == pytest.approx(float(gradient.norm()))
+    assert step.loss == pytest.approx(float(loss.total.detach()) / 48)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 6, 7])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ema": 0.9},
+        {"optimizer": "asgd"},
+        {"schedule": "plateau", "validate_every": 2},
+        {"accumulate": 3},
+    ],
+    ids=str,
+)
+def test_a_snapshot_leads_to_the_same_bits(cut, settings):
+    """Interrupted after `cut` updates and restored in a new trainer: weights, optimiser and metrics are identical."""
+    losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
+    whole = make(dropout=0.5, validate=lambda: {"loss": next(losses)}, **settings)
+    uncut = run(whole)
+
+    again = iter([3.0, 2.0, 2.5, 2.6, 2.7, 1.0] * 10)
+    validate = lambda: {"loss": next(again)}  # noqa: E731
+    first = make(dropout=0.5, validate=validate, **settings)
+    stream = first.steps()
+    head = [next(stream) for _ in range(cut)]
+    snapshot = first.snapshot()
+    saved = {name: t.clone() for name, t in snapshot.tensors.items()}
+    second = make(dropout=0.5, validate=validate, **settings)
+    second.restore(type(snapshot)(saved, snapshot.state))
+    tail = run(second)
+
+    assert torch.equal(weights(whole), weights(second))
+    ours, theirs = whole.snapshot(), second.snapshot()
+    assert ours.tensors.keys() == theirs.tensors.keys()
+    assert all(torch.equal(ours.tensors[name], theirs.tensors[name]) for name in ours.tensors)
+    assert [step.loss for step in uncut] == [step.loss for step in head + tail]
+    assert [step.validation for step in uncut] == [step.validation for step in head + tail]
+
+
+def test_accumulation_gives_the_same_update_up_to_rounding():
+    one, many = make(), make(accumulate=4)
+    run(one), run(many)
+    torch.testing.assert_close(weights(one), weights(many), rtol=1e-4, atol=1e-6)
+
+
+def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
+    plain, tight = make(), make()
+    tight.model.largest = 3
+    steps = run(tight)
+    run(plain)
+    torch.testing.assert_close(weights(plain), weights(tight), rtol=1e-4, atol=1e-6)
+    assert tight.place.pieces == 4
+    assert [note for step in steps for note in step.notes] == [
+        "out of memory: the batch of 8 rows is now computed in 2 pieces; the updates stay the same.",
+        "out of memory: the batch of 8 rows is now computed in 4 pieces; the updates stay the same.",
+    ]
+
+
+def test_out_of_memory_with_single_rows_is_an_error():
+    trainer = make()
+    trainer.model.largest = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        run(trainer)
+
+
+def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples():
+    trainer = make()
+    stream = trainer.steps()
+    next(stream)
+    batch = list(ToyBatches().epoch(0))[1]
+    rows = [row for row in range(8) if 4 in batch.ids[row]]
+    with torch.no_grad():
+        trainer.model.embedding.weight[4] = math.nan
+    before = trainer.snapshot()
+    saved = {name: t.clone() for name, t in before.tensors.items()}
+    with pytest.raises(NonFiniteError) as caught:
+        next(stream)
+    assert "at step 2" in str(caught.value)
+    assert f"begin at token {', '.join(str(row * 7) for row in rows)}" in str(caught.value)
+    after = trainer.snapshot().tensors
+    assert all(torch.equal(torch.nan_to_num(saved[name]), torch.nan_to_num(after[name])) for name in saved)
+
+
+def test_early_stopping_waits_for_its_patience():
+    losses = iter([3.0, 2.0, 2.5, 2.6, 2.7, 2.8])
+    trainer = make(budget="50-epochs", validate=lambda: {"loss": next(losses)}, validate_every=1, patience=3)
+    steps = run(trainer)
+    assert len(steps) == 5
+    assert [step.best for step in steps] == [True, True, False, False, False]
+    assert steps[-1].ended == "validation has not improved 3 times in a row"
+
+
+def test_averaged_weights_are_what_is_evaluated():
+    seen = []
+    trainer = make(ema=0.5, validate_every=1, budget="144-tokens", schedule="constant", warmup=0)
+    trainer.validate = lambda: seen.append(weights(trainer)) or {"loss": 1.0}
+    raw = []
+    expected = weights(trainer)
+    for count, _ in enumerate(trainer.steps(), start=2):
+        raw.append(weights(trainer))
+        keep = min(0.5, count / (count + 10))
+        expected = keep * expected + (1 - keep) * raw[-1]
+        torch.testing.assert_close(seen[-1], expected)
+    assert not torch.allclose(seen[-1], raw[-1])
+
+
+def test_averaged_sgd_begins_when_validation_stalls_and_is_then_the_mean():
+    losses = iter([1.0] + [2.0] * 30)
+    trainer = make(optimizer="asgd", validate_every=1, budget="4-epochs", validate=lambda: {"loss": next(losses)})
+    raw, notes = [], []
+    for step in trainer.steps():
+        notes += [(step.number, note) for note in step.notes]
+        raw.append(weights(trainer))
+    assert notes == [(6, "validation has stalled: weights are averaged from here on.")]
+    with trainer.averaged():
+        torch.testing.assert_close(weights(trainer), torch.stack(raw[5:]).mean(0))
+
+
+def test_validation_happens_twenty_times_per_budget_and_at_the_end():
+    counted = []
+    trainer = make(budget="20-epochs", validate=lambda: counted.append(1) or {"loss": 1.0})
+    steps = run(trainer)
+    assert len(counted) == 20
+    assert steps[-1].validation == {"loss": 1.0}
