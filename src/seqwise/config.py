@@ -77,7 +77,7 @@ class RecurrentSettings(Section):
     activation: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
     """Nonlinearity of the vanilla RNN."""
     update: Literal["keeps", "replaces"] = "keeps"
-    """GRU: an update gate near 1 keeps the old state (PyTorch, Keras) or replaces it (Cho et al.)."""
+    """GRU: an update gate near 1 keeps the old state (Cho et al., PyTorch) or replaces it (Chung et al.)."""
     reset: Literal["after", "before"] = "after"
     """GRU: reset gate after the matrix product (cuDNN) or before it (Cho et al.)."""
     layer_norm: bool = False

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Row:
-    """`run(layer, x, lengths)` gives outputs (B, T, …); the other entries say which further promises the layer makes."""
+    """`run(layer, x, lengths)` gives outputs (B, T, …); the other entries say what else the layer promises."""
 
     name: str
     build: Callable[[], nn.Module]

@@ -5,14 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from stores import write_store
 
-from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
-
-
-def write_store(path: Path, ids: np.ndarray, vocabulary: int = 60_000, split: str = "train") -> TokenStore:
-    with StoreWriter(path, vocabulary) as writer:
-        writer.append(ids)
-        return writer.finish(StoreFacts(len(ids), 0, 0, 0, 0, vocabulary, "tokenizer", "corpus", split))
+from seqwise.data.store import TokenStore
 
 
 @pytest.fixture

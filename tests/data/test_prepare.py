@@ -54,9 +54,11 @@ def test_words_cut_by_a_slice_are_counted_once(tmp_path: Path, monkeypatch: pyte
 
 def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
     tokenizer = Tokenizer.train("words", corpus.texts("train"))
-    unseen = sum(str(number) not in "".join(corpus.texts("train")).split() for number in range(2000))
+    known = set("".join(corpus.texts("train")).split())
+    unseen = sum(str(number) not in known for number in range(2000))
     stores = prepare(corpus, tokenizer)
-    assert sum(store.facts.unknown for store in stores.values()) == unseen == 200 - 1 or unseen > 150
+    assert sum(store.facts.unknown for store in stores.values()) == unseen
+    assert unseen > 150
     assert stores["train"].facts.unknown == 0
 
 
@@ -99,16 +101,14 @@ def test_an_interrupted_preparation_leaves_no_half_store(corpus: Corpus, own_cac
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_says_how_much_is_needed(
-    corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_says_how_much_is_needed(corpus: Corpus, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class FullDisk(StoreWriter):
         def __init__(self, path: Path, vocabulary: int):
             super().__init__(path, vocabulary)
             self._file = open("/dev/full", "wb")  # noqa: SIM115
 
     monkeypatch.setattr(module, "StoreWriter", FullDisk)
-    with pytest.raises(SaveError, match=r"the disk is full. About 0\.2 MB are needed") as caught:
+    with pytest.raises(SaveError, match=r"the disk is full. About 0\.1 MB are needed") as caught:
         prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.data import reading
-from seqwise.data.sources import Corpus, open_corpus
+from seqwise.data.sources import Corpus, open_corpus, open_whole
 from seqwise.errors import DataError
 
 LINES = "".join(f"line {number}\n" for number in range(100))
@@ -88,13 +88,17 @@ def test_named_splits_are_kept(tmp_path: Path) -> None:
     (tmp_path / "test_2016.txt").write_text("e f\n")
     corpus = open_corpus(tmp_path)
     assert [text_of(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
-    assert corpus.rule == "splits as the files are named."
+    assert corpus.rule == "splits as the files are named. 1 files whose names tell no split are not read."
     assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
 
 
 @pytest.mark.parametrize(
     ("train", "valid", "test"),
-    [("eng.train", "eng.dev", "eng.test"), ("train.txt", "val.txt", "test.txt"), ("train/a.txt", "dev/a.txt", "test/b.txt")],
+    [
+        ("eng.train", "eng.dev", "eng.test"),
+        ("train.txt", "val.txt", "test.txt"),
+        ("train/a.txt", "dev/a.txt", "test/b.txt"),
+    ],
 )
 def test_splits_are_named_in_many_ways(train: str, valid: str, test: str, tmp_path: Path) -> None:
     for name in (train, valid, test):
@@ -113,6 +117,35 @@ def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_
     )
 
 
+def test_a_missing_test_split_comes_from_the_end_of_the_training_text(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, train_txt=LINES, valid_txt="the validation\n"))
+    assert text_of(corpus, "train") + text_of(corpus, "test") == LINES
+    assert text_of(corpus, "test").count("\n") == 4
+    assert text_of(corpus, "valid") == "the validation\n"
+
+
+def test_a_very_short_file_of_a_folder_goes_to_training(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, a_txt=LINES, b_txt="hi\n"))
+    assert text_of(corpus, "train").endswith("hi\n")
+    assert text_of(corpus, "valid").count("\n") == 5
+
+
+def test_all_of_it_can_be_opened_without_splits(tmp_path: Path) -> None:
+    write(tmp_path, train_txt="a b\n", valid_txt="c d\n", test_txt="e f\n")
+    assert text_of(open_whole(tmp_path), "all") == "a b\nc d\ne f\n"
+    assert (open_corpus(tmp_path).given, open_corpus("builtin:docs").given) == (True, False)
+
+
+def test_one_file_that_happens_to_be_called_train_is_a_name_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "train-journey.txt").write_text(LINES)
+    assert len(open_corpus(write(tmp_path, b_txt=LINES)).files) == 2
+
+
+def test_a_training_file_alone_is_split(tmp_path: Path) -> None:
+    corpus = open_corpus(write(tmp_path, train_txt=LINES))
+    assert [text_of(corpus, split).count("\n") for split in ("train", "valid", "test")] == [91, 5, 4]
+
+
 def test_without_a_training_file_test_is_a_name_like_any_other(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, test_drive_txt=LINES, b_txt=LINES))
     assert len(corpus.files) == 2
@@ -126,7 +159,7 @@ def test_a_folder_of_many_texts_holds_out_whole_files_of_every_region(tmp_path: 
         (tmp_path / "deep" / f"{number:03}.txt").write_text(f"{number}\n")
     corpus = open_corpus(tmp_path)
     parts = {split: [int(text) for text in corpus.texts(split)] for split in ("train", "valid", "test")}
-    assert sorted(sum(parts.values(), [])) == list(range(200))
+    assert sorted(number for part in parts.values() for number in part) == list(range(200))
     assert [len(part) for part in parts.values()] == [180, 10, 10]
     assert 80 < sum(parts["valid"]) / 10 < 120
     assert "whole documents are held out at even distances among 200" in corpus.rule
@@ -139,6 +172,11 @@ def test_json_lines_are_documents(tmp_path: Path) -> None:
     first = next(corpus.documents("train"))
     assert (first.text, first.line) == ("text\n0\n", 1)
     assert corpus.size("valid") == len(text_of(corpus, "valid"))
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_character(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b \\ud83d\\ude00"}\n')
+    assert text_of(open_corpus(tmp_path / "a.jsonl", 0, 0), "train") == "a�b 😀\n"
 
 
 def test_three_documents_are_one_each(tmp_path: Path) -> None:
@@ -171,7 +209,8 @@ def test_built_in_texts_have_similar_splits(name: str, least: int) -> None:
 def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
     corpus = open_corpus("builtin:docs")
     train, valid, test = ({p.strip() for p in text_of(corpus, s).split("\n\n")} - {""} for s in corpus.parts)
-    assert not (train & valid or train & test or valid & test)
+    assert train.isdisjoint(valid | test)
+    assert valid.isdisjoint(test)
 
 
 # ---- what is refused
@@ -179,9 +218,7 @@ def test_no_paragraph_of_the_reference_is_in_two_splits() -> None:
 
 def refused(spec: str | Path, complaint: str) -> DataError:
     with pytest.raises(DataError, match=complaint) as caught:
-        corpus = open_corpus(spec)
-        for split in corpus.parts:
-            list(corpus.documents(split))
+        open_corpus(spec)
     assert caught.value.exit_status == 2
     assert caught.value.repair
     return caught.value
@@ -243,7 +280,8 @@ def test_a_bad_json_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "found"), [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")]
+    ("line", "found"),
+    [('{"body": "a", "id": 1}', "body, id"), ("[1]", "list"), ('{"text": 3}', "text"), ("{}", "empty")],
 )
 def test_json_without_text(line: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(jsonl("a") + line)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import write_store
+from stores import write_store
 
 from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
 from seqwise.errors import DataError, SaveError
@@ -47,9 +47,13 @@ def test_reading_outside_is_an_error(start: int, count: int, tmp_path: Path) -> 
 
 
 def test_an_unfinished_store_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), StoreWriter(tmp_path / "train", 10) as writer:
-        writer.append(np.arange(10))
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with StoreWriter(tmp_path / "train", 10) as writer:
+            writer.append(np.arange(10))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,13 +98,18 @@ def test_a_store_that_shrinks_while_it_is_read_is_noticed(tmp_path: Path) -> Non
         store.read(0, 10)
 
 
+@pytest.mark.parametrize("count", [10, 100_000])  # noticed when it is flushed, noticed when it is written
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_named_and_the_old_store_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_the_old_store_stays(count: int, tmp_path: Path) -> None:
+    def overflowing() -> None:
+        with StoreWriter(tmp_path / "train", 10) as writer:
+            writer._file = open("/dev/full", "wb")  # noqa: SIM115
+            writer.append(np.arange(count))
+            writer.finish(FACTS)
+
     write_store(tmp_path / "train", np.arange(10))
-    with pytest.raises(SaveError, match="the disk is full") as caught, StoreWriter(tmp_path / "train", 10) as writer:
-        writer._file = open("/dev/full", "wb")  # noqa: SIM115
-        writer.append(np.arange(100_000))
-        writer.finish(FACTS)
+    with pytest.raises(SaveError, match="the disk is full") as caught:
+        overflowing()
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
     assert "SEQWISE_CACHE" in caught.value.repair
@@ -112,3 +121,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="cannot write"):
         StoreWriter(tmp_path / "file" / "train", 10)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1 << 22])
+def test_ids_are_counted_in_pieces(piece: int, tmp_path: Path) -> None:
+    assert write_store(tmp_path / "train", np.array([1, 3, 3, 0, 3])).counts(5, piece).tolist() == [1, 1, 0, 3, 0]

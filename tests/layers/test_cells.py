@@ -130,5 +130,5 @@ def test_what_does_not_exist_is_refused_with_the_nearest() -> None:
         cells.make_cell("lsmt", 3, 5, RecurrentSettings())
     with pytest.raises(UsageError, match="Perhaps you meant 'tanh'"):
         cells.RNNCell(3, 5, "tahn")
-    with pytest.raises(UsageError, match="--recurrent.reset after"):
+    with pytest.raises(UsageError, match=r"--recurrent\.reset after"):
         cells.make_cell("gru", 3, 5, RecurrentSettings(reset="before", layer_norm=True))

@@ -121,6 +121,13 @@ def test_spaces_count_one_end_per_line_and_read_unknown_words() -> None:
     assert tokenizer.decode(tokenizer.encode("the cat\nthe dog\n").ids) == "the cat\nthe dog\n"
 
 
+@pytest.mark.parametrize("kind", ["characters", "words", "spaces"])
+@given(text=any_text)
+def test_the_training_text_itself_has_no_unknown_token(kind: str, text: str) -> None:
+    tokenizer = Tokenizer.train(kind, [text, " ab cd"])
+    assert tokenizer.unknown not in tokenizer.encode(text).ids
+
+
 def test_rare_words_become_unknown_and_rank_by_their_sum() -> None:
     tokenizer = Tokenizer.train("words", ["a a a b b c d e f g"], min_count=2)
     assert tokenizer.tokens(range(len(tokenizer))) == ["<unk>", "a", "b"]
@@ -255,6 +262,20 @@ def test_the_file_holds_what_the_tokenizers_library_reads(tmp_path: Path) -> Non
         tokenizers.Tokenizer.from_str(json.dumps(inner)).encode("the man").ids
         == ALL["words"].encode("the man").ids.tolist()
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_that_python_could_not_decode_are_one_unknown_character(kind: str) -> None:
+    text = b"the \xe9 man".decode("utf-8", "surrogateescape")
+    encoding = ALL[kind].encode(text)
+    assert "the" in ALL[kind].decode(encoding.ids)
+    assert text[slice(*encoding.offsets[-1])].endswith("n")
+    assert ALL[kind].encode_many([text])[0].tolist() == encoding.ids.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_of_a_million_letters_can_be_encoded(kind: str) -> None:
+    assert len(ALL[kind].encode("a" * 1_000_000).ids) >= 1
 
 
 def test_text_imports_no_torch() -> None:

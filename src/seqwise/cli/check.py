@@ -36,7 +36,13 @@ def main(argv: Sequence[str]) -> int:
     rows = {split: store.facts for split, store in task.stores.items()}
     if asked.json:
         splits = {
-            split: {"tokens": f.tokens, "words": f.words, "characters": f.characters, "lines": f.lines, "unknown": f.unknown}
+            split: {
+                "tokens": f.tokens,
+                "words": f.words,
+                "characters": f.characters,
+                "lines": f.lines,
+                "unknown": f.unknown,
+            }
             for split, f in rows.items()
         }
         console.print_json(

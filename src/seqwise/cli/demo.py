@@ -26,6 +26,7 @@ class Demo:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --budget 2m")
     from seqwise.cli.progress import TrainingDisplay, sketch
+    from seqwise.decoding.sampling import Choice
     from seqwise.tasks.language import write_on
     from seqwise.training.api import Loaded
     from seqwise.training.fit import Fit, create_run, interruptible
@@ -34,8 +35,8 @@ def main(argv: Sequence[str]) -> int:
     settings = Settings(model="lstm", budget=asked.budget)
     run, task = create_run("builtin:docs", settings, folder, command="seqwise demo", say=console.say)
     fit = Fit(run, task=task, say=console.say)
-    choice = _choice()
-    before = "".join(write_on(fit.trainer.model, task.tokenizer, PROMPT, choice, 0, 120))
+    choice = Choice(temperature=0.7)
+    before = "".join(write_on(fit.model, task.tokenizer, PROMPT, choice, 0, 120))
     losses: list[float] = []
     with interruptible() as stop, TrainingDisplay() as display:
         for step in fit.steps(stop):
@@ -61,12 +62,6 @@ def main(argv: Sequence[str]) -> int:
     console.write("  seqwise train builtin:docs --model transformer --budget 1m")
     console.write("  seqwise train YOUR.txt --model lstm --budget 5m")
     return 0
-
-
-def _choice():  # type: ignore[no-untyped-def]
-    from seqwise.decoding.sampling import Choice
-
-    return Choice(temperature=0.7)
 
 
 def _quoted(text: str) -> str:

@@ -1,10 +1,11 @@
-"""Training as it is seen on a terminal: one live line, and a line per validation. It reads steps and changes nothing."""
+"""Training as it is seen on a terminal: one live line, and a line per validation. It only reads steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,7 @@ def _squeeze(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     bounds = [round(i * len(values) / width) for i in range(width + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:])]
+    return [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
 
 
 def _clock(seconds: float) -> str:

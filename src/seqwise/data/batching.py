@@ -35,7 +35,7 @@ class Streams:
         self.store, self.rows, self.seed = store, rows, seed
         self.mine = rows_of_rank(rows, rank, world)
         predicted = len(store) - 1
-        require(predicted >= rows and (window == "full" or predicted >= window), store, rows, window)
+        require(store, max(rows, 1 if window == "full" else window), rows, window)
         # A short text gives up at most a twentieth to the shifts between epochs.
         self.shifts = 1 if window == "full" else min(window, 1 + predicted // 20, predicted - rows + 1)
         self.length = (predicted - (self.shifts - 1)) // rows
@@ -72,8 +72,8 @@ class Windows:
         self.store, self.rows, self.seed, self.rank, self.world = store, rows, seed, rank, world
         rows_of_rank(rows, rank, world)
         predicted = len(store) - 1
-        self.window = predicted if window == "full" else window
-        require(predicted >= self.window * world and predicted > 0, store, world, window)
+        self.window = max(1, predicted // world) if window == "full" else window
+        require(store, self.window * world, rows, window)
         self.shifts = min(self.window, 1 + predicted // 20, predicted - self.window * world + 1)
         self.count = (predicted - (self.shifts - 1)) // self.window
         self.last = self.count % rows // world * world  # rows of the last, smaller batch

@@ -29,7 +29,7 @@ class EvaluationStreams:
         self.store, self.rows = store, rows
         self.mine = rows_of_rank(rows, rank, world)
         self.tokens = len(store) - 1
-        require(self.tokens >= 1, store, 1, 1)
+        require(store, 1, rows, window)
         bounds = np.arange(rows + 1, dtype=np.int64)
         base, longer = divmod(self.tokens, rows)
         self.bounds = bounds * base + np.minimum(bounds, longer)  # the first `longer` streams have one more
@@ -55,22 +55,22 @@ class EvaluationStreams:
 class EvaluationWindows:
     """Overlapping windows, for models that see a window only.
 
-    Windows are `window - context` tokens apart, and only targets that no window before has counted are counted. So
-    each is predicted from at least `context` tokens of history, or from all there are. The last window is moved back
-    to be full. Missing rows of the last batch are filled with rows that do not count, so that all ranks have a batch.
+    Windows overlap by `context - 1` tokens, and only targets that no window before has counted are counted. So each is
+    predicted from at least `context` tokens of history, or from all there are. The last window is moved back to be
+    full. Missing rows of the last batch are filled with rows that do not count, so that all ranks have a batch.
     """
 
     def __init__(self, store: TokenStore, rows: int, window: Window, context: int = 0, rank: int = 0, world: int = 1):
         self.store, self.rows, self.rank, self.world = store, rows, rank, world
         rows_of_rank(rows, rank, world)
         self.tokens = len(store) - 1
-        require(self.tokens >= 1, store, 1, 1)
+        require(store, 1, rows, window)
         self.window = self.tokens if window == "full" else min(window, self.tokens)
-        if not 0 <= context < max(2, self.window if window == "full" else window):
+        if context < 0 or (window != "full" and context > window):
             raise UsageError(
                 f"a context of {context} does not fit into windows of {window}.", repair="Make it smaller."
             )
-        self.stride = max(1, self.window - context)
+        self.stride = max(1, min(self.window, self.window - context + 1))
         self.count = 1 + max(0, -(-(self.tokens - self.window) // self.stride))
 
     @property

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.environment import cache_folder
 from seqwise.data.sources import Corpus
 from seqwise.data.store import FORMAT, StoreFacts, StoreWriter, TokenStore, save_error
+from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
 from seqwise.text.learning import slices
 from seqwise.text.tokenizer import Tokenizer
@@ -98,8 +98,8 @@ def _make(path: Path, corpus: Corpus, split: str, tokenizer: Tokenizer, report: 
             cause = error.__cause__
             if not isinstance(cause, OSError):
                 raise
-            share = counts.bytes / max(1, corpus.size(split))
-            needed = int(writer.tokens * writer.dtype.itemsize / share) if share else None
+            per_byte = writer.tokens / counts.bytes if writer.tokens else 1.0
+            needed = int(per_byte * corpus.size(split) * writer.dtype.itemsize)
             raise save_error(cause, path, needed) from cause
     report(corpus.size(split))
     return store

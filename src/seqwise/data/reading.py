@@ -147,7 +147,9 @@ class JsonLines:
                 file=self.path,
                 line=line,
             )
-        return str(content["text"]).replace("\r\n", "\n")
+        text = str(content["text"]).replace("\r\n", "\n")
+        # JSON can spell half a surrogate pair, which is no character and which no tokeniser takes.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def open_binary(path: Path) -> BinaryIO:

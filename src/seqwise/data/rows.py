@@ -31,13 +31,12 @@ def read_batch(store: TokenStore, starts: np.ndarray, length: int, fresh: bool =
     return Batch(tokens[:, :-1], tokens[:, 1:], positions=torch.from_numpy(starts), fresh=fresh)
 
 
-def require(enough: bool, store: TokenStore, rows: int, window: Window) -> None:
-    """Complain about a text that is too short for the batches asked for."""
-    if enough:
+def require(store: TokenStore, targets: int, rows: int, window: Window) -> None:
+    """Complain about a text with fewer targets than the batches asked for need."""
+    if len(store) > targets:
         return
-    needed = max(rows, 1 if window == "full" else window) + 1
     raise DataError(
         f"the {store.facts.split or 'data'} text has {len(store):,} tokens; {rows} rows of windows of {window} need "
-        f"at least {needed:,}.",
+        f"at least {targets + 1:,}.",
         repair="Give more text, or a smaller --data.window or --training.batch.",
     )

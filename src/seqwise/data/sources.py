@@ -90,10 +90,7 @@ def open_corpus(spec: str | Path, valid_fraction: float = 0.05, test_fraction: f
 
 def open_whole(spec: str | Path) -> Corpus:
     """The same data without splits: all of it under the name `all`."""
-    try:
-        corpus = open_corpus(spec, 0.0, 0.0)
-    except TooShortError as error:  # cannot happen: nothing is cut off
-        raise AssertionError from error
+    corpus = open_corpus(spec, 0.0, 0.0)
     parts = [part for split in SPLITS for part in corpus.parts[split]]
     return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": parts}, corpus.files)
 
@@ -116,9 +113,13 @@ def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
             file=folder,
         )
     groups = by_name(texts) or {"train": texts}
-    return _assemble(
+    corpus = _assemble(
         str(folder), {split: [_source(folder / path) for path in groups[split]] for split in groups}, fractions
     )
+    ignored = len(texts) - sum(map(len, groups.values()))
+    if ignored:
+        corpus.rule += f" {ignored} files whose names tell no split are not read."
+    return corpus
 
 
 def _assemble(name: str, groups: dict, fractions: dict[str, float], says: str = "") -> Corpus:
@@ -158,6 +159,12 @@ def _divide(name: str, sources: list[Source], facts: dict[str, Facts], missing: 
         for source in sources:
             for split, part in _cut(source, facts[source.name].sizes[0], missing).items():  # type: ignore[arg-type]
                 parts[split].append(part)
+        if not all(parts[split] for split in SPLITS if split == "train" or missing[split]):
+            raise TooShortError(
+                f"the text is too short to split: {sum(sum(facts[source.name].sizes) for source in sources):,} bytes.",
+                repair="Give a longer text, or train.*, valid.* and test.* in one folder.",
+                file=name,
+            )
         each = "the text" if len(sources) == 1 else "each file"
         return parts, f"the end of {each} is held out, cut at line breaks ({shares})"
     count = sum(len(facts[source.name].sizes) for source in sources)
@@ -173,23 +180,14 @@ def _divide(name: str, sources: list[Source], facts: dict[str, Facts], missing: 
 
 
 def _cut(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Part]:
-    """train | valid | test of one text file, in this order."""
-    marks = [0]
-    for kept in (1 - missing["valid"] - missing["test"], 1 - missing["test"]):
-        target = max(marks[-1], int(size * kept))
-        marks.append(target if kept == 1 else min(size, source.cut(target, max(1, (size - target) // 2))))
-    marks.append(size)
-    parts = {}
-    for split, start, stop in zip(SPLITS, marks, marks[1:]):
-        if start < stop:
-            parts[split] = Part(source, stop - start, start, stop)
-        elif split == "train" or missing[split]:
-            raise TooShortError(
-                f"the text is too short to split: {size:,} bytes.",
-                repair="Give a longer text, or train.*, valid.* and test.* in one folder.",
-                file=source.path,
-            )
-    return parts
+    """train | valid | test of one text file, in this order; a very short text may lack some of them."""
+    marks = [size]
+    for split in ("test", "valid"):
+        target = int(size * (1 - missing["test"] - (missing["valid"] if split == "valid" else 0)))
+        place = source.cut(target, max(1, (size - target) // 2)) if missing[split] else marks[0]
+        marks.insert(0, min(place, marks[0]))
+    places = zip(SPLITS, [0, *marks], marks)
+    return {split: Part(source, stop - start, start, stop) for split, start, stop in places if start < stop}
 
 
 def _scatter(sources: list[Source], facts: dict[str, Facts], assign: Callable[[int], str], splits: list[str]) -> dict:

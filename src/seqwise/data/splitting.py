@@ -24,13 +24,20 @@ def split_of(path: Path) -> str | None:
 
 
 def by_name(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
-    """Files by split, or None if no file says it is for training: then `test_drive.txt` is a name like any other."""
+    """Files by split, or None where the names are no splits.
+
+    They are if some file is for training and either another split is named or every file names one. Otherwise
+    `test_drive.txt` or `train-journey.txt` among others is a name like any other.
+    """
     groups: dict[str, list[Path]] = {}
+    nameless = False
     for path in paths:
         split = split_of(path)
-        if split is not None:
+        if split is None:
+            nameless = True
+        else:
             groups.setdefault(split, []).append(path)
-    return groups if "train" in groups else None
+    return groups if "train" in groups and (len(groups) > 1 or not nameless) else None
 
 
 def spread(count: int, valid: float, test: float) -> Callable[[int], str]:

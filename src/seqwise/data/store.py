@@ -79,6 +79,13 @@ class TokenStore:
             self._fill(row, int(start))
         return rows.astype(np.int64)
 
+    def counts(self, vocabulary: int, piece: int = 1 << 22) -> np.ndarray:
+        """How often each id occurs, read in pieces."""
+        total = np.zeros(vocabulary, dtype=np.int64)
+        for start in range(0, len(self), piece):
+            total += np.bincount(self.read(start, min(piece, len(self) - start)), minlength=vocabulary)
+        return total
+
     def _fill(self, row: np.ndarray, start: int) -> None:
         if start < 0 or start + len(row) > len(self):
             raise IndexError(f"tokens {start} … {start + len(row) - 1} of a store of {len(self)}")

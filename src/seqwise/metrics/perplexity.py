@@ -31,12 +31,13 @@ class Perplexity:
     def metrics(self) -> dict[str, float]:
         """Plain names and numbers."""
         return {
-            "perplexity": _exp(self.loss),
-            "word_perplexity": _exp(self.nats / self.words),
+            "perplexity": exp(self.loss),
+            "word_perplexity": exp(self.nats / self.words),
             "bits_per_character": self.nats / math.log(2) / self.characters,
             "tokens": self.tokens,
         }
 
 
-def _exp(value: float) -> float:
+def exp(value: float) -> float:
+    """e^value, or infinity where a float cannot hold it."""
     return math.exp(value) if value < 700 else math.inf

@@ -31,7 +31,7 @@ from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
-from seqwise.metrics.perplexity import Perplexity
+from seqwise.metrics.perplexity import Perplexity, exp
 from seqwise.ngram import NGram
 from seqwise.text.choose import choose_kind
 from seqwise.text.tokenizer import Tokenizer
@@ -72,7 +72,7 @@ class LanguageModel(nn.Module):
     def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
         """Read ids (B, T); log-probabilities (B, V) of the token after them."""
         if not self.carries and carry is None:
-            ids = ids[:, -self.backbone.window :]  # type: ignore[operator,misc]
+            ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
         states = self.backbone(self.embedding(ids), carry)
         return self.head(states.vectors[:, -1]), states.carry
 
@@ -133,7 +133,17 @@ class Language:
             self.batches(settings)
 
     def build(self, settings: Settings) -> LanguageModel:
-        return LanguageModel(settings, len(self.tokenizer))
+        """An untrained model that already predicts each token by its frequency.
+
+        Otherwise the first updates would teach recurrent states a constant for that, and saturate their gates.
+        """
+        model = LanguageModel(settings, len(self.tokenizer))
+        bias = getattr(model.head.output, "bias", None)
+        if isinstance(bias, nn.Parameter):
+            counts = torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
+            with torch.no_grad():
+                bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
+        return model
 
     def count(self, settings: Settings) -> CountedModel:
         """The n-gram model of the training split."""
@@ -149,9 +159,9 @@ class Language:
 
     def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss and perplexity on the beginning of the validation split, shared among the processes."""
-        nats, tokens = score(model, self.stores["valid"], settings, world.rank, world.size, longest=INTERIM)
-        nats, tokens = world.sum(nats, tokens)
-        return {"loss": nats / tokens, "perplexity": Perplexity(nats, int(tokens), 1, 1).metrics()["perplexity"]}
+        mine = score(model, self.stores["valid"], settings, world.rank, world.size, longest=INTERIM)
+        nats, tokens = world.sum(*mine)
+        return {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
 
 
 class Summing(Protocol):
@@ -172,7 +182,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], Non
         text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
         say(f"tokeniser: {why}")
     tokenizer = Tokenizer.train(
-        text.tokenizer, corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase
+        str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase
     )
     text.vocabulary = len(tokenizer)
     return tokenizer

@@ -106,16 +106,15 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
+    """Words never reach over a blank, so what stands between blanks is counted first and cut into words only once."""
     pipeline = build(kind, {UNKNOWN: 0}, lowercase)
-    counts: Counter[str] = Counter()
+    chunks: Counter[str] = Counter()
     for text in texts:
-        if kind == "spaces":
-            counts.update((text.lower() if lowercase else text).split())
-            counts[END] += text.count("\n")
-            continue
-        for part in slices(text):
-            normal = pipeline.normalizer.normalize_str(part)
-            counts.update(word for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(normal))
+        chunks.update(text.replace("\n", f" {END} ").split(" "))
+    counts: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(chunk)):
+            counts[word] += count
     return counts
 
 

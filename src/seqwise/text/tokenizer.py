@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, SaveError, UsageError, nearest
 from seqwise.text import learning
 from seqwise.text.patterns import END, UNKNOWN, join_pieces, join_spaces, join_words
 
@@ -78,7 +78,7 @@ class Tokenizer:
         if self.kind == "characters":
             places = np.arange(len(text), dtype=np.int64)
             return Encoding(self._characters(text), np.stack([places, places + 1], axis=1))
-        encoding = self._pipeline.encode(text, add_special_tokens=False)
+        encoding = self._pipeline.encode(_whole(text), add_special_tokens=False)
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return Encoding(np.array(encoding.ids, dtype=np.int64), offsets)
 
@@ -86,7 +86,7 @@ class Tokenizer:
         """Ids of each text, on all cores, without offsets."""
         if self.kind == "characters":
             return [self._characters(text) for text in texts]
-        encodings = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        encodings = self._pipeline.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def _characters(self, text: str) -> np.ndarray:
@@ -163,8 +163,10 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for tokenisers that encode alike."""
-        return hashlib.blake2b(self._json().encode(), digest_size=16).hexdigest()
+        """Equal for tokenisers that encode alike, also when another version of the library writes the file."""
+        merges = json.loads(self._pipeline.to_str())["model"].get("merges", [])
+        content = [FORMAT, self.kind, self.lowercase, self.specials, self._tokens, merges]
+        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
     def _json(self) -> str:
         content = {
@@ -179,8 +181,12 @@ class Tokenizer:
     def save(self, path: str | Path) -> None:
         """Write the file whole or not at all."""
         temporary = Path(f"{path}.{os.getpid()}.tmp")
-        temporary.write_text(self._json(), encoding="utf-8")
-        os.replace(temporary, path)
+        try:
+            temporary.write_text(self._json(), encoding="utf-8")
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise SaveError(f"cannot write: {error.strerror}.", repair="Make room there.", file=path) from error
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -192,6 +198,15 @@ class Tokenizer:
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
         except Exception as error:  # the Rust side raises bare Exceptions
             raise DataError(f"the tokeniser file is damaged: {error}", repair=_REPAIR, file=path) from None
+
+
+def _whole(text: str) -> str:
+    """The text, with � for each half surrogate: Python writes bytes so that it could not decode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join(REPLACEMENT if "\ud800" <= character <= "\udfff" else character for character in text)
+    return text
 
 
 _REPAIR = "Copy it again from where it was made, or train the model again."

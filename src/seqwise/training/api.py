@@ -160,4 +160,3 @@ class Loaded:
             else f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
         )
         return f"{reads}; full softmax over {len(self.run.tokenizer):,} tokens"
-

@@ -150,7 +150,7 @@ def write_text(path: Path, text: str) -> None:
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tied matrix once."""
-    persistent = {name for name in model.state_dict(keep_vars=False)}
+    persistent = set(model.state_dict())
     tensors = {name: p.detach() for name, p in model.named_parameters()}
     return tensors | {name: b for name, b in model.named_buffers() if name in persistent}
 

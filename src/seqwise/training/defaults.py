@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqwise.config import Settings
-from seqwise.training.budgets import Budget
 
 RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 DEFAULT_BUDGET = "10m"
@@ -36,9 +35,9 @@ def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
             setattr(home, key, value)
             names.append(path)
 
-    fill("budget", DEFAULT_BUDGET)
     if chosen.model == "ngram":
         return chosen, names
+    fill("budget", DEFAULT_BUDGET)
     fill("data.order", "windows" if chosen.model == "transformer" else "streams")
     _fill_size(chosen, facts, fill)
     _fill_optimisation(chosen, facts, fill)

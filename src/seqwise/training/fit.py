@@ -7,7 +7,6 @@ it. `Fit.steps` passes on the loop's stream and does the saving; drawing is left
 from __future__ import annotations
 
 import json
-import math
 import signal
 import threading
 import time
@@ -22,6 +21,7 @@ import torch
 from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import RunError
+from seqwise.metrics.perplexity import exp
 from seqwise.tasks.language import Language, score
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
@@ -44,7 +44,13 @@ def silent(message: str) -> None:
 
 
 def create_run(
-    data: str, settings: Settings, out: Path | None, *, command: str = "", say: Say = silent, progress: Progress | None = None
+    data: str,
+    settings: Settings,
+    out: Path | None,
+    *,
+    command: str = "",
+    say: Say = silent,
+    progress: Progress | None = None,
 ) -> tuple[Run, Language]:
     """Read the data, fill in the settings by rule, make the run folder."""
     folder = out or _free_folder(settings)
@@ -76,7 +82,7 @@ class Fit:
                 repair="Put the original file back, or start a new run.",
             )
         torch.manual_seed(settings.seed)
-        model = self.task.build(settings).to(local_device(choose_device(settings)))
+        self.model = model = self.task.build(settings).to(local_device(choose_device(settings)))
         self.trainer = Trainer(
             model,
             self.task.batches(settings, world.rank, world.size),
@@ -150,11 +156,23 @@ def count_run(run: Run, task: Language, say: Say = silent) -> Step:
     tensors = {name: torch.from_numpy(array) for name, array in counts.tensors().items()}
     tensors |= {f"setting.{name}": torch.tensor(value) for name, value in counts.settings().items()}
     run.save_weights(tensors)
-    validation = {"loss": nats / tokens, "perplexity": math.exp(nats / tokens)}
+    validation = {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
     seconds = time.perf_counter() - started
     learned = len(task.stores["train"])
     step = Step(
-        1, 0, learned, nats / tokens, 0.0, 0.0, seconds, learned / seconds, 1.0, validation, True, (), "all n-grams are counted"
+        1,
+        0,
+        learned,
+        nats / tokens,
+        0.0,
+        0.0,
+        seconds,
+        learned / seconds,
+        1.0,
+        validation,
+        True,
+        (),
+        "all n-grams are counted",
     )
     append_metrics(run, step)
     write_text(run.folder / "README.md", model_card(run, counts.describe()))

@@ -30,6 +30,7 @@ from seqwise.training.optimisers import Average, clip, make_optimiser
 from seqwise.training.schedules import make_schedule
 
 VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
+SHARE = 0.1  # of a budget in seconds that validation may take, the last one apart
 STALLED = 5  # averaged SGD begins when the last so many validations brought no improvement (Merity et al. 2018)
 
 
@@ -77,6 +78,7 @@ class Place:
     best_loss: float | None = None
     history: list[float] = field(default_factory=list)  # validation losses
     ended: str = ""  # why training is over
+    validating: float = 0.0  # seconds spent on validation
 
 
 class Trainer:
@@ -150,6 +152,8 @@ class Trainer:
         """Is it time to validate?"""
         if every := self.settings.validate_every:
             return self.place.step % every == 0 or progress >= 1
+        if self.budget.unit == "seconds" and self.place.validating > SHARE * self.place.seconds and progress < 1:
+            return False
         return math.floor(progress * VALIDATIONS + 1e-9) > self.place.validations
 
     def _clock(self, started: float) -> float:
@@ -161,8 +165,10 @@ class Trainer:
         assert self.validate is not None
         place = self.place
         place.validations = max(place.validations + 1, math.floor(self._progress() * VALIDATIONS + 1e-9))
+        began = time.perf_counter()
         with self.averaged():
             metrics = self.validate()
+        place.validating += self._clock(began)
         loss = metrics["loss"]
         best = place.best_loss is None or loss < place.best_loss
         if best:
@@ -207,7 +213,11 @@ class Trainer:
         if self.average:
             self.average.update()
         self.carry = carry
-        place.step, place.step_in_epoch, place.tokens = place.step + 1, place.step_in_epoch + 1, place.tokens + int(count)
+        place.step, place.step_in_epoch, place.tokens = (
+            place.step + 1,
+            place.step_in_epoch + 1,
+            place.tokens + int(count),
+        )
         return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, 0.0, 0.0, 0.0)
 
     def _gradients(self, batch: Batch) -> tuple[float, Carry]:

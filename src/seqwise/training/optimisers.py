@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -25,7 +25,7 @@ def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.
     return torch.optim.SGD(groups, lr=rate)
 
 
-def clip(parameters: list[Tensor], kind: str, limit: float) -> Tensor:
+def clip(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
     """Clip the gradients in place; returns their norm before clipping."""
     if kind == "norm":
         return nn.utils.clip_grad_norm_(parameters, limit)

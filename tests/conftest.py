@@ -1,0 +1,49 @@
+"""Every test has a cache of its own, and small tensors are not worth a second thread."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "old",
+    "model",
+    "learns",
+    "reads",
+    "writes",
+    "forgets",
+    "every",
+    "word",
+    "state",
+    "gate",
+    "vector",
+    "of",
+    "in",
+    "and",
+]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SEQWISE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory) -> Path:
+    """A text file of about 60 kB: lines of words from a small vocabulary."""
+    draw = random.Random(1)
+    lines = (" ".join(draw.choices(WORDS, k=draw.randint(4, 14))) + "." for _ in range(1300))
+    path = tmp_path_factory.mktemp("text") / "book.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path

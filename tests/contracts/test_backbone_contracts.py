@@ -1,0 +1,129 @@
+"""Every backbone through the same checks, as a language model sees it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqwise.backbones.build import build_backbone
+from seqwise.config import parse_settings
+from seqwise.layers.record import record
+
+WIDTH, WINDOW = 8, 6
+VARIANTS = {
+    "feedforward": {"model": "feedforward", "window": {"order": 3}},
+    "rnn": {"model": "rnn"},
+    "gru": {"model": "gru"},
+    "gru before": {"model": "gru", "recurrent": {"reset": "before", "update": "replaces"}},
+    "lstm": {"model": "lstm"},
+    "lstm layer norm": {"model": "lstm", "recurrent": {"layer_norm": True}},
+    "attentive": {"model": "attentive-rnn", "recurrent": {"memory": 4}},
+    "transformer": {"model": "transformer"},
+    "transformer post": {"model": "transformer", "transformer": {"norm": "post", "positions": "sinusoidal"}},
+    "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},
+    "transformer none": {"model": "transformer", "transformer": {"positions": "none", "activation": "relu"}},
+}
+
+
+def build(variant: str, inputs: int = WIDTH):
+    values = VARIANTS[variant] | {"network": {"width": WIDTH, "depth": 2}, "data": {"window": WINDOW}}
+    settings = parse_settings(values)
+    settings.transformer.heads = 2
+    torch.manual_seed(0)
+    return build_backbone(settings, inputs).double().eval()
+
+
+def vectors(time: int = WINDOW, rows: int = 2) -> torch.Tensor:
+    return torch.randn(rows, time, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+every = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@every
+def test_one_vector_per_position(variant):
+    assert build(variant)(vectors()).vectors.shape == (2, WINDOW, WIDTH)
+    assert build(variant, inputs=5)(vectors()[..., :5]).vectors.shape == (2, WINDOW, WIDTH)
+
+
+@every
+def test_the_future_is_invisible_to_the_bit(variant):
+    backbone, x = build(variant), vectors()
+    changed = x.clone()
+    changed[:, 4:] += 1
+    before, after = backbone(x).vectors, backbone(changed).vectors
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.equal(before[:, 4:], after[:, 4:])
+
+
+@every
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_reading_on_from_a_carry_equals_reading_at_once(variant, cut):
+    backbone, x = build(variant), vectors()
+    whole = backbone(x).vectors
+    first = backbone(x[:, :cut])
+    second = backbone(x[:, cut:], first.carry)
+    torch.testing.assert_close(torch.cat([first.vectors, second.vectors], 1), whole)
+
+
+@every
+def test_one_token_at_a_time_equals_reading_at_once(variant):
+    backbone, x = build(variant), vectors()
+    carry, outputs = None, []
+    for t in range(WINDOW):
+        states = backbone(x[:, t : t + 1], carry)
+        carry = states.carry
+        outputs.append(states.vectors)
+    torch.testing.assert_close(torch.cat(outputs, 1), backbone(x).vectors)
+
+
+@every
+def test_rows_do_not_touch_each_other(variant):
+    backbone, x = build(variant), vectors(rows=3)
+    together = backbone(x).vectors
+    torch.testing.assert_close(together[1:2], backbone(x[1:2]).vectors)
+
+
+@every
+def test_recording_changes_nothing_to_the_bit(variant):
+    backbone, x = build(variant), vectors()
+    plain = backbone(x).vectors
+    with record(backbone) as seen:
+        watched = backbone(x).vectors
+    assert torch.equal(plain, watched)
+    if variant != "feedforward":
+        assert len(seen) > 0
+
+
+def test_names_inside_are_stable():
+    with record(build("lstm")) as seen:
+        build_names(seen, "lstm")
+    assert len(seen) == 0  # another instance was recorded
+    backbone = build("lstm")
+    with record(backbone) as seen:
+        backbone(vectors())
+    assert "deep.layer.0.lstm.forget" in seen
+    assert seen["deep.layer.1.lstm.cell"].shape == (2, WINDOW, WIDTH)
+    transformer = build("transformer")
+    with record(transformer) as seen:
+        transformer(vectors())
+    assert seen["encoder.layer.1.attention.weights"].shape == (2, 2, WINDOW, WINDOW)
+
+
+def build_names(seen, variant):
+    build(variant)(vectors())
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("transformer")])
+def test_a_full_cache_is_read_again_from_half_a_window(variant):
+    """Token by token far beyond the window: the newest output is that of at least half a window read afresh."""
+    backbone, x = build(variant), vectors(time=4 * WINDOW)
+    carry = None
+    for t in range(4 * WINDOW):
+        states = backbone(x[:, t : t + 1], carry)
+        carry = states.carry
+        held = carry[0].shape[1]
+        assert held <= WINDOW
+        fresh = backbone(x[:, t + 1 - held : t + 1]).vectors[:, -1:]
+        torch.testing.assert_close(states.vectors, fresh)
+        assert held >= min(t + 1, WINDOW // 2)

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from seqwise.data.batch import Batch
+from seqwise.data.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
+from seqwise.data.store import TokenStore
+from seqwise.errors import DataError, UsageError
+
+Counting = Callable[[int], TokenStore]
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def equal(a: Batch, b: Batch) -> bool:
+    masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
+    return torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.fresh == b.fresh and masks
+
+
+def counted(batches: list[Batch]) -> list[int]:
+    """The targets that count; in a counting store these are places."""
+    return [
+        int(target)
+        for batch in batches
+        for target in (batch.targets if batch.mask is None else batch.targets[batch.mask]).flatten()
+    ]
+
+
+# ---- training
+
+
+def test_streams_by_hand(counting: Counting) -> None:
+    """21 tokens, 2 rows, windows of 4, no shift in this epoch: two streams of 9, the last window is one token long."""
+    streams = Streams(counting(21), rows=2, window=4, seed=0)
+    epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
+    batches = list(streams.epoch(epoch))
+    assert [batch.ids.tolist() for batch in batches] == [
+        [[0, 1, 2, 3], [9, 10, 11, 12]],
+        [[4, 5, 6, 7], [13, 14, 15, 16]],
+        [[8], [17]],
+    ]
+    assert [batch.fresh for batch in batches] == [True, False, False]
+    assert batches[1].positions is not None
+    assert batches[1].positions.tolist() == [4, 13]
+    assert (streams.steps, streams.tokens) == (3, 18)
+
+
+@quick
+@given(count=st.integers(2, 300), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
+def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: int, window: int, epoch: int) -> None:
+    store = counting(count)
+    if count - 1 < max(rows, window):
+        with pytest.raises(DataError):
+            Streams(store, rows, window, seed=1)
+        return
+    streams = Streams(store, rows, window, seed=1)
+    batches = list(streams.epoch(epoch))
+    assert len(batches) == streams.steps
+    inputs, targets = torch.cat([b.ids for b in batches], 1), torch.cat([b.targets for b in batches], 1)
+    assert torch.equal(targets, inputs + 1)
+    flat = inputs.flatten()
+    assert torch.equal(flat, torch.arange(len(flat)) + flat[0])  # rows follow each other without gap or overlap
+    assert len(flat) == streams.tokens
+    assert count - 1 - len(flat) < window + rows
+    assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
+
+
+def test_the_full_window_is_the_whole_stream(counting: Counting) -> None:
+    batches = list(Streams(counting(31), rows=3, window="full", seed=0).epoch(4))
+    assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows])
+def test_epochs_differ_but_the_same_epoch_is_the_same(kind: type, counting: Counting) -> None:
+    batches = kind(counting(1000), 4, 16, seed=3)
+    again = kind(counting(1000), 4, 16, seed=3)
+    other = kind(counting(1000), 4, 16, seed=4)
+    for epoch in range(3):
+        assert all(equal(*pair) for pair in zip(batches.epoch(epoch), again.epoch(epoch), strict=True))
+    firsts = {tuple(next(source.epoch(epoch)).ids[:, 0].tolist()) for source in (batches, other) for epoch in range(5)}
+    assert len(firsts) > 7
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("start", [0, 1, 5, 70, 1000])
+def test_starting_later_equals_skipping(kind: type, start: int, counting: Counting) -> None:
+    batches = kind(counting(3000), 4, 8, seed=3)
+    skipped = list(islice(batches.epoch(2), start, None))
+    resumed = list(batches.epoch(2, start=start))
+    assert len(skipped) == len(resumed) == max(0, batches.steps - start)
+    assert all(equal(*pair) for pair in zip(skipped, resumed))
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows])
+def test_skipping_reads_nothing(kind: type, counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = counting(3000)
+    reads: list[int] = []
+    real = TokenStore.read_rows
+    monkeypatch.setattr(TokenStore, "read_rows", lambda self, starts, n: (reads.append(n), real(self, starts, n))[1])
+    next(kind(store, 4, 8, seed=3).epoch(0, start=60))
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_together_have_the_rows_of_one_process(kind: type, world: int, counting: Counting) -> None:
+    store = counting(8 * 20 * 6 + 1)
+    alone = list(kind(store, 8, 20, seed=0).epoch(1))
+    shares = [list(kind(store, 8, 20, seed=0, rank=rank, world=world).epoch(1)) for rank in range(world)]
+    assert {len(share) for share in shares} == {len(alone)}
+    for batch, *parts in zip(alone, *shares):
+        joined = torch.cat([part.ids for part in parts])
+        assert torch.equal(joined, batch.ids[: len(joined)])
+        assert batch.rows - len(joined) < world
+
+
+@quick
+@given(count=st.integers(2, 400), rows=st.integers(1, 8), window=st.integers(1, 40), epoch=st.integers(0, 5))
+def test_windows_use_each_place_at_most_once(
+    counting: Counting, count: int, rows: int, window: int, epoch: int
+) -> None:
+    store = counting(count)
+    if count - 1 < window:
+        with pytest.raises(DataError):
+            Windows(store, rows, window, seed=1)
+        return
+    windows = Windows(store, rows, window, seed=1)
+    batches = list(windows.epoch(epoch))
+    assert len(batches) == windows.steps
+    assert all(torch.equal(batch.targets, batch.ids + 1) and batch.fresh for batch in batches)
+    places = counted(batches)
+    assert len(set(places)) == len(places) == windows.tokens
+    assert count - 1 - len(places) < 2 * window
+
+
+def test_windows_are_shuffled(counting: Counting) -> None:
+    starts = torch.cat([batch.ids[:, 0] for batch in Windows(counting(10_001), 10, 10, seed=0).epoch(0)]).float()
+    assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
+
+
+def test_what_the_ranks_cannot_share_is_left_out(counting: Counting) -> None:
+    store = counting(10 * 7 + 1)
+    windows = [Windows(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
+    batches = [list(each.epoch(0)) for each in windows]
+    assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
+    assert windows[0].tokens == 60 == sum(batch.count for each in batches for batch in each)
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows, EvaluationStreams, EvaluationWindows])
+def test_rows_that_the_ranks_cannot_share_are_refused(kind: type, counting: Counting) -> None:
+    options = {"seed": 0} if kind in (Streams, Windows) else {}
+    with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
+        kind(counting(100), 5, 10, rank=0, world=2, **options)
+
+
+@pytest.mark.parametrize("kind", [Streams, Windows])
+def test_a_text_shorter_than_a_window_is_refused_with_numbers(kind: type, counting: Counting) -> None:
+    with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as caught:
+        kind(counting(50), 1, 64, seed=0)
+    assert "--data.window" in caught.value.repair
+
+
+def test_fewer_tokens_than_rows_are_refused(counting: Counting) -> None:
+    with pytest.raises(DataError, match=r"50 tokens; 64 rows of windows of 8 need at least 65"):
+        Streams(counting(50), 64, 8, seed=0)
+
+
+# ---- evaluation
+
+
+@quick
+@given(count=st.integers(2, 200), rows=st.integers(1, 9), window=st.one_of(st.integers(1, 30), st.just("full")))
+def test_evaluation_streams_predict_every_token_but_the_first_once(
+    counting: Counting, count: int, rows: int, window: int
+) -> None:
+    streams = EvaluationStreams(counting(count), rows, window)
+    batches = list(streams.epoch())
+    assert sorted(counted(batches)) == list(range(1, count))
+    assert (len(batches), streams.tokens) == (streams.steps, count - 1)
+    assert all(torch.equal(b.targets[m], b.ids[m] + 1) for b in batches if (m := b.mask) is not None)
+    assert [batch.fresh for batch in batches] == [True] + [False] * (len(batches) - 1)
+    if rows == 1:
+        assert counted(batches) == list(range(1, count))
+        assert all(batch.mask is None for batch in batches)
+
+
+@quick
+@given(
+    count=st.integers(2, 200),
+    rows=st.integers(1, 5),
+    window=st.integers(1, 30),
+    context=st.integers(0, 29),
+    world=st.integers(1, 3),
+)
+def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_history(
+    counting: Counting, count: int, rows: int, window: int, context: int, world: int
+) -> None:
+    context = min(context, window)
+    every: list[Batch] = []
+    steps = set()
+    for rank in range(world):
+        source = EvaluationWindows(counting(count), rows * world, window, context, rank, world)
+        batches = list(source.epoch())
+        steps |= {len(batches), source.steps}
+        every += batches
+    assert len(steps) == 1
+    assert sorted(counted(every)) == list(range(1, count))
+    for batch in every:
+        assert torch.equal(batch.targets, batch.ids + 1)
+        assert batch.mask is not None
+        history = batch.targets - batch.ids[:, :1]
+        assert (history >= batch.targets.clamp(max=context))[batch.mask].all()
+
+
+def test_evaluation_windows_by_hand(counting: Counting) -> None:
+    """Targets 1…9, windows of 4 that overlap by 2; the last one is moved back to end with the text."""
+    batches = list(EvaluationWindows(counting(10), 3, 4, 3).epoch())
+    assert [batch.ids[:, 0].tolist() for batch in batches] == [[0, 2, 4], [5]]
+    assert [batch.mask.int().tolist() for batch in batches if batch.mask is not None] == [
+        [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]],
+        [[0, 0, 0, 1]],
+    ]
+
+
+def test_evaluation_streams_are_shared_among_ranks(counting: Counting) -> None:
+    shares = [list(EvaluationStreams(counting(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
+    assert len(shares[0]) == len(shares[1])
+    assert sorted(counted(shares[0] + shares[1])) == list(range(1, 30))
+
+
+def test_a_context_longer_than_the_window_is_refused(counting: Counting) -> None:
+    with pytest.raises(UsageError, match="context of 9 does not fit into windows of 8"):
+        EvaluationWindows(counting(100), 1, 8, 9)
+
+
+@pytest.mark.parametrize("kind", [EvaluationStreams, EvaluationWindows])
+def test_one_token_cannot_be_evaluated(kind: type, counting: Counting) -> None:
+    with pytest.raises(DataError, match="1 tokens"):
+        kind(counting(1), 1, 8)
+
+
+# ---- the batch
+
+
+def test_a_batch_is_cut_by_rows_and_counts_its_targets() -> None:
+    ids = torch.arange(12).view(3, 4)
+    batch = Batch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
+    part = batch.slice(1, 3)
+    assert (part.rows, part.count, batch.count) == (2, 4, 6)
+    assert part.positions is not None
+    assert part.positions.tolist() == [4, 8]
+    assert torch.equal(part.to("cpu").ids, ids[1:])
