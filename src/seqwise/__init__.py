@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from seqwise.config import Settings as Settings
     from seqwise.errors import SeqwiseError as SeqwiseError
     from seqwise.layers.record import record as record
+    from seqwise.training.api import load as load
+    from seqwise.training.api import train as train
 
     __version__: str
 
@@ -28,10 +30,12 @@ _PUBLIC = {
     "Settings": "seqwise.config",
     "SeqwiseError": "seqwise.errors",
     "layers": "seqwise.layers",
+    "load": "seqwise.training.api",
     "record": "seqwise.layers.record",
+    "train": "seqwise.training.api",
 }
 
-__all__ = ["SeqwiseError", "Settings", "__version__", "layers", "record"]
+__all__ = ["SeqwiseError", "Settings", "__version__", "layers", "load", "record", "train"]
 
 
 def __getattr__(name: str) -> Any:

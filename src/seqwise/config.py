@@ -7,7 +7,7 @@ printed, and the resolved settings are saved as `config.yaml` in the run. Unknow
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -46,7 +46,7 @@ class DataSettings(Section):
     """Share held out for validation when the data brings no validation split."""
     test_fraction: float = Field(0.05, gt=0, lt=0.5)
     """Share held out for testing when the data brings no test split."""
-    window: int | Literal["full"] | None = None
+    window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
@@ -123,7 +123,7 @@ class TrainingSettings(Section):
     """Decay of matrices (not of biases and norms)."""
     schedule: Literal["cosine", "one-cycle", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
-    warmup: float = Field(0.02, ge=0, lt=1)
+    warmup: float = Field(0.05, ge=0, lt=1)
     """Share of the budget over which the learning rate rises."""
     clip: Literal["norm", "value", "none"] = "norm"
     """How gradients are clipped."""

@@ -1,14 +1,25 @@
-"""Every documented command exists with the options it is shown with. (Whether it does what the page says is tested
-where the commands are tested.)
+"""Every documented command exists with the options it is shown with, and does what its page says: it is run.
 
-Commands are the lines that begin with "$ " in fenced `console` blocks.
+Commands are the lines that begin with "$ " in fenced `console` blocks. The blocks of a page, `console` and `python`
+alike, run in order in one temporary folder, so that a page may build on what stands above. A `book.txt` lies in it.
+Budgets in time are cut to some thousand tokens. Not run, only parsed:
+
+- lines that name $SEQWISE_DATA, and lines that end in the comment `# minutes` and have no budget to cut;
+- make, pip and git, which would change this machine, and Python programs, which have tests of their own.
+
+`# exit 2` at the end of a line says that the command is meant to fail.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -19,13 +30,22 @@ from seqwise.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LEFT_ALONE = {"make", "pip", "git", "python", "python3", "cd"}
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """(language, content) of the fenced blocks of a page that can be run."""
+    return re.findall(r"^```(console|python)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(block: str) -> list[str]:
+    """The command lines of a `console` block, with continued lines joined."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [line.removeprefix("$ ").strip() for line in lines if line.startswith("$ ")]
 
 
 def documented(text: str) -> list[str]:
-    """The command lines of a page, with continued lines joined."""
-    blocks = re.findall(r"^```console\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    return [line.removeprefix("$ ").strip() for line in lines if line.startswith("$ ")]
+    return [line for language, block in blocks(text) if language == "console" for line in commands(block)]
 
 
 def simple_commands(line: str) -> list[list[str]]:
@@ -45,6 +65,10 @@ def simple_commands(line: str) -> list[list[str]]:
     return [part for part in parts if part]
 
 
+def program(words: list[str]) -> str:
+    return words[0].split("/")[-1]
+
+
 @cache
 def options_of(command: str) -> frozenset[str]:
     """The options on the help page of a command."""
@@ -56,16 +80,43 @@ def options_of(command: str) -> frozenset[str]:
 
 def mistakes(words: list[str]) -> list[str]:
     """What is wrong with a documented command; empty if nothing is, or if it is not ours."""
-    program, *rest = words
-    if program == "make":
+    rest = words[1:]
+    if program(words) == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
         return [f"no target {word}" for word in rest if re.fullmatch(r"[a-z-]+", word) and word not in targets]
-    if program.split("/")[-1] != "seqwise" or (rest and rest[0] in ("--help", "--version")):
+    if program(words) in ("python", "python3"):
+        return [f"no file {word}" for word in rest if word.endswith(".py") and not (ROOT / word).exists()]
+    if program(words) != "seqwise" or (rest and rest[0] in ("--help", "--version")):
         return []
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]
     used = {word.partition("=")[0].replace("_", "-") for word in rest[1:] if word.startswith("--") and word != "--"}
     return [f"{rest[0]} has no option {option}" for option in sorted(used - options_of(rest[0]))]
+
+
+def shortened(text: str) -> str:
+    """The same command or program, with a budget in time cut to what a test has time for."""
+    return re.sub(r"""(\bbudget[ =]["']?)\d+[smhd]\b""", r"\g<1>3k-tokens", text)
+
+
+def is_run(line: str) -> bool:
+    left_alone = any(program(words) in LEFT_ALONE for words in simple_commands(line))
+    minutes = re.search(r"# minutes\s*$", line) and shortened(line) == line
+    return not (left_alone or "$SEQWISE_DATA" in line or minutes)
+
+
+def expected_status(line: str) -> int:
+    found = re.search(r"# exit (\d+)\s*$", line)
+    return int(found[1]) if found else 0
+
+
+def run_line(line: str) -> int:
+    """The exit status of a command line; a plain `seqwise` runs in this process, which saves importing PyTorch."""
+    if program(simple_commands(line)[0]) == "seqwise" and not set(line) & set("|&;<>$`*"):
+        words = shlex.split(shortened(line), comments=True)[1:]
+        return main([*words, "--budget", "2s"] if words[0] == "demo" else words)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(["bash", "-c", shortened(line)], env={**os.environ, "PATH": path}, check=False).returncode
 
 
 def shown() -> list[tuple[str, str]]:
@@ -78,9 +129,82 @@ def test_a_documented_command_exists_with_its_options(page: str, line: str):
     assert [mistake for words in simple_commands(line) for mistake in mistakes(words)] == []
 
 
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.exists() and blocks(page.read_text(encoding="utf-8"))],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_what_a_page_shows_runs(page: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(book, "book.txt")
+    names: dict[str, object] = {"__name__": page.stem}
+    for language, block in blocks(page.read_text(encoding="utf-8")):
+        if language == "python":
+            exec(compile(shortened(block), str(page), "exec"), names)
+        for line in commands(block) if language == "console" else []:
+            if is_run(line):
+                assert (line, run_line(line)) == (line, expected_status(line))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_link_leads_to_a_file(page: Path):
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("part", ["settings", "names"])
+def test_a_generated_table_is_fresh(part: str):
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    page, text = generate.filled(part)
+    assert page.read_text(encoding="utf-8") == text, "renew it with: python docs/generate.py"
+
+
 def test_commands_are_read_from_console_blocks_only():
     page = "```console\n$ seqwise doctor \\\n    --json\nready.\n```\n```python\n$ seqwise no\n```\n"
     assert [line.split() for line in documented(page)] == [["seqwise", "doctor", "--json"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ("seqwise doctor", True),
+        ("head -1 book.txt | seqwise predict runs/book -", True),
+        ("seqwise train book.txt --budget 10m  # minutes", True),
+        ("seqwise train book.txt --budget 3-epochs  # minutes", False),
+        ("seqwise check $SEQWISE_DATA/ptb", False),
+        ("seqwise check latin.txt  # exit 2", True),
+        ("make demo", False),
+        ("git clone somewhere && make install", False),
+        (".venv/bin/pip install seqwise", False),
+    ],
+)
+def test_what_takes_minutes_or_changes_the_machine_is_not_run(line: str, runs: bool):
+    assert is_run(line) is runs
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("train book.txt --budget 5m --out runs/book", "train book.txt --budget 3k-tokens --out runs/book"),
+        ('train("book.txt", budget="90s")', 'train("book.txt", budget="3k-tokens")'),
+        ("--budget 20k-tokens", "--budget 20k-tokens"),
+    ],
+)
+def test_budgets_in_time_are_cut(text: str, short: str):
+    assert shortened(text) == short
+
+
+def test_a_status_is_that_of_the_command_and_can_be_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert (
+        run_line("seqwise check missing.txt  # exit 2") == expected_status("seqwise check missing.txt  # exit 2") == 2
+    )
+    assert run_line("echo a b > words.txt") == 0
+    assert (tmp_path / "words.txt").read_text() == "a b\n"
 
 
 @pytest.mark.parametrize(
@@ -92,6 +216,7 @@ def test_commands_are_read_from_console_blocks_only():
         ("seqwise doctor --jsn", ["doctor has no option --jsn"]),
         ("make test && make tset", ["no target tset"]),
         ("cat text.txt | seqwise nothing", ["no command nothing"]),
+        ("python examples/00_nothing.py", ["no file examples/00_nothing.py"]),
     ],
 )
 def test_a_wrong_command_is_noticed(line: str, wrong: list[str]):

@@ -33,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
     with Bar("reading") as bar:
         task = Language.prepare(asked.data, settings := Settings(), progress=bar)
+    remarks = task.remarks()
     rows = {split: store.facts for split, store in task.stores.items()}
     if asked.json:
         splits = {
@@ -53,6 +54,7 @@ def main(argv: Sequence[str]) -> int:
                 "vocabulary": len(task.tokenizer),
                 "splits": splits,
                 "fingerprint": task.corpus.fingerprint,
+                "warnings": remarks,
             }
         )
         return 0
@@ -61,5 +63,7 @@ def main(argv: Sequence[str]) -> int:
         console.write(f"{split:8}{f.lines:12,}{f.words:14,}{f.characters:14,}{f.tokens:14,}{f.unknown:10,}")
     console.write(f"tokeniser: {settings.text.tokenizer}, vocabulary {len(task.tokenizer):,} (from the training split)")
     console.write(f"split: {task.corpus.rule}")
-    console.write("no errors.")
+    for remark in remarks:
+        console.warn(remark)
+    console.write("no errors." if not remarks else f"no errors, {len(remarks)} warning{'s' * (len(remarks) > 1)}.")
     return 0

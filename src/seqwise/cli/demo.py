@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     settings = Settings(model="lstm", budget=asked.budget)
     run, task = create_run("builtin:docs", settings, folder, command="seqwise demo", say=console.say)
     fit = Fit(run, task=task, say=console.say)
-    choice = Choice(temperature=0.7)
+    choice = Choice(temperature=0.6)
     before = "".join(write_on(fit.model, task.tokenizer, PROMPT, choice, 0, 120))
     losses: list[float] = []
     with interruptible() as stop, TrainingDisplay() as display:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.options import UNSET, parse
 
 
 @dataclass
@@ -21,14 +21,14 @@ class Evaluate:
     """Run folder."""
     data: Annotated[str, tyro.conf.Positional]
     """Text to score."""
-    split: str | None = None
-    """train, valid, test or all."""
+    split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
+    """Which part of DATA to score."""
     dynamic: bool = False
     """Let the model learn from each piece after scoring it."""
     dynamic_rate: float = 0.1
     """Learning rate of --dynamic."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
 
@@ -49,9 +49,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     console.say(f"{found.on}\n{found.how}")
     for name, value in found.metrics().items():
-        shown = f"{value:,.0f}" if name == "tokens" else f"{value:,.3f}" if value < 1e6 else f"{value:.3e}"
-        console.write(f"{name:20}{shown:>14}   {DEFINITIONS[name]}")
-    if found.result.unknown:
-        share = found.result.unknown / found.result.tokens
-        console.say(f"{found.result.unknown:,} tokens ({share:.1%}) are <unk>: their spelling was not predicted.")
+        console.write(f"{name:20}{_shown(name, value):>14}   {DEFINITIONS[name]}")
+    if unknown := found.result.unknown:
+        share = unknown / found.result.tokens
+        console.say(f"{share:.1%} of the tokens ({unknown:,}) are <unk>: their spelling was not predicted.")
     return 0
+
+
+def _shown(name: str, value: float) -> str:
+    if name == "tokens":
+        return f"{value:,.0f}"
+    return f"{value:,.3f}" if value < 1e6 else f"{value:.3e}"

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 from pydantic import BaseModel, ValidationError
@@ -23,6 +23,10 @@ from seqwise.cli.console import write
 from seqwise.errors import UsageError, nearest
 
 Spec = TypeVar("Spec")
+
+# For an option that may be left out: its help says what happens then, which "(default: None)" does not.
+UNSET = tyro.conf.arg(help_behavior_hint="")
+_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen by rule)")
 
 _CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone)
 
@@ -101,6 +105,8 @@ def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
         if isinstance(info.default, BaseModel):
             value = getattr(info.default, name)
         kind: Any = field.annotation
+        if value is None:
+            kind = Annotated[kind, _BY_RULE]
         fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
     return StructConstructorSpec(instantiate=unchecked, fields=tuple(fields))
 

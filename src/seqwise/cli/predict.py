@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
-from seqwise.errors import DataError, RunError, UsageError
+from seqwise.cli.options import UNSET, parse
+from seqwise.errors import DataError, RunError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from seqwise.text.tokenizer import Tokenizer
 
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
 
@@ -23,7 +27,7 @@ class Predict:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
-    text: Annotated[str, tyro.conf.Positional] = ""
+    text: Annotated[str, tyro.conf.Positional, UNSET] = ""
     """The beginning: words, a file, or - for standard input."""
     max_length: int = 200
     """Tokens to write."""
@@ -33,16 +37,16 @@ class Predict:
     """Draw tokens at random (the default)."""
     temperature: float = 1.0
     """Below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: int | None = None
+    top_k: Annotated[int | None, UNSET] = None
     """Draw among the k most likely tokens only."""
-    top_p: float | None = None
+    top_p: Annotated[float | None, UNSET] = None
     """Draw among the fewest tokens that together have this probability."""
     repetition_penalty: float = 1.0
     """Above 1 makes tokens that occurred already less likely."""
     seed: int = 0
     """The same seed writes the same text."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
 
@@ -57,10 +61,11 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.api import load
 
     choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    prompt = _read(asked.text)
+    prompt = _checked(_read(asked.text))
     loaded = load(asked.run, asked.device)
     if loaded.settings.task != "language":
         raise RunError(f"{asked.run} was trained for {loaded.settings.task}, which does not continue text.")
+    _tell_unknown(loaded.run.tokenizer, prompt)
     pieces = loaded.predict(prompt, choice=choice, seed=asked.seed, max_length=asked.max_length)
     if asked.json:
         console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": asked.seed})
@@ -73,16 +78,57 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _tell_unknown(tokenizer: Tokenizer, prompt: str) -> None:
+    """The model cannot know what such a prompt says."""
+    encoding = tokenizer.encode(prompt)
+    unknown = [
+        prompt[start:stop]
+        for number, (start, stop) in zip(encoding.ids, encoding.offsets)
+        if number == tokenizer.unknown
+    ]
+    if unknown:
+        some = ", ".join(map(repr, dict.fromkeys(unknown[:5])))
+        console.warn(f"the model knows {len(unknown)} of {len(encoding)} tokens of the prompt only as <unk>: {some}")
+
+
 def _read(text: str) -> str:
     """A name of a file means its content, - means standard input, anything else itself."""
     if text == "-":
-        return sys.stdin.read()
+        return _decoded(sys.stdin.buffer.read(), "standard input")
+    path = Path(text)
     try:
-        path = Path(text)
         if text and path.is_file():
-            return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"byte {error.start:,} is not UTF-8.", file=text) from None
-    except OSError:
-        pass  # too long for a file name: it is the text itself
+            return _decoded(path.read_bytes(), text)
+        folder = path.is_dir() and text != "."
+    except OSError as error:
+        if text and len(text) < 256 and path.exists():
+            raise DataError(f"cannot be read: {error.strerror}.", file=text) from None
+        return text  # too long for a file name: it is the text itself
+    except ValueError:
+        return text  # no path can hold it
+    if folder and os.sep in text:
+        raise DataError("this is a folder; a text or a text file was expected.", file=text)
+    if path.suffix == ".txt" and not any(map(str.isspace, text)):
+        names = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+        repair = nearest(path.name, names) if names else "Check the path."
+        raise DataError("there is no such file.", repair=repair, file=text)
     return text
+
+
+def _checked(text: str) -> str:
+    """Python marks bytes of the command line that are no UTF-8 with halves of surrogate pairs."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError("the prompt is not UTF-8.", repair="Put it into a UTF-8 file, or set LANG=C.UTF-8.")
+    return text
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"byte 0x{data[error.start]:02X} at offset {error.start} is not UTF-8.",
+            repair="Convert it, for example from latin1: iconv -f latin1 -t utf8",
+            file=name,
+            line=data.count(b"\n", 0, error.start) + 1,
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +17,11 @@ from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
+    from seqwise.tasks.language import Language
     from seqwise.training.distribution import World
     from seqwise.training.run import Run
 
+INTERRUPTED = 130  # 128 + SIGINT, for SIGTERM too: in both cases the run was saved and can go on
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
 
 
@@ -46,60 +49,113 @@ def main(argv: Sequence[str]) -> int:
     config = _value_of(argv, "--config")
     default = Train(settings=load_settings(config)) if config else None
     asked = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
-    if (asked.data is None) == (asked.resume is None):
-        raise UsageError("name either DATA or --resume RUN.", repair=f"For example: {EXAMPLE}")
-    from seqwise.training.distribution import join_world, launch, launched
+    _check(asked)
+    from seqwise.training.distribution import join_world, launched
     from seqwise.training.fit import choose_device
+    from seqwise.training.launching import launch
+    from seqwise.training.run import Run
+    from seqwise.training.signals import ends_at_once, on_signals
 
+    run = None if asked.resume is None else Run.open(asked.resume)
+    device = choose_device(asked.settings if run is None else run.settings)
     if asked.nproc > 1 and not launched():
         return launch(asked.nproc, ["train", *argv])
-    with join_world(choose_device(asked.settings)) as world:
-        return _train(asked, argv, world)
+    command = shlex.join(["seqwise", "train", *argv])
+    try:
+        with on_signals(ends_at_once), join_world(device) as world:
+            return _train(*(_begin(asked, command, world) if run is None else (run, None)), world)
+    except KeyboardInterrupt as interrupt:
+        console.say(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
+        return INTERRUPTED
 
 
-def _train(asked: Train, argv: Sequence[str], world: World) -> int:
-    from seqwise.cli.progress import Bar, TrainingDisplay
-    from seqwise.training.fit import Fit, count_run, create_run, interruptible
+def _check(asked: Train) -> None:
+    """Refuse what cannot be meant, before anything slow is imported."""
+    if (asked.data is None) == (asked.resume is None):
+        raise UsageError("name either DATA or --resume RUN.", repair=f"For example: {EXAMPLE}")
+    if asked.nproc < 1:
+        raise UsageError(f"--nproc: expected at least 1; received {asked.nproc}.")
+    if asked.resume is not None and (asked.out or asked.config or asked.settings != Settings()):
+        raise UsageError(
+            "a run goes on with the settings it began with.",
+            repair=f"Leave out all but: seqwise train --resume {shlex.quote(str(asked.resume))}",
+        )
+
+
+def _begin(asked: Train, command: str, world: World) -> tuple[Run, Language | None]:
+    """The first process reads the data and makes the run folder, the others open it."""
+    from seqwise.cli.progress import Bar
+    from seqwise.training.fit import create_run
     from seqwise.training.run import Run
 
-    task = None
-    if asked.resume is not None:
-        run = Run.open(asked.resume)
-    elif world.first:
-        command = shlex.join(["seqwise", "train", *argv])
-        with Bar("reading") as bar:
-            run, task = create_run(
-                str(asked.data), asked.settings, asked.out, command=command, say=console.say, progress=bar
-            )
-    if asked.resume is None and world.size > 1:
-        folder = world.share(str(run.folder) if world.first else "")
-        run = run if world.first else Run.open(folder)
-    if run.settings.model == "ngram":
-        if asked.resume is None and task is not None:
-            console.say(f"validation perplexity {count_run(run, task, console.say).validation['perplexity']:.2f}")  # type: ignore[index]
-        return _conclude(run, "all n-grams are counted")
+    if not world.first:
+        return Run.open(world.share("")), None
+    with Bar("reading") as bar:
+        run, task = create_run(
+            str(asked.data), asked.settings, asked.out,
+            command=command, say=console.say, progress=bar, processes=world.size,
+        )  # fmt: skip
+    world.share(str(run.folder))
+    return run, task
+
+
+def _train(run: Run, task: Language | None, world: World) -> int:
+    try:
+        if run.settings.model == "ngram":
+            ended = _count(run, task) if world.first else ""
+        else:
+            ended = _fit(run, task, world)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"Go on with: {_resume(run)}")
+        raise
+    if world.first:
+        _conclude(run, ended)
+    return 0 if ended or run.settings.model == "ngram" else INTERRUPTED
+
+
+def _fit(run: Run, task: Language | None, world: World) -> str:
+    """Train to the end or to a signal; returns why it ended, empty for a signal."""
+    from seqwise.cli.progress import TrainingDisplay
+    from seqwise.training.fit import Fit, interruptible
+
     fit = Fit(run, world, task, console.say)
-    began = fit.trainer.place.step
-    if began:
-        fit.say(f"going on at step {began:,}.")
     ended = fit.ended
-    with interruptible() as stop, TrainingDisplay() as display:
+    if ended:
+        fit.say("this run is already at its end.")
+    elif began := fit.trainer.place.step:
+        fit.say(f"going on at step {began:,}.")
+    with interruptible() as stop, TrainingDisplay() if world.first else nullcontext() as display:
         for step in fit.steps(stop):
             ended = step.ended
-            if world.first:
+            if display is not None:
                 display.show(step)
-    return _conclude(run, ended) if world.first else 0
+    return ended
 
 
-def _conclude(run: Run, ended: str) -> int:
+def _count(run: Run, task: Language | None) -> str:
+    """Count n-grams, unless that was done: a run that was killed while counting counts again."""
+    from seqwise.training.fit import count_run, open_task
+
+    if run.has_weights() and any(row.get("ended") for row in run.metrics()):
+        console.say("this run is already at its end.")
+    else:
+        step = count_run(run, task or open_task(run, console.say), console.say)
+        console.say(f"validation perplexity {(step.validation or {})['perplexity']:.2f}")
+    return "all n-grams are counted"
+
+
+def _conclude(run: Run, ended: str) -> None:
     if not ended:
-        console.say(f"stopped and saved. Go on with: seqwise train --resume {shlex.quote(str(run.folder))}")
-        return 0
+        console.say(f"stopped and saved. Go on with: {_resume(run)}")
+        return
     folder = shlex.quote(str(run.folder))
     console.say(f"done: {ended}. The run lies in {folder}")
     console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
     console.say(f"  seqwise predict {folder} 'Once'")
-    return 0
+
+
+def _resume(run: Run) -> str:
+    return f"seqwise train --resume {shlex.quote(str(run.folder))}"
 
 
 def _value_of(argv: Sequence[str], option: str) -> str | None:

@@ -12,7 +12,7 @@ from seqwise.data.reading import Document, Facts
 from seqwise.errors import DataError, nearest
 
 CODE_BYTES = 4_000_000
-BLOCK = 3_000  # characters of a block of the language reference
+BLOCK = 1_000  # characters of a block of the language reference: small, so that the splits are alike
 
 
 class Builtin:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from seqwise.backbones.states import Carry
 from seqwise.decoding.sampling import Choice
+from seqwise.errors import UsageError
 
 
 class Predictor(Protocol):
@@ -18,10 +19,15 @@ class Predictor(Protocol):
     def next(self, ids: Tensor, carry: Carry) -> tuple[Tensor, Carry]: ...
 
 
-@torch.inference_mode()
 def generate(model: Predictor, prompt: Tensor, choice: Choice, seed: int = 0) -> Iterator[Tensor]:
     """Endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
-    generator = torch.Generator(prompt.device).manual_seed(seed)
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"the seed must lie between 0 and 2^63 - 1; received {seed}.")
+    return _generate(model, prompt, choice, torch.Generator(prompt.device).manual_seed(seed))
+
+
+@torch.inference_mode()
+def _generate(model: Predictor, prompt: Tensor, choice: Choice, generator: torch.Generator) -> Iterator[Tensor]:
     seen, carry, read = prompt, None, prompt
     while True:
         scores, carry = model.next(read, carry)

@@ -5,6 +5,7 @@ Nothing here knows of text or of models.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,13 +25,14 @@ class Choice:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair="Use --greedy.")
+        if not 0 < self.temperature < math.inf:
+            repair = "Use --greedy." if self.temperature == 0 else ""
+            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair=repair)
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top-k must be at least 1; received {self.top_k}.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top-p must lie in (0, 1]; received {self.top_p:g}.")
-        if self.repetition_penalty <= 0:
+        if not 0 < self.repetition_penalty < math.inf:
             raise UsageError(f"the repetition penalty must be above 0; received {self.repetition_penalty:g}.")
 
     def pick(self, log_probabilities: Tensor, seen: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError
+from seqwise.kernels.loss import linear_cross_entropy
 
 FLATTENING = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §2.2
 
@@ -56,7 +57,7 @@ class FullSoftmax(nn.Module):
         return F.log_softmax(self.logits(vectors), dim=-1)
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.logits(vectors), targets, reduction="none")
+        return linear_cross_entropy(self.project(vectors), self.weight, self.bias, targets)
 
     def describe(self) -> str:
         return f"full softmax over {self.vocabulary:,} tokens, {'tied' if self.tied else 'free'} projection"

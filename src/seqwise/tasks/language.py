@@ -8,13 +8,16 @@ The page wires pieces; each piece is explained where it lives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqwise import environment
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.states import Carry, detach
 from seqwise.config import Settings
@@ -25,7 +28,7 @@ from seqwise.data.sources import Corpus, open_corpus
 from seqwise.data.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.sampling import Choice
-from seqwise.errors import UsageError
+from seqwise.errors import NonFiniteError, UsageError
 from seqwise.heads.next_token import NextToken
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
@@ -34,10 +37,15 @@ from seqwise.losses import Loss, total
 from seqwise.metrics.perplexity import Perplexity, exp
 from seqwise.ngram import NGram
 from seqwise.text.choose import choose_kind
+from seqwise.text.streaming import TextStream
 from seqwise.text.tokenizer import Tokenizer
 
 INTERIM = 250_000  # tokens of the validation split that are scored during training
 EVALUATION_ROWS = 16  # streams scored side by side; each begins with an empty state
+LEAST_ADAPTIVE = 20  # tokens; the first cluster holds a tenth of them
+MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
+LONG_LINE = 80  # characters; shorter lines occur twice by chance
+COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
 
 
 class LanguageModel(nn.Module):
@@ -119,18 +127,43 @@ class Language:
         return cls(corpus, tokenizer, stores)
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that cannot work with this data before anything is written."""
-        network = settings.network
+        """Refuse settings that cannot work with this data or this machine before anything is written."""
+        if settings.model == "ngram":
+            return
+        network, window = settings.network, settings.data.window
         if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
             raise UsageError(
                 f"the adaptive softmax needs ids sorted by frequency, which {self.tokenizer.kind} does not give.",
                 repair="Use --text.tokenizer words, or --network.output full or sampled.",
             )
-        if settings.model == "transformer" and settings.data.window == "full":
+        if network.output == "adaptive" and len(self.tokenizer) < LEAST_ADAPTIVE:
+            raise UsageError(
+                f"the adaptive softmax is for large vocabularies: expected at least {LEAST_ADAPTIVE} tokens, "
+                f"received {len(self.tokenizer)}.",
+                repair="Use --network.output full.",
+            )
+        if settings.model == "transformer" and window == "full":
             raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
-        if settings.model != "ngram":
-            self.build(settings)
-            self.batches(settings)
+        if isinstance(window, int) and window < 1:
+            raise UsageError(f"--data.window: expected at least 1, or full; received {window}.")
+        self.batches(settings)
+        check_precision(settings)
+        check_memory(settings, len(self.tokenizer))
+        self.build(settings).next(torch.zeros(1, 2, dtype=torch.int64))  # some layers complain when they first run
+
+    def remarks(self) -> list[str]:
+        """What is no error, but makes a result worse or too good."""
+        found = []
+        for split, store in self.stores.items():
+            share = store.facts.unknown / max(1, store.facts.tokens)
+            if split != "train" and share > MANY_UNKNOWN:
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+        for split, count in repeated_lines(self.corpus).items():
+            lines = "line is" if count == 1 else "lines are"
+            found.append(
+                f"{count:,} long {lines} in {split} as well as in train: what was learned by heart is measured there."
+            )
+        return found
 
     def build(self, settings: Settings) -> LanguageModel:
         """An untrained model that already predicts each token by its frequency.
@@ -188,6 +221,47 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], Non
     return tokenizer
 
 
+def check_precision(settings: Settings) -> None:
+    """Some processors advertise bfloat16 and kill the process at its first product, so it is tried in a child."""
+    cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
+    if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
+        raise UsageError(
+            "this CPU does not survive bfloat16: a trial in a child process failed.",
+            repair="Leave out --training.precision, or set it to float32.",
+        )
+
+
+def check_memory(settings: Settings, vocabulary: int) -> None:
+    """Refuse a model that cannot fit. It is built without memory, so that asking costs nothing."""
+    try:
+        with torch.device("meta"):
+            model = LanguageModel(settings, vocabulary)
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        size = f"{weights:,} weights, which take {4 * COPIES * weights / 1e9:,.0f} GB to train"
+    except RuntimeError:  # a matrix with more bytes than a number can say
+        weights, size = 2**60, "more weights than any machine holds"
+    there = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
+    there = there or environment.memory()[0]
+    if there is not None and 4 * COPIES * weights > there:
+        raise UsageError(
+            f"the model would have {size}; there are {there / 1e9:,.0f} GB.",
+            repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
+        )
+
+
+def repeated_lines(corpus: Corpus) -> dict[str, int]:
+    """Held-out split → how many of its long lines are lines of the training split too; only where there are some."""
+    held = {split: [hash(line) for line in _long_lines(corpus, split)] for split in corpus.parts if split != "train"}
+    wanted = {line for lines in held.values() for line in lines}
+    known = {line for line in map(hash, _long_lines(corpus, "train")) if line in wanted}
+    counts = {split: sum(line in known for line in lines) for split, lines in held.items()}
+    return {split: count for split, count in counts.items() if count}
+
+
+def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
+    return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= LONG_LINE)
+
+
 @torch.no_grad()
 def score(
     model: Model,
@@ -222,8 +296,12 @@ def _evaluation_batches(
     window = settings.data.window if isinstance(settings.data.window, int) else 256
     if not model.carries:
         return EvaluationWindows(store, EVALUATION_ROWS * world, window, window // 2, rank, world)
-    rows = EVALUATION_ROWS if len(store) > 1000 * EVALUATION_ROWS else 1
-    return EvaluationStreams(store, rows * world, window, rank, world)
+    return EvaluationStreams(store, evaluation_rows(store) * world, window, rank, world)
+
+
+def evaluation_rows(store: TokenStore) -> int:
+    """How many streams a text is read in: one, or several where each is long enough to forget its empty beginning."""
+    return EVALUATION_ROWS if len(store) > 1000 * EVALUATION_ROWS else 1
 
 
 def _score_counts(counts: NGram, store: TokenStore, chunk: int = 1_000_000) -> tuple[float, int]:
@@ -246,6 +324,8 @@ def score_dynamically(
 
     Every token is scored before the model has learned from it. The model is left as the text has made it.
     """
+    if not (0 <= rate < math.inf):
+        raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
     model.eval()
     device = model.embedding.weight.device
     window = settings.data.window if isinstance(settings.data.window, int) else 256
@@ -265,6 +345,10 @@ def score_dynamically(
         nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
         if progress:
             progress(tokens, len(store) - 1)
+    if not math.isfinite(nats):
+        raise NonFiniteError(
+            f"the loss became {nats:g} while learning from the text.", repair="Choose a smaller --dynamic-rate."
+        )
     return nats, tokens
 
 
@@ -274,18 +358,19 @@ def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
 
 
 def write_on(model: Model, tokenizer: Tokenizer, prompt: str, choice: Choice, seed: int, longest: int) -> Iterator[str]:
-    """Continue the prompt; pieces of text as they come, at most `longest` tokens."""
+    """Continue the prompt; pieces of text as they come, at most `longest` tokens. An empty prompt begins a line."""
     ids = tokenizer.encode(prompt).ids
     if not len(ids):
-        ids = np.array([0 if tokenizer.end is None else tokenizer.end])
-    device = model.embedding.weight.device if isinstance(model, LanguageModel) else "cpu"
+        ids = tokenizer.encode("\n").ids
+    device: torch.device | str = "cpu"
     if isinstance(model, LanguageModel):
-        model.eval()
-    known, shown = list(ids), tokenizer.decode(ids)
-    for chosen, _ in zip(generate(model, torch.tensor(ids[None], device=device), choice, seed), range(longest)):
-        known.append(int(chosen))
-        text = tokenizer.decode(known)
-        # A piece that ends within a character, or that the next token may still join, waits for the next token.
-        if text.startswith(shown) and not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            yield text[len(shown) :]
-            shown = text
+        device = model.eval().embedding.weight.device
+    chosen = islice(generate(model, torch.tensor(ids[None], device=device), choice, seed), longest)
+    return _as_text(chosen, TextStream(tokenizer, ids), blank=not prompt[-1:].isspace())
+
+
+def _as_text(chosen: Iterator[Tensor], stream: TextStream, blank: bool) -> Iterator[str]:
+    """Pieces that are not empty. After a prompt that ends in a blank, words bring no second one."""
+    texts = chain((stream.add(int(number)) for number in chosen), (stream.end() for _ in range(1)))
+    for number, text in enumerate(filter(None, texts)):
+        yield text if blank or number or stream.exact else text.removeprefix(" ")

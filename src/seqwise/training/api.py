@@ -11,6 +11,7 @@ from typing import Any
 from seqwise.config import Settings, parse_settings
 from seqwise.data.prepare import prepare
 from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole
+from seqwise.data.store import TokenStore
 from seqwise.decoding.sampling import Choice
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.perplexity import DEFINITIONS, Perplexity
@@ -19,6 +20,7 @@ from seqwise.tasks.language import (
     CountedModel,
     LanguageModel,
     Model,
+    evaluation_rows,
     perplexity,
     score,
     score_dynamically,
@@ -31,6 +33,7 @@ from seqwise.training.run import WEIGHTS, Run
 
 Progress = Callable[[int, int], None]
 DYNAMIC_RATE = 0.1
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def train(
@@ -46,15 +49,25 @@ def train(
     Ctrl-C ends training after the update at hand; what was learned is saved and returned.
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-    run, task = create_run(str(data), parse_settings(base | overrides), None if out is None else Path(out))
+    run, task = create_run(str(data), parse_settings(_merged(base, overrides)), None if out is None else Path(out))
     if run.settings.model == "ngram":
         count_run(run, task)
-        return Loaded(run)
+        return Loaded(run, run.settings.device)
     fit = Fit(run, task=task)
     with interruptible() as stop:
         for step in fit.steps(stop):
             on_step(step)
-    return Loaded(run)
+    return Loaded(run, run.settings.device)
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid over `base`, section by section: setting the width keeps the depth."""
+    both = {key: _merged(base[key], over[key]) for key in base.keys() & over if _are_sections(base[key], over[key])}
+    return base | over | both
+
+
+def _are_sections(*values: Any) -> bool:
+    return all(isinstance(value, dict) for value in values)
 
 
 def load(folder: str | Path, device: str = "auto") -> Loaded:
@@ -88,6 +101,8 @@ class Loaded:
     """A run with its best weights in memory."""
 
     def __init__(self, run: Run, device: str = "auto"):
+        if device not in DEVICES:
+            raise UsageError(f"there is no device {device!r}.", repair=nearest(device, DEVICES))
         self.run, self.settings = run, run.settings
         self.device = choose_device(self.settings.model_copy(update={"device": device}))
 
@@ -120,7 +135,7 @@ class Loaded:
             how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {rate:g})"
             return Evaluation(perplexity(scored, store), on, how)
         scored = score(self.model, store, self.settings, progress=progress)
-        return Evaluation(perplexity(scored, store), on, self._how())
+        return Evaluation(perplexity(scored, store), on, self._how(store))
 
     def predict(
         self, prompt: str = "", *, choice: Choice = Choice(), seed: int = 0, max_length: int = 200
@@ -134,6 +149,8 @@ class Loaded:
         try:
             corpus = open_corpus(data, fractions.valid_fraction, fractions.test_fraction)
         except TooShortError:
+            if split not in (None, "all"):
+                raise
             corpus = None
         known = corpus is not None and (corpus.given or corpus.fingerprint == self.run.origin.fingerprint)
         if corpus is None or split == "all" or (split is None and not known):
@@ -150,13 +167,17 @@ class Loaded:
         load_weights(model, self.run.load_weights(), self.run.folder / WEIGHTS)
         return model.to(self.device)
 
-    def _how(self) -> str:
+    def _how(self, store: TokenStore) -> str:
+        """How the model reads the text, in words."""
         if isinstance(self.model, CountedModel):
             return self.model.counts.describe()
         window = self.settings.data.window
-        reads = (
-            "state carried over the whole text"
-            if self.model.carries
-            else f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
-        )
+        if not self.model.carries:
+            reads = (
+                f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
+            )
+        elif (rows := evaluation_rows(store)) == 1:
+            reads = "state carried over the whole text"
+        else:
+            reads = f"state carried over each of {rows} equal parts of the text"
         return f"{reads}; full softmax over {len(self.run.tokenizer):,} tokens"

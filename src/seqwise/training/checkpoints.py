@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,11 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         if _damage(final) is None:
             return final
         shutil.rmtree(final)
-    folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".step-{step}.writing"
     shutil.rmtree(temporary, ignore_errors=True)
     with saving(final):
         try:
-            temporary.mkdir()
+            temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
             _write(temporary / STATE, json.dumps(snapshot.state))
             manifest = {name: _seal(temporary / name) for name in (TENSORS, STATE)}
@@ -142,10 +141,8 @@ def saving(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Replace a small file in one step."""
-    temporary = path.with_name(f".{path.name}.writing")
-    with saving(path):
+    with saving(path), _replacing(path) as temporary:
         _write(temporary, text)
-        temporary.replace(path)
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -157,11 +154,22 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Replace the weights file in one step."""
-    temporary = path.with_name(f".{path.name}.writing")
-    with saving(path):
+    with saving(path), _replacing(path) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
         _sync(temporary)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` once it is whole."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        yield temporary
         temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 @torch.no_grad()

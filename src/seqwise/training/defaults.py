@@ -1,17 +1,23 @@
 """What an expert would have set: the rules that fill every setting left open, from the data, the budget, the machine.
 
-Each rule is one line of `resolve`, with its reason. The chosen values are printed and saved with the run.
+Each rule is a line below with its reason; the numbers come from the searches in docs/log.md. The chosen values are
+printed and saved with the run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from seqwise.config import Settings
+from seqwise.errors import UsageError
+from seqwise.training.budgets import Budget
 
 RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 DEFAULT_BUDGET = "10m"
+
+Fill = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,7 @@ class Facts:
     tokens: int  # in the training split
     vocabulary: int
     cuda: bool
+    cores: int
 
 
 def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -38,37 +45,78 @@ def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     if chosen.model == "ngram":
         return chosen, names
     fill("budget", DEFAULT_BUDGET)
-    fill("data.order", "windows" if chosen.model == "transformer" else "streams")
     _fill_size(chosen, facts, fill)
+    _fill_batches(chosen, facts, fill)
+    _fill_regularisation(chosen, facts, fill)
     _fill_optimisation(chosen, facts, fill)
     return chosen, names
 
 
-def _fill_size(chosen: Settings, facts: Facts, fill: Any) -> None:
-    """Width from the amount of data; twice as wide where a GPU makes width cheap."""
-    small, middle = facts.tokens < 300_000, facts.tokens < 5_000_000
-    width = 192 if small else 256 if middle else 384
-    fill("network.width", width * (2 if facts.cuda else 1))
-    fill("network.depth", 4 if chosen.model == "transformer" else 2 if chosen.model in RECURRENT else 1)
-    fill("network.embedding", chosen.network.width)
-    fill("network.dropout", 0.1)
-    fill("recurrent.weight_dropout", 0.0)
-    width = chosen.network.width or width
-    fill("transformer.heads", max(1, width // 64) if width % 64 == 0 else 1)
-    fill("transformer.hidden", 4 * width)
-
-
-def _fill_optimisation(chosen: Settings, facts: Facts, fill: Any) -> None:
+def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """More text carries a wider model; a CPU has time for one recurrent layer, a GPU for two."""
     transformer = chosen.model == "transformer"
-    fill("data.window", (256 if facts.cuda else 128) if transformer else 64)
-    rows = 64 if facts.cuda else 16
-    fill("training.batch", rows)
-    sgd = chosen.training.optimizer != "adamw"
-    fill("training.learning_rate", 10.0 if sgd else 1e-3 if transformer else 3e-3)
-    fill("training.weight_decay", 1e-6 if sgd else 0.1 if transformer else 0.01)
+    few = facts.tokens < 200_000
+    if facts.cuda:
+        fill("network.width", 256 if few else 384 if transformer else 650)
+        fill("network.depth", 6 if transformer else 2)
+    else:
+        fill("network.width", 128 if few else 256 if transformer or chosen.model == "feedforward" else 384)
+        fill("network.depth", 1 if chosen.model in RECURRENT else 2)
+    fill("network.embedding", chosen.network.width)
+    width = _number(chosen.network.width)
+    if transformer:
+        fill("transformer.heads", next(heads for heads in (width // 64, 4, 2, 1) if heads and width % heads == 0))
+        fill("transformer.hidden", 4 * width)
+
+
+def _fill_batches(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """Small batches: at a given number of tokens more updates learn more, until the machine is no longer busy."""
+    transformer = chosen.model == "transformer"
+    fill("data.order", "windows" if transformer else "streams")
+    longest = (256 if transformer else 128) if facts.cuda else 64
+    # A short text still gives an epoch of a few updates.
+    fill("data.window", max(2, min(longest, facts.tokens // 64)))
+    fill("training.batch", max(1, min(64 if facts.cuda else 16, facts.tokens // 256)))
+
+
+def _fill_regularisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """The oftener the same text is read, the more must be dropped."""
+    epochs = expected_epochs(chosen, facts)
+    step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
+    transformer = chosen.model == "transformer"
+    fill("network.dropout", (0.0, 0.1, 0.2, 0.3)[step] if transformer else (0.1, 0.2, 0.35, 0.5)[step])
+    if chosen.model in RECURRENT:
+        fill("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[step])
+
+
+def _fill_optimisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """Larger networks take smaller steps."""
+    adam = chosen.training.optimizer == "adamw"
+    size = _number(chosen.network.width) * _number(chosen.network.depth)
+    peak, at = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}.get(
+        chosen.model, (6e-3, 384)
+    )
+    fill("training.learning_rate", float(f"{peak * (at / size) ** 0.5:.2g}") if adam else 10.0)
+    fill("training.weight_decay", (0.1 if chosen.model == "transformer" else 0.01) if adam else 1e-6)
+    fill("training.patience", 8)  # of 20 validations: a text read to pieces does not get better
     fill("training.precision", "bfloat16" if facts.cuda else "float32")
-    _fit_to_text(chosen, facts)
 
 
-def _fit_to_text(chosen: Settings, facts: Facts) -> None:
-    """A short text still gives eight batches an epoch."""
+def expected_epochs(chosen: Settings, facts: Facts) -> float:
+    """How often the budget will read the text; for a time budget by the arithmetic of the model."""
+    budget = Budget.parse(chosen.budget or DEFAULT_BUDGET)
+    if budget.unit == "epochs":
+        return budget.amount
+    tokens = budget.amount
+    if budget.unit == "seconds":
+        width, depth = _number(chosen.network.width), _number(chosen.network.depth)
+        weights = 10 * width * width * depth + width * facts.vocabulary  # 8 or 12 D² a layer, and the softmax
+        speed = 2e13 if facts.cuda else 6e10 * facts.cores  # operations per second that small models reach
+        tokens = budget.amount * min(speed / (6 * weights), 200_000 if facts.cuda else 40_000)
+    return tokens / max(1, facts.tokens)
+
+
+def _number(value: int | None) -> int:
+    if value is None:
+        raise UsageError("a size is missing.")  # cannot happen: sizes are filled first
+    return value

@@ -8,8 +8,8 @@ the others noticing (see docs/decisions). A `World` of one process does nothing 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqwise.backbones.states import Carry, join_rows, map_carry
+from seqwise.errors import SeqwiseError
+
+PATIENCE = timedelta(hours=2)  # the others wait so long while the first process reads the data
+
+# What the processes and their launcher tell each other through the store.
+JOINED, FAILED, LOST = "seqwise/joined", "seqwise/failed", "seqwise/lost"
+WATCHED = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
 
 _BUCKET = 25 * 2**20 // 4  # elements summed in one message: 25 MB, large enough to hide its latency
 
@@ -70,6 +77,14 @@ class World:
         """This process's share of a carry of all rows."""
         return map_carry(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
 
+    def gather(self, numbers: list[int]) -> list[int]:
+        """The numbers of all processes, in the order of the ranks."""
+        if self.size == 1:
+            return numbers
+        lists: list[list[int]] = [[] for _ in range(self.size)]
+        dist.all_gather_object(lists, numbers)
+        return [number for own in lists for number in own]
+
     def share(self, text: str) -> str:
         """The first process's text, once it has one: the others wait for it."""
         if self.size == 1:
@@ -92,18 +107,57 @@ def _buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
-    """The world that torchrun's environment describes; one process when there is none."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    """The world that torchrun's environment describes; one process when there is none.
+
+    When several processes fail, the first of them raises its error and the others leave silently: a failure is
+    reported once.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
+    if os.environ.get(WATCHED):
+        _end_with_launcher()
     if device.type == "cuda":
         torch.cuda.set_device(local_device(device))
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=2))
+    store, rank, size = next(iter(dist.rendezvous("env://", timeout=PATIENCE)))
+    store.add(JOINED, 1)
     try:
-        yield World(dist.get_rank(), dist.get_world_size())
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        yield World(rank, size)
+    except BaseException as error:
+        _leave(error, store, rank)
+        raise
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _leave(error: BaseException, store: dist.Store, rank: int) -> None:
+    """Return if this process shall report its error; otherwise end it."""
+    if isinstance(error, dist.DistError) or "gloo" in str(error):  # the others are gone; they know why
+        if os.environ.get(WATCHED):
+            store.set(LOST, str(error))
+            raise SystemExit(1) from None
+        raise SeqwiseError(f"another process of this training has ended ({error}).") from error
+    status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
+    mine = f"{rank} {status}"
+    try:
+        first = store.compare_set(FAILED, "", mine).decode()
+    except dist.DistError:  # whoever holds the store is gone
+        return
+    if first != mine:
+        raise SystemExit(int(first.split()[1])) from None
+
+
+def _end_with_launcher() -> None:
+    """The launcher holds the other end of our standard input: without it nobody could stop this process."""
+
+    def wait() -> None:
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def local_device(device: torch.device) -> torch.device:
@@ -113,18 +167,5 @@ def local_device(device: torch.device) -> torch.device:
 
 
 def launched() -> bool:
-    """Is this process one of several started by torchrun?"""
+    """Is this process one of several, started by `launch` or by torchrun?"""
     return "LOCAL_RANK" in os.environ
-
-
-def launch(processes: int, arguments: list[str]) -> int:
-    """Run `seqwise ARGUMENTS` in several processes on this machine; returns the exit status."""
-    threads = max(1, len(os.sched_getaffinity(0)) // processes)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    child = subprocess.Popen([*command, "-m", "seqwise", *arguments], env=environment)
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            continue  # the workers received it too: they finish their step and save

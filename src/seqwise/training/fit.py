@@ -7,20 +7,16 @@ it. `Fit.steps` passes on the loop's stream and does the saving; drawing is left
 from __future__ import annotations
 
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 import torch
 
 from seqwise import environment
 from seqwise.config import Settings
-from seqwise.errors import RunError
+from seqwise.errors import RunError, UsageError
 from seqwise.metrics.perplexity import exp
 from seqwise.tasks.language import Language, score
 from seqwise.training.budgets import Budget
@@ -30,7 +26,8 @@ from seqwise.training.curve import curve_svg
 from seqwise.training.defaults import Facts, resolve
 from seqwise.training.distribution import World, local_device
 from seqwise.training.loop import Step, Trainer
-from seqwise.training.run import CONFIG, Origin, Run
+from seqwise.training.run import Origin, Run
+from seqwise.training.signals import interruptible as interruptible
 
 SAVE_SECONDS = 120  # at most so much work is lost to a kill
 LOG_EVERY = 10  # updates between lines of metrics.jsonl
@@ -51,8 +48,9 @@ def create_run(
     command: str = "",
     say: Say = silent,
     progress: Progress | None = None,
+    processes: int = 1,
 ) -> tuple[Run, Language]:
-    """Read the data, fill in the settings by rule, make the run folder."""
+    """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
     folder = out or _free_folder(settings)
     Run.refuse_existing(folder)
     settings = settings.model_copy(deep=True)
@@ -60,12 +58,25 @@ def create_run(
         Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
     task = Language.prepare(data, settings, say=say, progress=progress)
     cuda = choose_device(settings).type == "cuda"
-    settings, chosen = resolve(settings, Facts(len(task.stores["train"]), len(task.tokenizer), cuda))
+    settings, chosen = resolve(settings, _facts(task, cuda))
     task.check(settings)
+    if settings.model != "ngram":
+        task.batches(settings, 0, processes)  # complains about rows that cannot be divided
     origin = Origin(data, task.corpus.fingerprint, task.corpus.rule, command, environment.version())
     run = Run.create(folder, settings, origin, task.tokenizer, environment.describe())
     say(_explain(settings, chosen))
     return run, task
+
+
+def open_task(run: Run, say: Say = silent) -> Language:
+    """The data of a run that exists, which must be what it was."""
+    task = Language.prepare(run.origin.data, run.settings, run.tokenizer, say=say)
+    if task.corpus.fingerprint != run.origin.fingerprint:
+        raise RunError(
+            f"{run.origin.data} is not the data this run began with.",
+            repair="Put the original file back, or start a new run.",
+        )
+    return task
 
 
 class Fit:
@@ -75,12 +86,7 @@ class Fit:
         self.run, self.world = run, world
         self.say = say if world.first else silent
         settings = run.settings
-        self.task = task or Language.prepare(run.origin.data, settings, run.tokenizer, say=self.say)
-        if self.task.corpus.fingerprint != run.origin.fingerprint:
-            raise RunError(
-                f"{run.origin.data} is not the data this run began with.",
-                repair="Put the original file back, or start a new run.",
-            )
+        self.task = task or open_task(run, self.say)
         torch.manual_seed(settings.seed)
         self.model = model = self.task.build(settings).to(local_device(choose_device(settings)))
         self.trainer = Trainer(
@@ -98,6 +104,9 @@ class Fit:
         snapshot = newest_checkpoint(self.run.checkpoints, self.say)
         if snapshot is not None:
             self.trainer.restore(snapshot)
+        if self.trainer.place.best_loss is not None and not self.run.has_weights():
+            self.say(f"the best weights in {self.run.folder} are lost; the newest are put in their place.")
+            self._save_best()
         if self.world.first:
             self.run.forget_metrics_after(self.trainer.place.step)
 
@@ -149,6 +158,7 @@ class Fit:
 
 def count_run(run: Run, task: Language, say: Say = silent) -> Step:
     """Train the n-gram model, which takes one pass of counting: the whole training in one step."""
+    run.forget_metrics_after(0)
     started = time.perf_counter()
     model = task.count(run.settings)
     nats, tokens = score(model, task.stores["valid"], run.settings)
@@ -191,34 +201,19 @@ def choose_device(settings: Settings) -> torch.device:
     """The GPU where there is one, unless the settings say otherwise."""
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("PyTorch finds no CUDA device here.", repair="Leave out --device, or see: seqwise doctor")
     return torch.device(settings.device)
 
 
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Inside the block Ctrl-C and SIGTERM only raise a flag, which the yielded function reads. A second one kills."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _facts(task: Language, cuda: bool) -> Facts:
+    return Facts(len(task.stores["train"]), len(task.tokenizer), cuda, environment.cpu_count())
 
 
 def _free_folder(settings: Settings) -> Path:
     """runs/language-lstm-1, -2, …: the first that is not there."""
     number = 1
-    while (folder := Path("runs") / f"{settings.task}-{settings.model}-{number}").joinpath(CONFIG).exists():
+    while (folder := Path("runs") / f"{settings.task}-{settings.model}-{number}").exists():
         number += 1
     return folder
 

@@ -170,7 +170,7 @@ class Trainer:
             metrics = self.validate()
         place.validating += self._clock(began)
         loss = metrics["loss"]
-        best = place.best_loss is None or loss < place.best_loss
+        best = math.isfinite(loss) and (place.best_loss is None or loss < place.best_loss)
         if best:
             place.best_loss = loss
         place.history.append(loss)
@@ -260,8 +260,10 @@ class Trainer:
 
     def _non_finite(self, batch: Batch, loss: float, norm: float) -> NonFiniteError:
         rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
-        guilty = rows or list(range(batch.rows))
-        places = "" if batch.positions is None else ", ".join(f"{int(batch.positions[row]):,}" for row in guilty[:8])
+        begins = [int(batch.positions[row]) for row in rows] if batch.positions is not None else []
+        everywhere = [] if batch.positions is None else batch.positions.tolist()
+        guilty = self.world.gather(begins) or self.world.gather(everywhere)
+        places = ", ".join(f"{begin:,}" for begin in guilty[:8])
         return NonFiniteError(
             f"the loss is {loss:g} and the gradient norm {norm:g} at step {self.place.step + 1}"
             + (f", in the samples that begin at token {places}{' …' if len(guilty) > 8 else ''}" if places else "")

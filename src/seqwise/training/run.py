@@ -8,6 +8,9 @@ Nothing in it can execute code. `Run` reads and writes the folder; it does not t
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +18,12 @@ from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
 from seqwise.config import Settings, parse_settings
-from seqwise.errors import RunError, UsageError, nearest
+from seqwise.errors import RunError, SaveError, UsageError, nearest
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import save_weights, saving, write_text
 
@@ -49,21 +52,25 @@ class Run:
     def create(cls, folder: Path, settings: Settings, origin: Origin, tokenizer: Tokenizer, env: dict) -> Run:
         """A new folder. An existing run is never overwritten."""
         cls.refuse_existing(folder)
-        with saving(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            tokenizer.save(folder / TOKENIZER)
-        write_text(folder / "env.json", json.dumps(env, indent=2) + "\n")
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
-        write_text(folder / CONFIG, about + settings.to_yaml())  # last: its presence makes the folder a run
+        with _whole_or_gone(folder):
+            with saving(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                tokenizer.save(folder / TOKENIZER)
+            write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
+            write_text(folder / CONFIG, about + settings.to_yaml())  # last: its presence makes the folder a run
         return cls(folder, settings, origin)
 
     @staticmethod
     def refuse_existing(folder: Path) -> None:
+        """Only a folder that is missing or empty may become a run: its files would replace others of the same name."""
         if (folder / CONFIG).exists():
             raise UsageError(
                 f"{folder} already holds a run.",
                 repair=f"Go on with it: seqwise train --resume {folder}\nOr name another folder with --out.",
             )
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -74,18 +81,21 @@ class Run:
             raise RunError(f"{folder} is not a run: it has no {CONFIG}.", repair=_suggest_run(folder))
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
-            origin = values.pop("run")
-        except (yaml.YAMLError, AttributeError, KeyError, UnicodeDecodeError):
-            raise RunError("not the settings file of a run.", file=path) from None
-        if origin.get("format", 0) > FORMAT:
+            about = values.pop("run")
+            version = int(about["format"])
+        except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
+            raise RunError("not the settings file of a run.", file=path, repair=_COPY) from None
+        if version > FORMAT:
             raise RunError(
-                f"this run was written by Seqwise {origin.get('seqwise')} in format {origin['format']}; "
+                f"this run was written by Seqwise {about.get('seqwise')} in format {version}; "
                 f"this version reads formats up to {FORMAT}.",
                 file=path,
                 repair="Update with: pip install --upgrade seqwise",
             )
-        known = {key: origin[key] for key in Origin.__dataclass_fields__ if key in origin}
-        return cls(folder, parse_settings(values, path), Origin(**known))
+        if missing := [key for key in Origin.__dataclass_fields__ if key not in about]:
+            raise RunError(f"the settings file of the run has lost {missing[0]!r}.", file=path, repair=_COPY)
+        origin = Origin(**{key: about[key] for key in Origin.__dataclass_fields__})
+        return cls(folder, parse_settings(values, path), origin)
 
     @property
     def checkpoints(self) -> Path:
@@ -119,10 +129,23 @@ class Run:
                 repair=f"Write them again from the newest checkpoint: seqwise train --resume {self.folder}",
             ) from None
 
+    def has_weights(self) -> bool:
+        """Is there a weights file that can be read?"""
+        try:
+            with safe_open(self.folder / WEIGHTS, "pt"):
+                return True
+        except (OSError, SafetensorError):
+            return False
+
     def metrics(self) -> list[dict[str, Any]]:
         """Every complete line of `metrics.jsonl`."""
-        lines = self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        if not self.metrics_file.exists():
+            return []
+        rows = []
+        for line in self.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):  # a kill or a full disk cut the line
+                rows.append(json.loads(line))
+        return rows
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop what a killed process wrote after its last checkpoint; the resumed run writes it again."""
@@ -130,7 +153,23 @@ class Run:
         write_text(self.metrics_file, "".join(line + "\n" for line in kept))
 
 
-CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.json", "model.safetensors"
+CONFIG, ENVIRONMENT, TOKENIZER, WEIGHTS = "config.yaml", "env.json", "tokenizer.json", "model.safetensors"
+_COPY = "Copy the folder again from where it was made, or train again."
+
+
+@contextmanager
+def _whole_or_gone(folder: Path) -> Iterator[None]:
+    """Remove what was begun of a run folder that could not be made whole."""
+    ours = not folder.exists()
+    try:
+        yield
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not ours:
+            folder.mkdir(exist_ok=True)
+        if isinstance(error, SaveError):
+            raise SaveError(error.problem, repair="Free some space or name another folder with --out.") from error
+        raise
 
 
 def _suggest_run(folder: Path) -> str:

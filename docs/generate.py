@@ -1,0 +1,202 @@
+"""Writes the parts of the documentation that the code knows best.
+
+    python docs/generate.py                  the table of settings and the table of recorded names
+    python docs/generate.py --transcripts    as well: run every `$ ` command of docs/*.md and put its real output below
+
+A part stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails when
+one is stale. Transcripts are of one machine and one day, so no test compares them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import torch
+from pydantic.fields import FieldInfo
+from torch import Tensor, nn
+
+from seqwise.config import RecurrentSettings, Section, Settings
+from seqwise.data.batch import Batch
+from seqwise.layers.attention import MultiHeadAttention
+from seqwise.layers.attentive import AttentiveRecurrent
+from seqwise.layers.cells import make_cell
+from seqwise.layers.positions import Learned, Rotary, Sinusoidal
+from seqwise.layers.record import record
+from seqwise.layers.recurrent import Bidirectional, Recurrent
+from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
+from seqwise.tasks.language import LanguageModel
+
+DOCS = Path(__file__).parent
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+# ---- the table of settings
+
+
+def settings_tables() -> str:
+    """One table per section of `config.py`, in its order."""
+    plain = {name: field for name, field in Settings.model_fields.items() if not is_section(field)}
+    parts = [f"### Run\n\n{Settings.__doc__}\n\n{table('', plain)}"]
+    for name, field in Settings.model_fields.items():
+        if is_section(field):
+            section: Any = field.annotation
+            parts.append(f"### {name}\n\n{section.__doc__}\n\n{table(f'{name}.', section.model_fields)}")
+    return "\n\n".join(parts)
+
+
+def is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+
+
+def table(prefix: str, fields: dict[str, FieldInfo]) -> str:
+    rows = [
+        f"| `{prefix}{name}` | {default(field.default)} | {values(field)} | {escaped(field.description)} |"
+        for name, field in fields.items()
+    ]
+    return "\n".join(["| setting | default | values | meaning |", "|---|---|---|---|", *rows])
+
+
+def escaped(text: str | None) -> str:
+    """Markdown would take `<unk>` for a tag."""
+    return (text or "").replace("<", "&lt;")
+
+
+def default(value: Any) -> str:
+    return "none" if value is None else "off" if value is False else "on" if value is True else f"`{value}`"
+
+
+def values(field: FieldInfo) -> str:
+    """What may be given, in words and with the bounds that the field has."""
+    words = list(words_of(field.annotation))
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = [f"{signs[key]} {getattr(mark, key)}" for mark in field.metadata for key in signs if hasattr(mark, key)]
+    return ", ".join(words) + (f" {' and '.join(bounds)}" if bounds else "")
+
+
+def words_of(kind: Any) -> Iterator[str]:
+    names = {int: "integer", float: "number", str: "text", bool: "switch"}
+    if kind in names:
+        yield names[kind]
+    elif get_origin(kind) is not None and all(isinstance(option, str) for option in get_args(kind)):
+        yield " ".join(f"`{option}`" for option in get_args(kind))
+    else:
+        for part in get_args(kind):
+            if part is not type(None):
+                yield from words_of(part)
+
+
+# ---- the table of recorded names
+
+SIZES = {"B": 2, "T": 5, "D": 12, "U": 14, "H": 3, "K": 4, "V": 17}
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+
+
+def names_table() -> str:
+    """Every dotted name that a language model records, then those of layers on their own."""
+    rows = [row for family in FAMILIES for row in rows_of(f"`{family}`", *language_model(family))]
+    rows += [row for title, model, arguments in single_layers() for row in rows_of(title, model, arguments)]
+    return "\n".join(["| model or layer | name | shape |", "|---|---|---|", *rows])
+
+
+def rows_of(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
+    with torch.no_grad(), record(model) as seen:
+        model(*arguments)
+    shapes = {re.sub(r"\blayer\.\d+", "layer.N", name): shape_of(name, value) for name, value in seen.items()}
+    for name, shape in shapes.items():
+        yield f"| {title} | `{name}` | {shape} |"
+        title = ""
+
+
+def shape_of(name: str, value: Tensor) -> str:
+    """Letters for sizes; the keys that attention looks at are S, though here there are as many as queries."""
+    factors = {size: letter for letter, size in SIZES.items()}
+    factors |= {k * SIZES[letter]: f"{k}{letter}" for k in (2, 4) for letter in "DU"}
+    letters = [factors[size] for size in value.shape]
+    if name.endswith("weights"):
+        letters[-1] = "S"
+    return f"({', '.join(letters)})"
+
+
+def language_model(family: str) -> tuple[nn.Module, tuple]:
+    recurrent = family not in ("transformer", "feedforward")
+    width = SIZES["U"] if recurrent else SIZES["D"]
+    network = {"width": width, "embedding": SIZES["D"], "depth": 2}
+    settings = Settings.model_validate(
+        {"model": family, "network": network, "transformer": {"heads": SIZES["H"]}, "data": {"window": SIZES["T"]}}
+    )
+    ids = torch.zeros(SIZES["B"], SIZES["T"], dtype=torch.int64)
+    return LanguageModel(settings, SIZES["V"]).eval(), (Batch(ids, ids),)
+
+
+def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
+    width, units = SIZES["D"], SIZES["U"]
+    x = torch.zeros(SIZES["B"], SIZES["T"], width)
+    norm = RecurrentSettings(layer_norm=True)
+    for name in ("rnn", "gru", "lstm"):
+        yield f"`{name}` with layer norm", Recurrent(make_cell(name, width, units, norm)), (x,)
+    cells = [make_cell("rnn", width, units, RecurrentSettings()) for _ in range(3)]
+    yield "`Bidirectional`", Bidirectional(Recurrent(cells[0]), Recurrent(cells[1])), (x,)
+    yield "`AttentiveRecurrent`", AttentiveRecurrent(cells[2], memory=SIZES["T"]), (x,)
+    yield "`MultiHeadAttention`", MultiHeadAttention(width, SIZES["H"]), (x,)
+    yield "`PreNormEncoderLayer`", PreNormEncoderLayer(width, SIZES["H"], 4 * width, "gelu"), (x,)
+    yield "`Decoder`", Decoder([DecoderLayer(width, SIZES["H"], 4 * width, "relu")]), (x, x)
+    yield "`Sinusoidal`", Sinusoidal(width), (x,)
+    yield "`Learned`", Learned(width, SIZES["T"]), (x,)
+    yield "`Rotary`", Rotary(), (x.view(SIZES["B"], SIZES["T"], SIZES["H"], SIZES["K"]).transpose(1, 2),)
+
+
+# ---- writing
+
+PARTS = {"settings": ("settings.md", settings_tables), "names": ("layers.md", names_table)}
+
+
+def filled(name: str) -> tuple[Path, str]:
+    """The page that holds a part, and the text that it should have."""
+    page, make = PARTS[name]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    before, rest = text.split(begin)
+    return DOCS / page, f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
+
+
+def with_transcripts(text: str, folder: Path) -> str:
+    """The page with every command run in `folder`, one after the other; those marked `# minutes` stay as they are."""
+
+    def run(block: re.Match[str]) -> str:
+        if "# minutes" in block[1] or "SEQWISE_DATA" in block[1]:
+            return block[0]
+        commands = re.findall(r"^\$ (?:.*\\\n)*.*$", block[1], re.MULTILINE)
+        return "```console\n" + "".join(f"{command}\n{output(command[2:], folder)}" for command in commands) + "```"
+
+    return BLOCK.sub(run, text)
+
+
+def output(command: str, folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "110"}
+    answer = subprocess.run(
+        ["bash", "-c", f"({command}\n) 2>&1"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return answer.stdout
+
+
+def main() -> None:
+    for name in PARTS:
+        page, text = filled(name)
+        page.write_text(text, encoding="utf-8")
+    if "--transcripts" in sys.argv:
+        for page in sorted(DOCS.glob("*.md")):
+            text = page.read_text(encoding="utf-8")
+            if BLOCK.search(text):
+                with tempfile.TemporaryDirectory() as folder:
+                    page.write_text(with_transcripts(text, Path(folder)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Kernels: fused functions on plain tensors. They know nothing of modules."""

@@ -1,0 +1,85 @@
+"""`launch`: one command in several processes on this machine, begun and ended together.
+
+Each worker finds the environment that torchrun would give it, so it does not matter to a worker who started it. Other
+than torchrun, this passes each signal on exactly once, returns the exit status of the worker that failed, and adds no
+report of its own to the message of that worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from seqwise.errors import SeqwiseError
+from seqwise.training.distribution import FAILED, JOINED, LOST, WATCHED
+from seqwise.training.signals import on_signals
+
+GRACE = 10.0  # seconds that the other workers have to leave after one has failed
+POLL = 0.05
+
+Worker = subprocess.Popen[bytes]
+
+
+def launch(processes: int, arguments: Sequence[str]) -> int:
+    """Run `seqwise ARGUMENTS` in several processes; returns the exit status."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    received: list[int] = []
+    workers: list[Worker] = []
+    with on_signals(lambda number, frame: received.append(number)):
+        try:
+            workers += [_start(rank, processes, store.port, arguments) for rank in range(processes)]
+            return _status(_watch(workers, store, received), store)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+
+
+def _start(rank: int, processes: int, port: int, arguments: Sequence[str]) -> Worker:
+    threads = max(1, len(os.sched_getaffinity(0)) // processes)
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
+    environment |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    # A session of its own keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
+    # Standard input ends when this process does, however that happens: so the worker learns of it.
+    command = [sys.executable, "-m", "seqwise", *arguments]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _watch(workers: list[Worker], store: dist.TCPStore, received: list[int]) -> list[int | None]:
+    """The exit statuses once all workers have ended, or one has failed and the others had time to leave."""
+    patience = GRACE
+    while any(worker.poll() is None for worker in workers) and patience > 0:
+        if received and store.add(JOINED, 0) < len(workers):
+            raise KeyboardInterrupt  # no worker has begun anything
+        while received:
+            number = received.pop(0)
+            for worker in workers:
+                worker.send_signal(number)
+        time.sleep(POLL)
+        if any(worker.returncode for worker in workers):
+            patience -= POLL
+    return [worker.returncode for worker in workers]
+
+
+def _status(statuses: list[int | None], store: dist.TCPStore) -> int:
+    """What the first worker to fail recorded, which has also said why; otherwise it is said here."""
+    if store.check([FAILED]):
+        return int(store.get(FAILED).split()[1])
+    for number, status in enumerate(statuses, start=1):
+        if status is not None and status < 0:
+            raise _lost(f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.")
+    if store.check([LOST]):
+        raise _lost(f"the processes lost contact: {store.get(LOST).decode()}")
+    return max(status or 0 for status in statuses)
+
+
+def _lost(problem: str) -> SeqwiseError:
+    return SeqwiseError(problem, repair="The newest checkpoint is complete. Go on with: seqwise train --resume RUN")

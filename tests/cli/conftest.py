@@ -1,0 +1,57 @@
+"""One small run per family for the tests of the command line, and a way to run a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import seqwise
+from seqwise.cli.main import main
+
+SMALL = {
+    "budget": "1k-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 1},
+    "data": {"window": 16},
+    "training": {"batch": 4, "validate_every": 1000},
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command line answered."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def seqwise_command(capsys) -> Callable[..., Answer]:
+    """Run `seqwise …` in this process."""
+
+    def run(*words: object) -> Answer:
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Answer(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def run_of(book, tmp_path_factory) -> Callable[..., Path]:
+    """The run folder of a family, trained once for a moment."""
+    folders: dict[tuple[str, str], Path] = {}
+
+    def get(family: str = "lstm", tokenizer: str = "characters") -> Path:
+        if (family, tokenizer) not in folders:
+            folder = tmp_path_factory.mktemp("runs") / family
+            seqwise.train(book, out=folder, settings=SMALL, model=family, text={"tokenizer": tokenizer})
+            folders[family, tokenizer] = folder
+        return folders[family, tokenizer]
+
+    return get

@@ -1,0 +1,57 @@
+"""`seqwise check` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_a_clean_text_is_described(seqwise_command, book):
+    answer = seqwise_command("check", book)
+    lines = answer.out.splitlines()
+    assert answer.status == 0
+    assert answer.err == ""
+    assert [line.split()[0] for line in lines[:4]] == ["split", "train", "valid", "test"]
+    assert lines[-1] == "no errors."
+
+
+def test_json_is_one_document_with_the_counts(seqwise_command, book):
+    answer = seqwise_command("check", book, "--json")
+    document = json.loads(answer.out)
+    assert answer.err == ""
+    assert sum(split["characters"] for split in document["splits"].values()) == len(book.read_text())
+    assert document["tokenizer"] == "characters"
+    assert document["warnings"] == []
+
+
+def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
+    line = "the same long line in two splits is learned by heart and then measured as if it had been understood\n"
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(line if split != "valid" else "another\n")
+    answer = seqwise_command("check", tmp_path)
+    assert answer.status == 0
+    assert answer.err.startswith("warning: 1 long line is in test as well as in train")
+    assert answer.out.endswith("no errors, 1 warning.\n")
+    document = json.loads(seqwise_command("check", tmp_path, "--json").out)
+    assert len(document["warnings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", b'{"text": "a b"}\n{"txt": "c"}\n', ":2: expected an object with a string under `text`, found txt."),
+        ("a.jsonl", b"{\n", ":1: not valid JSON"),
+        ("a.txt", b"good\nb\xe9d\n", ":2: byte 0xE9 at offset 6 (line 2) is not UTF-8."),
+        ("a.csv", b"a,b\n", ": files ending in '.csv' are not read."),
+        ("a.txt.gz", b"not gzip", ": the gzip file is damaged"),
+    ],
+)
+def test_an_error_names_file_line_cause_and_repair(seqwise_command, tmp_path, name, content, expected):
+    path = tmp_path / name
+    path.write_bytes(content)
+    answer = seqwise_command("check", path)
+    assert answer.status == 2
+    assert answer.out == ""
+    assert answer.err.startswith(f"error: {path}{expected}")
+    assert len(answer.err.splitlines()) == 2

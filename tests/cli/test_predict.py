@@ -1,0 +1,132 @@
+"""`seqwise predict` as a user sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from seqwise.config import FAMILIES
+
+
+def feed(monkeypatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_prompt_is_continued_on_standard_output(seqwise_command, run_of, family):
+    answer = seqwise_command("predict", run_of(family), "the old", "--max-length", "12")
+    assert answer.status == 0
+    assert answer.err == ""
+    assert answer.out.startswith("the old")
+    assert len(answer.out) == len("the old") + 12 + 1
+
+
+def test_json_holds_the_same_text_and_nothing_else_is_printed(seqwise_command, run_of):
+    words = ("predict", run_of(), "the old", "--max-length", "30", "--seed", "5")
+    document = json.loads(seqwise_command(*words, "--json").out)
+    assert list(document) == ["prompt", "continuation", "seed"]
+    assert document["prompt"] + document["continuation"] + "\n" == seqwise_command(*words).out
+
+
+def test_text_is_written_as_it_comes(run_of, monkeypatch):
+    from seqwise.cli import predict
+
+    written: list[str] = []
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Screen())
+    assert predict.main([str(run_of()), "the", "--max-length", "8"]) == 0
+    assert written[0] == "the"
+    assert [len(piece) for piece in written[1:]] == [1] * 9  # eight characters and the line end
+
+
+def test_the_same_seed_writes_the_same_text(seqwise_command, run_of):
+    def text(*words: str) -> str:
+        return seqwise_command("predict", run_of(), "the", "--max-length", "40", *words).out
+
+    assert text("--seed", "1") == text("--seed", "1") != text("--seed", "2")
+    assert text("--greedy") == text("--greedy", "--seed", "9") == text("--top-k", "1")
+    assert text("--repetition-penalty", "3", "--greedy") != text("--greedy")
+
+
+def test_the_prompt_may_be_a_file_or_standard_input(seqwise_command, run_of, tmp_path, monkeypatch):
+    path = tmp_path / "with blank ünd.txt"
+    path.write_text("the old", encoding="utf-8")
+    words = ("--max-length", "9", "--seed", "3")
+    expected = seqwise_command("predict", run_of(), "the old", *words)
+    assert seqwise_command("predict", run_of(), path, *words) == expected
+    feed(monkeypatch, b"the old")
+    assert seqwise_command("predict", run_of(), "-", *words) == expected
+
+
+def test_a_prompt_may_look_like_an_option(seqwise_command, run_of):
+    answer = seqwise_command("predict", run_of(), "--max-length", "2", "--", "--seed")
+    assert answer.out.startswith("--seed")
+
+
+@pytest.mark.parametrize("prompt", ["", "x" * 5000, "a\0b", "."])
+def test_odd_prompts_are_texts(seqwise_command, run_of, prompt):
+    answer = seqwise_command("predict", run_of(), prompt, "--max-length", "1")
+    assert answer.status == 0
+    assert len(answer.out) == len(prompt) + 2
+
+
+def test_what_the_model_does_not_know_is_named(seqwise_command, run_of):
+    answer = seqwise_command("predict", run_of(), "thé ολδ", "--max-length", "4")
+    assert answer.status == 0
+    assert answer.err == "warning: the model knows 4 of 7 tokens of the prompt only as <unk>: 'é', 'ο', 'λ', 'δ'\n"
+    words = seqwise_command("predict", run_of("lstm", "words"), "the zebra reads", "--max-length", "4")
+    assert "1 of 3 tokens of the prompt only as <unk>: 'zebra'" in words.err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--greedy", "--sample"], "--greedy and --sample exclude each other."),
+        (["--temperature", "0"], "the temperature must be above 0; received 0.\nUse --greedy."),
+        (["--temperature", "-1"], "the temperature must be above 0; received -1."),
+        (["--temperature", "nan"], "the temperature must be above 0; received nan."),
+        (["--temperature", "hot"], "--temperature: expected FLOAT; received 'hot'."),
+        (["--top-k", "0"], "top-k must be at least 1; received 0."),
+        (["--top-p", "1.5"], "top-p must lie in (0, 1]; received 1.5."),
+        (["--repetition-penalty", "nan"], "the repetition penalty must be above 0; received nan."),
+        (["--max-length", "0"], "--max-length must be at least 1; received 0."),
+        (["--seed", "-1"], "the seed must lie between 0 and 2^63 - 1; received -1."),
+        (["--seed", "9" * 30], "the seed must lie between"),
+        (["--device", "tpu"], "--device: expected one of auto, cpu, cuda; received 'tpu'."),
+        (["--beem", "3"], "unknown option '--beem'."),
+    ],
+)
+def test_a_wrong_option_is_one_message_and_nothing_is_written(seqwise_command, run_of, words, expected):
+    answer = seqwise_command("predict", run_of(), "the", *words)
+    assert answer.status == 2
+    assert answer.out == ""
+    assert answer.err.startswith(f"error: {expected}")
+
+
+def test_a_prompt_that_is_not_utf8_is_named_with_byte_and_line(seqwise_command, run_of, tmp_path, monkeypatch):
+    path = tmp_path / "latin.txt"
+    path.write_bytes("the\nschön".encode("latin1"))
+    answer = seqwise_command("predict", run_of(), path)
+    assert (answer.status, answer.out) == (2, "")
+    assert answer.err.startswith(f"error: {path}:2: byte 0xF6 at offset 7 is not UTF-8.\nConvert it")
+    feed(monkeypatch, b"\xff")
+    answer = seqwise_command("predict", run_of(), "-")
+    assert answer.err.startswith("error: standard input:1: byte 0xFF at offset 0 is not UTF-8.")
+    answer = seqwise_command("predict", run_of(), "the \udcff")
+    assert answer.err.startswith("error: the prompt is not UTF-8.")
+
+
+def test_a_file_that_is_not_there_is_no_prompt(seqwise_command, run_of, tmp_path):
+    (tmp_path / "prompt.txt").write_text("the")
+    answer = seqwise_command("predict", run_of(), tmp_path / "promt.txt")
+    assert answer.status == 2
+    assert answer.err == f"error: {tmp_path}/promt.txt: there is no such file.\nPerhaps you meant 'prompt.txt'.\n"
+    assert "this is a folder" in seqwise_command("predict", run_of(), tmp_path).err

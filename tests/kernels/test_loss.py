@@ -1,0 +1,125 @@
+"""The fused projection and cross-entropy equals the two, forwards and backwards, however its rows are cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqwise.kernels import loss as kernel
+from seqwise.kernels.loss import linear_cross_entropy
+
+N, D, V = 23, 6, 11
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=["one piece", "pieces of three rows", "row by row"], autouse=True)
+def _pieces(request, monkeypatch):
+    limits = {"one piece": N * V, "pieces of three rows": 3 * V, "row by row": 1}
+    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, limits[request.param]))
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
+
+
+def example(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
+    torch.manual_seed(0)
+    vectors, weight, bias = torch.randn(N, D) * scale, torch.randn(V, D), torch.randn(V)
+    leaves = (tensor.to(device, dtype).requires_grad_() for tensor in (vectors, weight, bias))
+    return *leaves, torch.randint(V, (N,), device=device)
+
+
+def apart(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reduce", [Tensor.sum, Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
+def test_losses_and_gradients_equal_those_of_the_parts(device, reduce):
+    *leaves, targets = example(device=device)
+    ours, theirs = linear_cross_entropy(*leaves, targets), apart(*leaves, targets)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(reduce(ours), leaves), torch.autograd.grad(reduce(theirs), leaves))
+
+
+def test_gradients_equal_finite_differences():
+    *leaves, targets = example(torch.float64)
+    assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets), leaves)
+    assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets).sum(), leaves)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_one_gradient_alone_is_the_same(wanted):
+    *leaves, targets = example()
+    alone = [leaf.detach().requires_grad_(place == wanted) for place, leaf in enumerate(leaves)]
+    for factors in (torch.ones(()).expand(N), torch.linspace(-1, 1, N)):
+        expected = torch.autograd.grad(apart(*leaves, targets), leaves[wanted], factors)
+        torch.testing.assert_close(
+            torch.autograd.grad(linear_cross_entropy(*alone, targets), alone[wanted], factors), expected
+        )
+
+
+def test_a_second_backward_pass_gives_the_same_gradients():
+    *leaves, targets = example()
+    total = linear_cross_entropy(*leaves, targets).sum() / 7
+    first = torch.autograd.grad(total, leaves, retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    second = torch.autograd.grad(total, leaves)
+    torch.testing.assert_close(second, tuple(kept))
+    assert all(torch.equal(gradient, copy) for gradient, copy in zip(first, kept))
+
+
+def test_a_target_too_improbable_for_a_float_has_its_true_loss():
+    *leaves, targets = example(scale=300.0)
+    losses = linear_cross_entropy(*leaves, targets)
+    assert losses.max() > 500  # exp(−500) is zero in float32
+    torch.testing.assert_close(losses, apart(*leaves, targets))
+
+
+def test_without_gradients_the_losses_are_the_same_to_the_bit():
+    *leaves, targets = example()
+    with torch.no_grad():
+        losses = linear_cross_entropy(*leaves, targets)
+    assert not losses.requires_grad
+    assert torch.equal(losses, linear_cross_entropy(*leaves, targets))
+
+
+def test_no_rows_give_no_losses_and_gradients_of_zero():
+    *leaves, _ = example()
+    losses = linear_cross_entropy(leaves[0][:0], *leaves[1:], torch.empty(0, dtype=torch.int64))
+    assert losses.shape == (0,)
+    assert all(not gradient.any() for gradient in torch.autograd.grad(losses.sum(), leaves))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_under_autocast_products_are_rounded_and_sums_are_not(device):
+    *leaves, targets = example(device=device)
+    with torch.autocast(device, torch.bfloat16):
+        losses = linear_cross_entropy(*leaves, targets)
+    assert losses.dtype == torch.float32
+    exact = apart(*leaves, targets)
+    torch.testing.assert_close(losses, exact, rtol=2e-2, atol=2e-2)
+    for gradient, expected in zip(torch.autograd.grad(losses.sum(), leaves), torch.autograd.grad(exact.sum(), leaves)):
+        assert gradient.dtype == torch.float32
+        assert (gradient - expected).norm() < 0.01 * expected.norm()
+
+
+def test_16_bit_vectors_get_16_bit_gradients():
+    *leaves, targets = example()
+    vectors = leaves[0].detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        linear_cross_entropy(vectors, *leaves[1:], targets).sum().backward()
+    assert vectors.grad is not None
+    assert vectors.grad.dtype == torch.bfloat16
+
+
+def test_a_target_outside_the_vocabulary_is_refused():
+    *leaves, targets = example()
+    targets[5] = V
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        linear_cross_entropy(*leaves, targets)
+
+
+def test_few_scores_take_the_separate_functions(monkeypatch):
+    monkeypatch.setattr(kernel, "FEW", {"cpu": N * V + 1, "cuda": 0})
+    *leaves, targets = example()
+    assert torch.equal(linear_cross_entropy(*leaves, targets), apart(*leaves, targets))

@@ -1,0 +1,321 @@
+"""The language task, for every family and several tokenisers: what is scored, and what is written."""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seqwise
+from seqwise import environment
+from seqwise.config import FAMILIES, Settings, parse_settings
+from seqwise.data.prepare import prepare
+from seqwise.data.sources import open_corpus
+from seqwise.decoding.generate import generate
+from seqwise.decoding.sampling import Choice
+from seqwise.errors import NonFiniteError, UsageError
+from seqwise.tasks import language
+from seqwise.tasks.language import Language, score, score_dynamically, write_on
+from seqwise.training.api import Loaded
+
+NEURAL = [family for family in FAMILIES if family != "ngram"]
+GREEDY = Choice(greedy=True)
+SMALL = {
+    "budget": "2k-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 2, "dropout": 0.0},
+    "data": {"window": 48},
+    "training": {"batch": 4, "learning_rate": 0.01, "validate_every": 1000},
+    "transformer": {"heads": 2},
+    "recurrent": {"memory": 8},
+}
+PAIRS = [(family, "characters") for family in FAMILIES]
+PAIRS += [("lstm", "words"), ("lstm", "bpe"), ("lstm", "wordpiece"), ("transformer", "bpe"), ("ngram", "words")]
+SIZES = {"bpe": 300, "wordpiece": 60}
+
+
+@pytest.fixture(scope="module")
+def trained(book, tmp_path_factory):
+    """Runs by (family, tokeniser), each trained once for a moment."""
+    runs: dict[tuple[str, str], Loaded] = {}
+
+    def get(family: str, tokenizer: str = "characters") -> Loaded:
+        if (family, tokenizer) not in runs:
+            text = {"tokenizer": tokenizer, "vocabulary": SIZES.get(tokenizer)}
+            out = tmp_path_factory.mktemp("run") / family
+            runs[family, tokenizer] = seqwise.train(book, out=out, settings=SMALL, model=family, text=text)
+        return runs[family, tokenizer]
+
+    return get
+
+
+def held_out(loaded: Loaded, book: Path):
+    corpus = open_corpus(str(book))
+    return prepare(corpus, loaded.run.tokenizer)["test"]
+
+
+# ---- scores
+
+
+@pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
+def test_every_family_gives_finite_numbers_that_follow_their_definitions(trained, book, family, tokenizer):
+    loaded = trained(family, tokenizer)
+    store = held_out(loaded, book)
+    nats, tokens = score(loaded.model, store, loaded.settings)
+    found = loaded.evaluate(book).metrics()
+    text = book.read_text()[-store.facts.characters :]
+    assert tokens == len(store) - 1 == found["tokens"]
+    assert found["perplexity"] == pytest.approx(math.exp(nats / tokens))
+    assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))
+    words = len(text.split()) + text.count("\n")
+    assert found["word_perplexity"] == pytest.approx(math.exp(nats / words))
+    assert 1 < found["perplexity"] < 1.2 * len(loaded.run.tokenizer)
+
+
+@pytest.mark.parametrize("family", [family for family in NEURAL if family != "transformer"])
+def test_carrying_the_state_equals_one_long_pass(trained, book, family):
+    loaded = trained(family)
+    store = held_out(loaded, book)
+    ids = torch.from_numpy(store.read(0, len(store)))[None]
+    with torch.no_grad():
+        states = loaded.model.backbone(loaded.model.embedding(ids[:, :-1]))
+        whole = float(loaded.model.head.losses(states.vectors, ids[:, 1:]).sum())
+    assert score(loaded.model, store, loaded.settings)[0] == pytest.approx(whole, rel=1e-5)
+
+
+def test_the_transformer_is_scored_on_every_token_once_with_half_a_window_before_it(trained, book):
+    loaded = trained("transformer")
+    store, window = held_out(loaded, book), loaded.settings.data.window
+    ids = torch.from_numpy(store.read(0, len(store)))
+    nats, done = 0.0, 0  # targets up to this place are scored
+    with torch.no_grad():
+        for start in range(0, len(ids), window - window // 2 + 1):
+            start = min(start, len(ids) - 1 - window)
+            piece = ids[start : start + window + 1][None]
+            states = loaded.model.backbone(loaded.model.embedding(piece[:, :-1]))
+            losses = loaded.model.head.losses(states.vectors, piece[:, 1:])[0]
+            nats, done = nats + float(losses[done - start :].sum()), start + window
+            if done == len(ids) - 1:
+                break
+    found = score(loaded.model, store, loaded.settings)
+    assert found[1] == len(ids) - 1
+    assert found[0] == pytest.approx(nats, rel=1e-5)
+
+
+def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book):
+    loaded = trained("ngram", "words")
+    store, counts = held_out(loaded, book), loaded.model.counts
+    whole = -counts.log_probabilities_of(store.read(0, len(store)))[1:].sum()
+    for chunk in (1, 7, 10**6):
+        assert language._score_counts(counts, store, chunk)[0] == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("family", ["feedforward", "rnn", "lstm"])
+def test_an_untrained_model_is_about_as_good_as_frequencies(book, family):
+    settings = parse_settings(SMALL | {"model": family, "text": {"tokenizer": "words"}})
+    task = Language.prepare(str(book), settings)
+    torch.manual_seed(0)
+    nats, tokens = score(task.build(settings), task.stores["valid"], settings)
+    counts = task.stores["train"].counts(len(task.tokenizer))
+    valid = task.stores["valid"].read(0, len(task.stores["valid"]))[1:]
+    unigram = -np.log((counts[valid] + 1) / (counts.sum() + len(counts))).mean()
+    assert nats / tokens == pytest.approx(unigram, abs=0.35)
+    assert nats / tokens < math.log(len(task.tokenizer)) + 0.2
+
+
+# ---- dynamic evaluation
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_dynamic_evaluation_without_a_rate_is_static_evaluation(trained, book, family):
+    loaded = trained(family)
+    store = held_out(loaded, book)
+    nats, tokens = score_dynamically(loaded._learner(), store, loaded.settings, 0.0)
+    static = score(loaded.model, store, loaded.settings)
+    assert tokens == static[1]
+    assert nats == pytest.approx(static[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gru", "transformer"])
+def test_dynamic_evaluation_learns_a_repetitive_text_and_leaves_the_model_alone(trained, tmp_path, family):
+    loaded = trained(family)
+    text = tmp_path / "again.txt"
+    text.write_text("a gate of the old state forgets.\n" * 60)
+    before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
+    static = loaded.evaluate(text).metrics()["perplexity"]
+    assert loaded.evaluate(text, dynamic=True).metrics()["perplexity"] < 0.8 * static
+    assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())
+    assert loaded.evaluate(text).metrics()["perplexity"] == static
+
+
+def test_the_first_piece_is_scored_before_anything_is_learned(trained, tmp_path):
+    loaded = trained("lstm")
+    text = tmp_path / "short.txt"
+    text.write_text("the old gate.\n")  # less than one piece
+    static = loaded.evaluate(text).result.nats
+    assert loaded.evaluate(text, dynamic=True, rate=5.0).result.nats == pytest.approx(static, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
+def test_a_rate_that_is_none_is_refused(trained, book, rate):
+    with pytest.raises(UsageError, match="--dynamic-rate"):
+        trained("lstm").evaluate(book, dynamic=True, rate=rate)
+
+
+def test_a_rate_that_ruins_the_model_is_said_so(trained, book):
+    loaded = trained("rnn")
+    with pytest.raises(NonFiniteError, match="smaller --dynamic-rate"):
+        loaded.evaluate(book, dynamic=True, rate=1e38)
+
+
+# ---- writing
+
+
+@pytest.mark.parametrize(("family", "tokenizer"), PAIRS)
+def test_reading_on_writes_what_reading_everything_again_writes(trained, family, tokenizer):
+    loaded = trained(family, tokenizer)
+    prompt = "the old model reads"
+    known = loaded.run.tokenizer.encode(prompt).ids.tolist()
+    start = len(known)
+    for _ in range(28 if tokenizer == "characters" else 30):  # 19 + 28 characters fit into the window of 48
+        with torch.inference_mode():
+            scores, _ = loaded.model.next(torch.tensor([known]))
+        known.append(int(scores.argmax()))
+    chosen = generate(loaded.model, torch.tensor([known[:start]]), GREEDY)
+    assert [int(number) for number in islice(chosen, len(known) - start)] == known[start:]
+    whole = loaded.run.tokenizer.decode(known)
+    written = "".join(loaded.predict(prompt, choice=GREEDY, max_length=len(known) - start))
+    assert prompt + written == whole
+
+
+@pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
+def test_the_cost_of_a_token_does_not_grow(trained, family, monkeypatch):
+    model, read, held = trained(family).model, [], []
+    original = type(model).next
+
+    def spy(self, ids, carry=None):
+        scores, carry = original(self, ids, carry)
+        read.append(ids.shape[1])
+        held.append(sum(tensor.numel() for tensor in _tensors(carry)))
+        return scores, carry
+
+    monkeypatch.setattr(type(model), "next", spy)
+    list(write_on(model, trained(family).run.tokenizer, "the old model", Choice(), 0, 40))
+    assert read == [len("the old model")] + [1] * 39
+    assert len(set(held[10:])) == 1  # what is carried has a fixed size
+
+
+def _tensors(carry):
+    return [carry] if isinstance(carry, torch.Tensor) else [t for part in carry for t in _tensors(part)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompts_of_every_length_are_continued(trained, family):
+    loaded = trained(family)
+    for prompt in ("", "t", "the old model reads every word. " * 10):
+        assert len("".join(loaded.predict(prompt, max_length=3))) == 3
+    assert len("".join(loaded.predict("the", max_length=1))) == 1
+    assert len("".join(loaded.predict("the", max_length=120))) == 120  # beyond the window
+
+
+@pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
+def test_the_seed_decides_the_text(trained, family, tokenizer):
+    def text(seed: int, **choice) -> str:
+        return "".join(trained(family, tokenizer).predict("the", choice=Choice(**choice), seed=seed, max_length=40))
+
+    assert text(1) == text(1) != text(2)
+    assert text(1, greedy=True) == text(2, greedy=True) == text(3, top_k=1)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_out_of_range_is_refused_at_once(trained, seed):
+    with pytest.raises(UsageError, match="seed must lie between"):
+        trained("lstm").predict("the", seed=seed)
+
+
+def test_words_bring_no_second_blank_after_a_prompt_that_ends_in_one(trained):
+    loaded = trained("lstm", "words")
+    apart, together = (
+        "".join(loaded.predict(prompt, choice=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
+    )
+    assert together == apart.removeprefix(" ")
+    assert not together.startswith(" ")
+
+
+def test_an_empty_prompt_begins_a_line(trained):
+    for kind in ("characters", "words", "bpe"):
+        loaded = trained("lstm", kind)
+        line = loaded.run.tokenizer.encode("\n").ids
+        expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), Choice(), 4), 12)]
+        assert "".join(loaded.predict("", seed=4, max_length=12)) == loaded.run.tokenizer.decode([*line, *expected])[1:]
+
+
+# ---- what is refused before anything is written
+
+
+def check(book: Path, **values) -> None:
+    settings = parse_settings({**SMALL, **values})
+    task = Language.prepare(str(book), settings)
+    settings.data.order = "windows" if settings.model == "transformer" else "streams"
+    task.check(settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"model": "transformer", "transformer": {"heads": 3}}, "multiple of the heads"),
+        ({"model": "transformer", "network": {"width": 6}}, "rotary"),
+        ({"model": "transformer", "data": {"window": "full"}}, "limited length"),
+        ({"network": {"output": "adaptive"}, "text": {"tokenizer": "words", "vocabulary": 9}}, "large vocabularies"),
+        ({"network": {"output": "adaptive"}, "text": {"tokenizer": "bpe", "vocabulary": 300}}, "sorted by frequency"),
+        ({"network": {"width": 10**9}}, "more weights than any machine holds"),
+        ({"network": {"width": 10**6}}, "weights, which take .* GB to train; there are"),
+        ({"data": {"window": 10**9}}, "the train text has"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(book, values, expected):
+    with pytest.raises(UsageError, match=expected):
+        check(book, **values)
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_bfloat16_on_a_cpu_is_tried_first(book, survives, monkeypatch):
+    monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: survives)
+    training = SMALL["training"] | {"precision": "bfloat16"}
+    if survives:
+        check(book, training=training)
+    else:
+        with pytest.raises(UsageError, match="does not survive bfloat16"):
+            check(book, training=training)
+
+
+# ---- remarks about the data
+
+
+def folder(tmp_path: Path, **texts: str) -> str:
+    for split, text in texts.items():
+        (tmp_path / f"{split}.txt").write_text(text)
+    return str(tmp_path)
+
+
+def test_long_lines_shared_between_splits_are_counted(tmp_path):
+    line, other = "a line that is long enough to be no accident, for it goes on and on, " * 2, "b" * 100
+    data = folder(tmp_path, train=f"{line}\nshort\n{other}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n")
+    assert Language.prepare(data, Settings()).remarks() == [
+        "2 long lines are in valid as well as in train: what was learned by heart is measured there."
+    ]
+
+
+def test_many_unknown_tokens_are_said(tmp_path):
+    data = folder(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
+    assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).remarks() == [
+        "25.0% of the valid tokens are <unk>: the training split does not have them."
+    ]
+
+
+def test_a_clean_text_has_no_remarks(book):
+    assert Language.prepare(str(book), Settings()).remarks() == []

@@ -1,0 +1,52 @@
+"""The numbered examples run, and what they print is true."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs the example of a number in an empty folder; returns what it printed."""
+
+    def run(number: int) -> str:
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(EXAMPLES[number - 1]), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_examples_are_numbered_without_gaps_and_short():
+    assert [int(path.name[:2]) for path in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
+    assert {path.name: lines for path in EXAMPLES if (lines := len(path.read_text().splitlines())) >= 60} == {}
+
+
+def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
+    text = printed(1)
+    perplexities = [float(number) for number in re.findall(r"valid perplexity +([\d.]+)", text)]
+    assert perplexities[-1] < perplexities[0] < 40
+    assert re.search(r"bits_per_character +[1-5]\.\d{3}", text)
+    assert len(text.partition("softmax over")[2].partition("\n\n")[2].strip()) > 40
+    assert (tmp_path / "runs" / "language-lstm-1" / "model.safetensors").exists()
+
+
+def test_gates_of_every_layer_are_shown(printed):
+    text = printed(2)
+    means = [float(number) for number in re.findall(r"mean forget gate ([\d.]+)", text)]
+    assert len(means) == 2
+    assert all(0.5 < mean < 1 for mean in means)  # the bias of 1 begins at 0.73
+    assert "backbone.deep.layer.0.lstm.forget" in text
+
+
+def test_a_cell_of_ones_own_learns_to_remember(printed):
+    text = printed(3)
+    losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
+    assert losses[-1] < 0.2 < losses[0]
+    assert len(re.findall(r"gate at each step:(?: 0\.\d\d){10}$", text, re.MULTILINE)) == 1

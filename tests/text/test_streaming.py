@@ -1,0 +1,79 @@
+"""Tokens that come one by one give the text of all of them, nothing lost and nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqwise.text.streaming import TextStream
+from seqwise.text.tokenizer import Tokenizer
+
+TEXT = (
+    'He said: "it is n\'t so" (or was it?) ... well-known, 3.14 €uros.\nZwölf größere Wörter — 日本語 🙂🙂.\n'
+    "the walking walkers walked; don't we'll talk talking\n"
+) * 3
+KINDS = {"characters": None, "words": None, "spaces": None, "bpe": 300, "wordpiece": 90}
+TOKENIZERS = {kind: Tokenizer.train(kind, [TEXT], size) for kind, size in KINDS.items()}
+
+every = pytest.mark.parametrize("kind", KINDS)
+
+
+def streamed(tokenizer: Tokenizer, ids: list[int], known: int = 0) -> list[str]:
+    stream = TextStream(tokenizer, ids[:known])
+    return [*(stream.add(number) for number in ids[known:]), stream.end()]
+
+
+@every
+def test_the_pieces_joined_are_the_whole_text(kind):
+    tokenizer = TOKENIZERS[kind]
+    ids = tokenizer.encode(TEXT).ids.tolist()
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+@every
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_sequence_of_tokens_loses_nothing(kind, data):
+    tokenizer = TOKENIZERS[kind]
+    ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=40))
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "spaces", "bpe"])
+@pytest.mark.parametrize("known", [1, 5, 20, 60])
+def test_what_follows_a_prompt_is_the_text_without_it(kind, known):
+    tokenizer = TOKENIZERS[kind]
+    text = "the walking\nwalkers walked; well-known, 3.14 and the others\n" * 4
+    ids = tokenizer.encode(text).ids.tolist()
+    whole, before = tokenizer.decode(ids), tokenizer.decode(ids[:known])
+    assert before + "".join(streamed(tokenizer, ids, known)) == whole
+
+
+def test_a_character_of_several_tokens_comes_whole():
+    tokenizer = TOKENIZERS["bpe"]
+    ids = Tokenizer.encode(tokenizer, "a🙃b").ids.tolist()  # not in the text: byte by byte
+    assert len(ids) > 3
+    assert [piece for piece in streamed(tokenizer, ids) if piece] == ["a", "🙃", "b"]
+
+
+def test_half_a_character_at_the_end_is_not_lost():
+    tokenizer = TOKENIZERS["bpe"]
+    ids = tokenizer.encode("a🙃").ids.tolist()[:-1]
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) != "a"
+
+
+def test_a_word_of_pieces_comes_when_it_is_complete():
+    tokenizer = TOKENIZERS["wordpiece"]
+    ids = tokenizer.encode("talk talking").ids.tolist()
+    assert [piece for piece in streamed(tokenizer, ids) if piece] == ["talk", " talking"]
+
+
+@every
+def test_the_work_per_token_does_not_grow_with_the_lines(kind, monkeypatch):
+    tokenizer, decoded = TOKENIZERS[kind], []
+    original = Tokenizer.decode
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: decoded.append(len(list(ids))) or original(self, ids))
+    line = tokenizer.encode(TEXT.splitlines()[2] + "\n").ids.tolist()
+    streamed(tokenizer, line * 10)
+    assert max(decoded) <= len(line)

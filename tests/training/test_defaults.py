@@ -1,0 +1,67 @@
+"""The rules for what is not set."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.config import FAMILIES, parse_settings
+from seqwise.training.defaults import Facts, expected_epochs, resolve
+
+PTB = Facts(tokens=929_589, vocabulary=10_000, cuda=False, cores=2)
+
+
+@pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])
+@pytest.mark.parametrize("tokens", [300, 5_000, 929_589, 10**9])
+@pytest.mark.parametrize("cuda", [False, True])
+def test_no_gap_is_left_and_every_choice_is_named(model, tokens, cuda):
+    settings, names = resolve(parse_settings({"model": model}), Facts(tokens, 100, cuda, 2))
+    for path in ("network.width", "network.depth", "network.dropout", "data.window", "data.order", "training.batch"):
+        section, key = path.split(".")
+        assert getattr(getattr(settings, section), key) is not None
+        assert path in names
+    assert settings.training.learning_rate
+    assert settings.budget == "10m"
+    if model == "transformer":
+        assert settings.network.width % settings.transformer.heads == 0
+
+
+def test_what_the_user_set_is_kept():
+    asked = parse_settings({"network": {"width": 100, "dropout": 0.0}, "budget": "3-epochs"})
+    settings, names = resolve(asked, PTB)
+    assert (settings.network.width, settings.network.dropout, settings.budget) == (100, 0.0, "3-epochs")
+    assert not {"network.width", "network.dropout", "budget"} & set(names)
+    assert settings.network.embedding == 100
+
+
+def test_the_asked_settings_are_not_changed():
+    asked = parse_settings({})
+    resolve(asked, PTB)
+    assert asked.network.width is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "dropout"), [("2-epochs", 0.1), ("10-epochs", 0.2), ("30-epochs", 0.35), ("100-epochs", 0.5)]
+)
+def test_more_epochs_drop_more(budget, dropout):
+    assert resolve(parse_settings({"budget": budget}), PTB)[0].network.dropout == dropout
+
+
+def test_expected_epochs_follow_the_budget():
+    settings, _ = resolve(parse_settings({"budget": "929589-tokens"}), PTB)
+    assert expected_epochs(settings, PTB) == 1
+    settings, _ = resolve(parse_settings({"budget": "10m"}), PTB)
+    assert 1 < expected_epochs(settings, PTB) < 6  # 2.9 were measured on two cores
+
+
+def test_a_wider_network_takes_smaller_steps():
+    narrow, _ = resolve(parse_settings({"network": {"width": 384}}), PTB)
+    wide, _ = resolve(parse_settings({"network": {"width": 1536}}), PTB)
+    assert wide.training.learning_rate == pytest.approx(narrow.training.learning_rate / 2)
+
+
+def test_sgd_has_a_rate_of_its_own():
+    assert resolve(parse_settings({"training": {"optimizer": "sgd"}}), PTB)[0].training.learning_rate == 10
+
+
+def test_an_n_gram_model_needs_no_settings():
+    assert resolve(parse_settings({"model": "ngram"}), PTB)[1] == []
