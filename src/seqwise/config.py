@@ -7,10 +7,10 @@ printed, and the resolved settings are saved as `config.yaml` in the run. Unknow
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from seqwise.errors import UsageError, nearest
 
@@ -46,10 +46,17 @@ class DataSettings(Section):
     """Share held out for validation when the data brings no validation split."""
     test_fraction: float = Field(0.05, gt=0, lt=0.5)
     """Share held out for testing when the data brings no test split."""
-    window: Annotated[int, Field(ge=1)] | Literal["full"] | None = None
+    window: int | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
+
+    @field_validator("window")
+    @classmethod
+    def _positive(cls, window: int | str | None) -> int | str | None:
+        if isinstance(window, int) and window < 1:
+            raise ValueError("input should be full, or at least 1")
+        return window
 
 
 class NetworkSettings(Section):
@@ -176,6 +183,8 @@ def load_settings(path: str | Path) -> Settings:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError("the settings file does not exist.", file=path) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the settings file cannot be read: {error}.", file=path) from None
     try:
         values = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
@@ -195,11 +204,17 @@ def parse_settings(values: dict[str, Any], file: str | Path | None = None) -> Se
         raise UsageError("\n".join(_sentence(mistake) for mistake in error.errors()), file=file) from None
 
 
+def message(mistake: Any) -> str:
+    """What pydantic says of a wrong value, as part of a sentence."""
+    text = mistake["msg"].removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
+
+
 def _sentence(mistake: Any) -> str:
     *parents, key = (str(part) for part in mistake["loc"])
     place = ".".join([*parents, key])
     if mistake["type"] != "extra_forbidden":
-        return f"{place}: {mistake['msg']}; received {mistake['input']!r}."
+        return f"{place}: {message(mistake)}; received {mistake['input']!r}."
     section: Any = Settings
     for parent in parents:
         section = section.model_fields[parent].annotation

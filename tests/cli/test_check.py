@@ -40,7 +40,11 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.jsonl", b'{"text": "a b"}\n{"txt": "c"}\n', ":2: expected an object with a string under `text`, found txt."),
+        (
+            "a.jsonl",
+            b'{"text": "a b"}\n{"txt": "c"}\n',
+            ":2: expected an object with a string under `text`, found txt.",
+        ),
         ("a.jsonl", b"{\n", ":1: not valid JSON"),
         ("a.txt", b"good\nb\xe9d\n", ":2: byte 0xE9 at offset 6 (line 2) is not UTF-8."),
         ("a.csv", b"a,b\n", ": files ending in '.csv' are not read."),

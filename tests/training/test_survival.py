@@ -72,10 +72,12 @@ def scenes(text, tmp_path_factory):
     stage = tmp_path_factory.mktemp("scenes")
     with ThreadPoolExecutor(2) as pool:
         yield {
+            "stage": stage,
             "lstm killed": pool.submit(killed, text, "lstm", stage / "killed-lstm", 10),
             "transformer killed": pool.submit(killed, text, "transformer", stage / "killed-transformer", 3),
             "lstm": (whole := pool.submit(uninterrupted, text, "lstm", stage / "lstm")),
             "transformer": pool.submit(uninterrupted, text, "transformer", stage / "transformer"),
+            "killed in writes": pool.submit(killed_in_writes, text, stage),
             "interrupted": pool.submit(interrupted, text, stage / "interrupted"),
             "truncated": pool.submit(truncated, whole, stage / "truncated"),
         }
@@ -156,15 +158,20 @@ assert life(["train", "--resume", cut]) == 0
 """
 
 
-def test_a_kill_inside_any_write_of_a_run_changes_nothing(text, tmp_path):
-    """Forty lives; the n-th ends just before its n-th call that touches the disk."""
+def killed_in_writes(text: Path, stage: Path) -> tuple[int, str]:
     words = ["train", text, "--model", "lstm", *SMALL, "--budget", f"{64 * 200}-tokens"]
     words += ["--training.save-every", "2", "--training.validate-every", "25"]
-    status, said = run(tmp_path / "whole", tmp_path / "cut", *words, before=[sys.executable, "-c", DRIVER])
+    return run(stage / "uncut", stage / "cut", *words, before=[sys.executable, "-c", DRIVER])
+
+
+def test_a_kill_inside_any_write_of_a_run_changes_nothing(scenes):
+    """Forty lives; the n-th ends just before its n-th call that touches the disk."""
+    status, said = scenes["killed in writes"].result()
     assert status == 0, said
     assert "damaged" not in said
-    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
-    assert sorted(os.listdir(tmp_path / "cut")) == sorted(os.listdir(tmp_path / "whole"))
+    cut, uncut = scenes["stage"] / "cut", scenes["stage"] / "uncut"
+    assert outcome(cut) == outcome(uncut)
+    assert sorted(os.listdir(cut)) == sorted(os.listdir(uncut))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

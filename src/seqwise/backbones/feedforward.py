@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from seqwise.backbones.states import Carry, States
 from seqwise.layers.initialise import he_
+from seqwise.layers.record import observe
 
 
 class FeedForwardBackbone(nn.Module):
@@ -33,6 +34,8 @@ class FeedForwardBackbone(nn.Module):
         known = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
         windows = known.unfold(1, self.window, 1)  # (B, T, D, window)
         h = self.dropout(F.relu(self.first(windows.flatten(2))))
-        for linear in self.layer:
+        observe(self, "hidden.0", h)
+        for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
+            observe(self, f"hidden.{depth}", h)
         return States(h, known[:, known.shape[1] - self.window + 1 :])

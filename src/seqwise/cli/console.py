@@ -54,7 +54,8 @@ def write(message: str, style: str = "") -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output. Numbers that JSON cannot hold become null."""
-    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

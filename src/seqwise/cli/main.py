@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = _take(words, "--debug")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows ? for it
     try:
         status = _dispatch(words)
         sys.stdout.flush()

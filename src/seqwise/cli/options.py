@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from seqwise.cli.console import write
+from seqwise.config import message
 from seqwise.errors import UsageError, nearest
 
 Spec = TypeVar("Spec")
@@ -128,8 +129,8 @@ def _validated(parsed: Any) -> Any:
 
 def _wrong_value(mistake: Mapping[str, Any]) -> str:
     option = "--" + ".".join(map(str, mistake["loc"])).replace("_", "-")
-    message = mistake["msg"][:1].lower() + mistake["msg"][1:]
-    return f"{option}: {message}; received {mistake['input']!r}."
+    text = message(mistake)
+    return f"{option}: {text}; received {mistake['input']!r}."
 
 
 def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
@@ -174,12 +175,17 @@ def _bare(text: str) -> str:
 
 
 def _sentence(box: str, argv: Sequence[str]) -> str:
-    """tyro's framed complaint as one sentence. What is not recognised is passed on without its frame."""
-    rows = [line.strip("│|").strip() for line in _bare(box).splitlines() if re.match(r"[│|]", line)]
+    """tyro's complaint as one sentence. What is not recognised is passed on without title and frame.
+
+    The frame is missing where standard output is not UTF-8.
+    """
+    rows = [line.strip("│").strip() for line in _bare(box).splitlines()[1:] if not line.startswith("╰")]
     rows = [row for row in rows if row.strip("─-") and not row.startswith("For full helptext")]
     text = "\n".join(rows) or "the arguments could not be read."
     if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", text):
         names = re.findall(r"'([^']*)'", choice[3])
+        if "None" in names:  # an option that may be left out; tyro names its choices in the order of a hash
+            names = sorted({*names} - {"None"})
         return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {nearest(choice[1], names)}"
     if wrong := re.match(r"Error parsing (\S+): .*Argument helptext:\n(?:--\S+ )?(\S+)", text, flags=re.DOTALL):
         return f"{wrong[1]}: expected {wrong[2]}{_received(wrong[1], argv)}."

@@ -76,6 +76,8 @@ class Corpus:
 
 def open_corpus(spec: str | Path, valid_fraction: float = 0.05, test_fraction: float = 0.05) -> Corpus:
     """Read everything once, check it, and decide the splits."""
+    if not str(spec).strip():
+        raise DataError("no data is named.", repair="Give a file, a folder, builtin:docs or builtin:code.")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if str(spec).startswith("builtin:"):
         source = Builtin(str(spec).removeprefix("builtin:"))

@@ -23,9 +23,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 # Scores below which the separate functions are as fast, and scores that exist at a time. On CPUs those are 32 MB: the C
-# library returns larger blocks to the system at once, and to have 41 MB mapped in again took 17 ms, three times as long
-# as their softmax. On GPUs it saves memory, not time (H200, bfloat16, 32,768 rows, V 50,304: 27 ms and 3.0 GB, apart 24 ms
-# and 15.8 GB), so it begins where memory counts.
+# library returns larger blocks to the system at once, and filling 41 MB mapped in anew took 17 ms on one core,
+# nearly three times as long as their softmax. On GPUs memory is saved, not time (H200, bfloat16, 32,768 rows, D 768,
+# V 50,304: 27 ms and 3.0 GB; apart 24 ms and 15.8 GB), so it begins where memory counts.
 FEW, MOST = {"cpu": 1 << 18, "cuda": 1 << 27}, {"cpu": 1 << 23, "cuda": 1 << 28}
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of vectors, weight and bias

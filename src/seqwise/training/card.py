@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from seqwise.training.run import Run
 
 
@@ -16,7 +18,7 @@ def model_card(run: Run, size: str) -> str:
         f"- split: {origin.split}",
         f"- tokeniser: {settings.text.tokenizer}, {len(run.tokenizer):,} tokens, learned from the training split",
         f"- model: {size}",
-        f"- budget: {settings.budget}",
+        *([f"- budget: {settings.budget}"] if settings.budget else []),
     ]
     if validations:
         last, best = validations[-1], min(validations, key=lambda row: row["validation"]["loss"])
@@ -36,8 +38,8 @@ def model_card(run: Run, size: str) -> str:
         "Use it:",
         "",
         "```",
-        f"seqwise evaluate {run.folder} {origin.data}",
-        f"seqwise predict {run.folder} 'Once'",
+        shlex.join(["seqwise", "evaluate", str(run.folder), origin.data]),
+        shlex.join(["seqwise", "predict", str(run.folder), "the "]),
         "```",
         "",
         "All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.",

@@ -16,7 +16,7 @@ import torch
 
 from seqwise import environment
 from seqwise.config import Settings
-from seqwise.errors import RunError, UsageError
+from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.metrics.perplexity import exp
 from seqwise.tasks.language import Language, score
 from seqwise.training.budgets import Budget
@@ -149,6 +149,11 @@ class Fit:
 
     def _save(self, step: int) -> None:
         snapshot = self.trainer.snapshot()
+        if not all(bool(parameter.isfinite().all()) for parameter in self.trainer.parameters):
+            raise NonFiniteError(
+                f"the weights are no longer finite after step {step}: this update was too large.",
+                repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate).",
+            )
         if self.world.first:
             parameters = sum(p.numel() for p in self.trainer.model.parameters())
             write_text(self.run.folder / "curve.svg", curve_svg(self.run.metrics()))

@@ -58,7 +58,8 @@ class Run:
                 folder.mkdir(parents=True, exist_ok=True)
                 tokenizer.save(folder / TOKENIZER)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
-            write_text(folder / CONFIG, about + settings.to_yaml())  # last: its presence makes the folder a run
+            # The last file, whose presence makes the folder a run; `about` at its end vouches for the rest of it.
+            write_text(folder / CONFIG, settings.to_yaml() + about)
         return cls(folder, settings, origin)
 
     @staticmethod
@@ -168,7 +169,8 @@ def _whole_or_gone(folder: Path) -> Iterator[None]:
         if not ours:
             folder.mkdir(exist_ok=True)
         if isinstance(error, SaveError):
-            raise SaveError(error.problem, repair="Free some space or name another folder with --out.") from error
+            repair = "Free some space, or name a folder on another disk with --out."
+            raise SaveError(error.problem, repair=repair, file=error.file) from error
         raise
 
 

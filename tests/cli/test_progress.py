@@ -1,0 +1,85 @@
+"""What a terminal shows while it works, and what a log file keeps of it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from seqwise.cli import console, progress
+from seqwise.training.loop import Step
+
+
+def step(
+    number: int, of: int, perplexity: float | None = None, best: bool = False, notes: tuple[str, ...] = ()
+) -> Step:
+    validation = None if perplexity is None else {"loss": 1.0, "perplexity": perplexity}
+    return Step(number, 0, 64 * number, 2.5, 0.4, 0.001, 1.0, 12_345.0, number / of, validation, best, notes, "")
+
+
+@pytest.fixture
+def terminal(monkeypatch) -> io.StringIO:
+    page = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=page, force_terminal=True, width=100, color_system=None))
+    return page
+
+
+@pytest.fixture
+def file(monkeypatch) -> io.StringIO:
+    page = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=page, force_terminal=False, width=100))
+    return page
+
+
+def test_a_file_gets_a_line_per_validation_and_nothing_else(file):
+    with progress.TrainingDisplay() as display:
+        for number in range(1, 11):
+            display.show(step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
+    first, second = file.getvalue().splitlines()
+    assert first.startswith("step      5  epoch 1  loss  2.500  ")
+    assert "7.50 *" in first
+    assert "*" not in second
+    assert "12,345 tok/s" in first
+    assert second.endswith("0:00 left")
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_terminal_shows_the_state_of_every_step(terminal):
+    with progress.TrainingDisplay() as display:
+        display.show(step(3, 10))
+        display.live.refresh()
+    shown = terminal.getvalue()
+    assert "step 3" in shown
+    assert "loss 2.500" in shown
+    assert "12,345 tok/s" in shown
+
+
+def test_notes_of_the_loop_are_not_lost(file):
+    with progress.TrainingDisplay() as display:
+        display.show(step(1, 10, notes=("out of memory: smaller pieces now.",)))
+    assert file.getvalue() == "out of memory: smaller pieces now.\n"
+
+
+def test_a_bar_leaves_nothing_in_a_file(file):
+    with progress.Bar("reading") as bar:
+        bar(1, 2)
+        bar(2, 2)
+    assert file.getvalue().strip() == ""
+
+
+def test_the_sketch_of_a_falling_curve_falls():
+    lines = progress.sketch([4.0, 3.0, 2.0, 1.0], height=4).splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("   4.000 ┤█")
+    assert lines[-1].startswith("   1.000 ┤███")
+    assert [line.split("┤")[1].count("█") for line in lines] == sorted(line.count("█") for line in lines)
+
+
+def test_a_long_curve_is_squeezed_into_the_width():
+    assert all(len(line) == 8 + 2 + 64 for line in progress.sketch([float(i) for i in range(1000)]).splitlines())
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])
+def test_a_time_reads_like_a_clock(seconds, text):
+    assert progress._clock(seconds) == text

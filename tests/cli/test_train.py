@@ -1,0 +1,86 @@
+"""`seqwise train` as a user sees it, from the data to a run that can be used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from seqwise.config import FAMILIES
+
+SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
+SMALL += ["--training.batch", "4", "--device", "cpu"]
+CARD = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "README.md"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_leaves_a_complete_run_and_says_what_to_do_next(seqwise_command, book, tmp_path, family):
+    run = tmp_path / "my run"
+    answer = seqwise_command("train", book, "--model", family, "--out", run, *SMALL)
+    assert answer.status == 0
+    assert answer.out == ""
+    assert {path.name for path in run.iterdir()} >= CARD
+    assert f"seqwise evaluate '{run}' {book}" in answer.err
+    assert f"seqwise predict '{run}'" in answer.err
+    assert seqwise_command("evaluate", run, book, "--json").status == 0
+
+
+def test_what_was_chosen_is_printed_and_saved(seqwise_command, book, tmp_path):
+    answer = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL)
+    lines = answer.err.splitlines()
+    assert lines[0] == "tokeniser: characters, because the text is smaller than 2 MB."
+    assert lines[1].startswith("tokens: train 56,153, valid 3,106, test 3,111; vocabulary 22.")
+    (chosen,) = (line for line in lines if line.startswith("chosen by rule: "))
+    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    for pair in chosen.removeprefix("chosen by rule: ").split(", "):
+        name, value = pair.split(" ")
+        section, _, key = name.replace("-", "_").rpartition(".")
+        assert str((saved[section] if section else saved)[key]) == value
+    assert saved["network"]["width"] == 16
+    assert "network.width" not in chosen
+
+
+def test_a_settings_file_holds_where_no_flag_says_otherwise(seqwise_command, book, tmp_path):
+    (tmp_path / "mine.yaml").write_text("model: gru\nseed: 7\nnetwork:\n  width: 24\n  dropout: 0.25\n")
+    words = ["--config", tmp_path / "mine.yaml", "--out", tmp_path / "run", *SMALL, "--seed", "8"]
+    assert seqwise_command("train", book, *words).status == 0
+    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (saved["model"], saved["seed"]) == ("gru", 8)
+    assert (saved["network"]["width"], saved["network"]["dropout"]) == (16, 0.25)
+
+
+def test_a_run_is_never_overwritten(seqwise_command, book, tmp_path):
+    words = ["train", book, "--model", "ngram", "--out", tmp_path / "run"]
+    assert seqwise_command(*words).status == 0
+    before = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
+    answer = seqwise_command(*words)
+    assert answer.status == 2
+    assert f"seqwise train --resume {tmp_path / 'run'}" in answer.err
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_runs_without_a_name_are_numbered(seqwise_command, book, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert seqwise_command("train", book, "--model", "ngram").status == 0
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["language-ngram-1", "language-ngram-2"]
+
+
+def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_command, book, tmp_path):
+    answer = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL, "--training.validate-every", "5")
+    shown = [line for line in answer.err.splitlines() if line.startswith("step ")]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    validated = [row for row in rows if row.get("validation")]
+    assert len(shown) == len(validated) == 4  # 16 updates of 64 tokens: after 5, 10, 15 and at the end
+    for line, row in zip(shown, validated):
+        assert line.split()[1] == str(row["step"])
+        assert f"{row['validation']['perplexity']:.2f}" in line
+
+
+def test_help_says_what_is_chosen_by_rule(seqwise_command):
+    page = " ".join(seqwise_command("train", "--help").out.replace("│", " ").split())
+    assert "Peak learning rate. (default: chosen by rule)" in page
+    assert "Number of layers. (default: chosen by rule)" in page
+    assert "(default: None)" not in " ".join(seqwise_command("evaluate", "--help").out.replace("│", " ").split())
+    assert "(default: None)" not in " ".join(seqwise_command("predict", "--help").out.replace("│", " ").split())

@@ -1,0 +1,206 @@
+"""Wrong input ends in one clear message: what is wrong, where, how to repair it. Nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqwise import environment
+
+FILES = {
+    "book.txt": b"",  # filled from the fixture
+    "empty.txt": b"",
+    "blank.txt": b" \n\n\t\n" * 50,
+    "binary.txt": bytes(range(256)) * 40,
+    "latin.txt": b"fine\n" * 9 + "sch\xf6n\n".encode("latin1") + b"fine\n" * 300,
+    "utf16.txt": ("the old gate\n" * 100).encode("utf-16"),
+    "short.txt": b"ab c\n",
+    "shorter than a window.txt": b"the old gate of a state\n" * 5,
+    "one.txt": b"a" * 5000 + b"\n",
+    "bad.yaml": b"model: [lstm\n",
+    "unknown.yaml": b"modle: lstm\nnetwork:\n  widht: 3\n",
+    "list.yaml": b"- a\n",
+    "values.yaml": b"network:\n  width: wide\n  depth: 0\n",
+}
+SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "500-tokens", "--training.batch", "4"]
+
+
+@pytest.fixture
+def place(tmp_path, book, monkeypatch) -> Path:
+    """A working folder with all kinds of files, in which nothing else may appear."""
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    shutil.copy(book, tmp_path / "book.txt")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+DATA = {
+    "bok.txt": "bok.txt: there is no such file or folder.\nPerhaps you meant 'book.txt'.",
+    "nowhere/book.txt": "nowhere/book.txt: there is no such file, nor its folder.\nCheck the path.",
+    "empty.txt": "empty.txt: the file is empty.\nGive a file with text in it.",
+    "blank.txt": "blank.txt: the file ",
+    "binary.txt": "binary.txt:1: this is a binary file, not text: byte 0x00 at offset 0.\nGive a text file",
+    "latin.txt": "latin.txt:10: byte 0xF6 at offset 48 (line 10) is not UTF-8.\nIf it is latin1, convert it: iconv",
+    "utf16.txt": "utf16.txt:1: the text is UTF-16, not UTF-8.\nIf it is utf-16, convert it: iconv",
+    "short.txt": "short.txt: the text is too short to split: 5 bytes.\nGive a longer text",
+    "one.txt": "the training text has a vocabulary of one symbol ('a'): there is nothing to predict.\nGive a text",
+    "folder": "folder: the folder is empty.\nGive .txt or .jsonl files",
+    "bad.yaml": "bad.yaml: files ending in '.yaml' are not read.\nGive a .txt file",
+    "builtin:doc": "",
+}
+OPTIONS = {
+    "--modle lstm": "unknown option '--modle'. Perhaps you meant '--model'.\nSee seqwise train --help.",
+    "--model lstmm": "--model: expected one of feedforward, rnn, gru, lstm,",
+    "--text.tokenizer word": "--text.tokenizer: expected one of bpe, characters, spaces, wordpiece, words; rec",
+    "--task lang": "--task: expected one of language; received 'lang'. Perhaps you meant 'language'.",
+    "--budget 5": "the budget '5' is not understood.\nWrite a time",
+    "--budget=": "the budget '' is not understood.\nWrite a time",
+    "--budget 0s": "the budget '0s' is empty.\nWrite a time",
+    "--budget -5m": "the budget '-5m' is not understood.",
+    "--config bad.yaml": "bad.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'.",
+    "--config unknown.yaml": "unknown.yaml: network.widht: no such setting. Perhaps you meant 'width'.\nmodle: no such",
+    "--config list.yaml": "list.yaml: expected a mapping of settings, found list.",
+    "--config values.yaml": "values.yaml: network.width: input should be a valid integer",
+    "--config missing.yaml": "missing.yaml: the settings file does not exist.",
+    "--seed -1": "--seed: input should be greater than or equal to 0; received -1.",
+    "--network.width wide": "--network.width: expected INT; received 'wide'.",
+    "--network.width 0 --network.dropout 1": "--network.width: input should be greater than or equal to 1; received 0.",
+    "--network.width 1000000000": "the model would have more weights than any machine holds",
+    "--training.batch 100000000": "the train text has ",
+    "--data.window 100000000": "the train text has ",
+    "--data.window 0": "--data.window: ",
+    "--data.window -5": "--data.window: ",
+    "--device tpu": "--device: expected one of auto, cpu, cuda; received 'tpu'.",
+    "--model transformer --network.width 30 --transformer.heads 4": "the width must be a multiple of the heads",
+    "--model transformer --network.width 36 --transformer.heads 4": "rotary positions turn pairs of entries",
+    "--model transformer --data.window full": "a Transformer needs a window of limited length.",
+    "--network.output adaptive --text.tokenizer words --text.vocabulary 9": "the adaptive softmax is for large",
+    "--text.tokenizer bpe --text.vocabulary 20": "a bpe vocabulary of 20 is too small: this text needs at least 257.",
+    "--text.tokenizer words --text.vocabulary 3": "a vocabulary of 3 has no room beside",
+    "--model ngram --window.order 99": "--window.order: input should be less than or equal to 16; received 99.",
+    "--resume book.txt": "name either DATA or --resume RUN.",
+    "--nproc 0": "--nproc: expected at least 1; received 0.",
+}
+
+
+def refused(place: Path, answer, expected: str, status: int = 2) -> None:
+    """One message with the given beginning, no traceback, no result, and nothing new in the folder."""
+    *remarks, message = answer.err.split("error: ")
+    assert message.startswith(expected), answer.err
+    assert len(remarks) == 1
+    assert "Traceback" not in answer.err
+    assert "unexpected" not in message
+    assert answer.out == ""
+    assert answer.status == status
+    assert sorted(os.listdir(place)) == sorted([*FILES, "folder"])
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("command", ["train", "check"])
+def test_data_that_cannot_be_read(seqwise_command, place, command, data):
+    refused(place, seqwise_command(command, data), DATA[data])
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_options_that_cannot_be_meant(seqwise_command, place, words):
+    refused(place, seqwise_command("train", "book.txt", *words.split()), OPTIONS[words])
+
+
+def test_a_text_shorter_than_one_window(seqwise_command, place):
+    answer = seqwise_command("train", "shorter than a window.txt", "--data.window", "512")
+    refused(place, answer, "the train text has ")
+    assert "Give more text, or a smaller --data.window or --training.batch." in answer.err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("command", ["train", "evaluate", "predict"])
+def test_a_gpu_that_is_not_there(seqwise_command, place, run_of, command):
+    first = [] if command == "train" else [run_of()]
+    answer = seqwise_command(command, *first, "book.txt", "--device", "cuda")
+    refused(place, answer, "PyTorch finds no CUDA device here.\nLeave out --device")
+
+
+def test_bfloat16_on_a_cpu_that_does_not_survive_it(seqwise_command, place, monkeypatch):
+    monkeypatch.setattr(environment, "probe_cpu_bfloat16", lambda: False)
+    answer = seqwise_command("train", "book.txt", "--device", "cpu", "--training.precision", "bfloat16")
+    refused(place, answer, "this CPU does not survive bfloat16: a trial in a child process failed.\nLeave out")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_run_that_is_not_there(seqwise_command, place, run_of, command):
+    run = run_of()
+    answer = seqwise_command(command, f"{run}m", "book.txt")
+    refused(place, answer, f"{run}m is not a run: it has no config.yaml.\nPerhaps you meant '{run}'.")
+    refused(place, seqwise_command(command, "book.txt", "book.txt"), "book.txt is not a run")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_a_run_without_weights(seqwise_command, place, run_of, tmp_path_factory, command):
+    run = tmp_path_factory.mktemp("copy") / "run"
+    shutil.copytree(run_of(), run, ignore=shutil.ignore_patterns("model.safetensors"))
+    answer = seqwise_command(command, run, "book.txt")
+    refused(place, answer, f"{run} has no weights yet")
+    assert f"seqwise train --resume {run}" in answer.err
+
+
+def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, place, run_of, tmp_path_factory):
+    run = tmp_path_factory.mktemp("copy") / "run"
+    shutil.copytree(run_of(), run)
+    weights = run / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    refused(place, seqwise_command("evaluate", run, "book.txt"), f"{weights}: the weights cannot be read")
+    (run / "tokenizer.json").write_text("{}")
+    refused(place, seqwise_command("evaluate", run, "book.txt"), f"{run / 'tokenizer.json'}: this is not a tokeniser")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["book.txt", "--split", "nonsense"], "--split: expected one of all, test, train, valid; received 'nonsense'."),
+        (["short.txt", "--split", "test"], "short.txt: the text is too short to split: 5 bytes."),
+        (["bok.txt"], DATA["bok.txt"]),
+        (["empty.txt"], DATA["empty.txt"]),
+        (["latin.txt"], DATA["latin.txt"]),
+        (
+            ["book.txt", "--dynamic", "--dynamic-rate", "-1"],
+            "--dynamic-rate: expected a number from 0 on; received -1.",
+        ),
+        ([], "DATA is missing: Text to score."),
+    ],
+)
+def test_what_cannot_be_evaluated(seqwise_command, place, run_of, words, expected):
+    refused(place, seqwise_command("evaluate", run_of(), *words), expected)
+
+
+def test_an_ngram_model_does_not_learn_on_the_fly(seqwise_command, place, run_of):
+    answer = seqwise_command("evaluate", run_of("ngram"), "book.txt", "--dynamic")
+    refused(place, answer, "an n-gram model cannot be evaluated dynamically.\nLeave out --dynamic.")
+
+
+def test_paths_may_be_odd(seqwise_command, place, book):
+    for name in ("with blank.txt", "größe 日本.txt", "-dash.txt"):
+        shutil.copy(book, place / name)
+        out = f"run of {name}"
+        end = ["--", name] if name.startswith("-") else [name]
+        assert seqwise_command("train", *SMALL, "--out", out, *end).status == 0
+        assert seqwise_command("evaluate", out, f"./{name}").status == 0
+
+
+def test_a_terminal_without_unicode_is_no_reason_to_fail(run_of):
+    """The messages are the same, and what cannot be shown becomes a question mark."""
+    script = [sys.executable, "-m", "seqwise", "predict", str(run_of())]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run([*script, "thé", "--max-length", "2"], env=plain, capture_output=True, check=False)
+    assert answer.returncode == 0
+    assert answer.stdout.startswith(b"th?")
+    answer = subprocess.run([*script, "the", "--device", "tpu"], env=plain, capture_output=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(b"error: --device: expected one of auto, cpu, cuda; received 'tpu'.")

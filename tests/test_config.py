@@ -1,0 +1,52 @@
+"""Settings from files: every mistake is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.config import Settings, load_settings, parse_settings
+from seqwise.errors import UsageError
+
+
+def test_settings_survive_being_written_and_read(tmp_path):
+    settings = parse_settings({"model": "gru", "network": {"width": 7}, "data": {"window": "full"}})
+    path = tmp_path / "settings.yaml"
+    path.write_text(settings.to_yaml())
+    assert load_settings(path) == settings
+
+
+def test_all_mistakes_are_reported_at_once_with_the_nearest_name():
+    with pytest.raises(UsageError) as caught:
+        parse_settings({"network": {"widht": 3, "depth": 0}, "modl": "x", "data": {"window": 0}})
+    lines = str(caught.value).splitlines()
+    assert "network.depth: input should be greater than or equal to 1; received 0." in lines
+    assert "network.widht: no such setting. Perhaps you meant 'width'." in lines
+    assert "modl: no such setting. Perhaps you meant 'model'." in lines
+    assert "data.window: input should be full, or at least 1; received 0." in lines
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"network: [", "not valid YAML"),
+        (b"- a\n- b\n", "expected a mapping of settings, found list"),
+        (b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, said):
+    path = tmp_path / "settings.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        load_settings(path)
+
+
+def test_a_folder_or_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_settings(tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        load_settings(tmp_path / "none.yaml")
+
+
+def test_an_empty_file_means_the_defaults(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert load_settings(tmp_path / "empty.yaml") == Settings()

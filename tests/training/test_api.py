@@ -1,0 +1,98 @@
+"""The library's front door: train, load, evaluate, predict."""
+
+from __future__ import annotations
+
+import pytest
+
+import seqwise
+from seqwise.config import Settings, parse_settings
+from seqwise.decoding.sampling import Choice
+from seqwise.errors import RunError, UsageError
+
+SMALL = {
+    "budget": "1k-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 1},
+    "data": {"window": 16},
+    "training": {"batch": 4, "validate_every": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(book, tmp_path_factory):
+    return seqwise.train(book, out=tmp_path_factory.mktemp("run") / "a", settings=SMALL, model="gru")
+
+
+def test_a_trained_run_evaluates_and_predicts_as_it_does_when_it_is_loaded(trained, book):
+    loaded = seqwise.load(trained.run.folder, device="cpu")
+    assert loaded.settings == trained.settings
+    assert loaded.evaluate(book).as_dict() == trained.evaluate(book).as_dict()
+    assert "".join(loaded.predict("the", seed=3)) == "".join(trained.predict("the", seed=3))
+
+
+def test_every_step_is_passed_on(book, tmp_path):
+    seen: list[int] = []
+    seqwise.train(book, out=tmp_path / "run", settings=SMALL, on_step=lambda step: seen.append(step.number))
+    assert seen == list(range(1, 17))  # 1,000 tokens in updates of 4 × 16
+
+
+def test_an_error_in_the_callback_is_the_callers_own(book, tmp_path):
+    def stop(step) -> None:
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        seqwise.train(book, out=tmp_path / "run", settings=SMALL, on_step=stop)
+
+
+@pytest.mark.parametrize("form", [dict, parse_settings])
+def test_keywords_are_laid_over_the_settings_section_by_section(book, tmp_path, form):
+    given = SMALL | {"network": {"width": 16, "depth": 3}}
+    run = seqwise.train(book, out=tmp_path / "run", settings=form(given), model="rnn", network={"width": 8}).run
+    assert run.settings.model == "rnn"
+    assert (run.settings.network.width, run.settings.network.depth) == (8, 3)
+    assert given["network"] == {"width": 16, "depth": 3}
+
+
+def test_the_settings_given_are_not_changed(book, tmp_path):
+    settings = Settings(model="ngram")
+    seqwise.train(book, out=tmp_path / "run", settings=settings)
+    assert settings == Settings(model="ngram")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"modle": "gru"}, "modle: no such setting. Perhaps you meant 'model'."),
+        ({"network": {"widht": 3}}, "network.widht: no such setting. Perhaps you meant 'width'."),
+        ({"model": "grru"}, "model: "),
+        ({"budget": "soon"}, "the budget 'soon' is not understood."),
+    ],
+)
+def test_a_wrong_keyword_is_named_before_anything_is_read(tmp_path, wrong, expected):
+    with pytest.raises(UsageError) as caught:
+        seqwise.train(tmp_path / "not there.txt", **wrong)
+    assert str(caught.value).startswith(expected)
+
+
+def test_an_unknown_device_or_run_is_refused(trained):
+    with pytest.raises(UsageError, match="there is no device 'gpu'"):
+        seqwise.load(trained.run.folder, device="gpu")
+    with pytest.raises(RunError, match="is not a run"):
+        seqwise.load(trained.run.folder.parent / "b")
+
+
+def test_prediction_is_a_stream_of_pieces(trained):
+    pieces = list(trained.predict("the old", choice=Choice(temperature=0.5), max_length=25))
+    assert len(pieces) == 25
+    assert all(pieces)
+
+
+def test_which_text_is_scored(trained, book, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("the old gate forgets a word.\n" * 40)
+    assert trained.evaluate(book).on == f"{book}, the test split"
+    assert trained.evaluate(other).on == f"{other}, all of it"
+    assert trained.evaluate(other).metrics()["tokens"] == len(other.read_text()) - 1
+    assert trained.evaluate(other, split="valid").on == f"{other}, the valid split"
+    with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
+        trained.evaluate(book, split="vlaid")

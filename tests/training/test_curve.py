@@ -1,0 +1,59 @@
+"""The learning curve is a picture that any browser shows, and its points are where the numbers say."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from seqwise.training.curve import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, curve_svg, nice_ticks, short, smooth
+
+ROWS = [
+    {"tokens": 1000, "loss": 4.0},
+    {"tokens": 2000, "loss": 3.0, "validation": {"loss": 3.5}},
+    {"tokens": 4000, "loss": 2.0, "validation": {"loss": 2.5}},
+]
+
+
+def lines(picture: str) -> list[list[tuple[float, float]]]:
+    root = ElementTree.fromstring(picture)
+    found = [element.get("points") or "" for element in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    return [[tuple(map(float, point.split(","))) for point in text.split()] for text in found]  # type: ignore[misc]
+
+
+def test_points_lie_where_the_numbers_say():
+    training, validation = lines(curve_svg(ROWS))
+    across = WIDTH - LEFT - RIGHT
+    assert [x for x, _ in training] == pytest.approx([LEFT + across * share for share in (0.25, 0.5, 1)], abs=0.1)
+    assert [x for x, _ in validation] == pytest.approx([LEFT + across * share for share in (0.5, 1)], abs=0.1)
+    assert validation[0][1] < validation[1][1]  # a smaller loss lies lower
+    assert all(TOP <= y <= HEIGHT - BOTTOM for line in (training, validation) for _, y in line)
+
+
+def test_the_best_validation_is_written_beside_it():
+    assert "validation loss (best 2.500)" in curve_svg(ROWS)
+
+
+@pytest.mark.parametrize("rows", [[], ROWS[:1], [{"tokens": 5, "loss": 0.0}], [*ROWS, {"tokens": 4000, "loss": 2.0}]])
+def test_few_or_equal_points_are_a_valid_picture_too(rows):
+    picture = curve_svg(rows)
+    ElementTree.fromstring(picture)
+    assert not re.search(r"nan|inf", picture)
+
+
+def test_smoothing_is_a_moving_average():
+    assert smooth([(0, 1.0), (1, 2.0), (2, 2.0)], keep=0.5) == [(0, 1.0), (1, 1.5), (2, 1.75)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 10, [0, 2, 4, 6, 8, 10]), (1.9, 4.1, [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]), (3, 3, [3])],
+)
+def test_ticks_are_round_numbers_that_cover_the_range(low, high, expected):
+    assert nice_ticks(low, high) == expected
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0"), (999, "999"), (1_500, "1.5k"), (2e6, "2M"), (3e9, "3G")])
+def test_large_numbers_are_short(number, text):
+    assert short(number) == text

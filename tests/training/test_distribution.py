@@ -1,0 +1,181 @@
+"""Two processes are one: the same result up to rounding, and the same care with signals, kills and errors.
+
+As in test_survival.py, real processes play the scenes, two scenes at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from live_runs import SMALL, finish, logged_step, outcome, run, saved_step, start, wait_until
+from safetensors.torch import load_file
+
+from seqwise.cli.main import main
+
+STEPS = 120
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "seqwise"]
+TWO = ["--nproc", "2"]
+
+
+def fresh(book: Path, family: str, folder: Path, dropout: float = 0.0) -> list[str]:
+    often = ["--training.save-every", "5", "--training.validate-every", "40", "--budget", f"{64 * STEPS}-tokens"]
+    drops = ["--network.dropout", str(dropout), "--recurrent.weight-dropout", str(dropout)]
+    return ["train", str(book), "--model", family, *SMALL, *drops, *often, "--out", str(folder)]
+
+
+def whole(words: list[str], before: list[str] | None = None) -> tuple[int, str]:
+    return run(*words, *TWO) if before is None else run(*words, before=before)
+
+
+def end_early(words: list[str], folder: Path, target: int, number: int) -> tuple[int, str, int]:
+    """Signal the launcher's process group, as a terminal does, once some steps are done."""
+    process = start(*words, *TWO, start_new_session=True)
+    wait_until(lambda: saved_step(folder) >= target, process)
+    os.killpg(process.pid, number)
+    return *finish(process), saved_step(folder)
+
+
+def early(book: Path, folder: Path) -> list[tuple]:
+    """SIGINT, resumed, SIGKILL, resumed to the end."""
+    resume = ["train", "--resume", str(folder)]
+    seen: list[tuple] = [end_early(fresh(book, "lstm", folder, 0.3), folder, 20, signal.SIGINT)]
+    seen.append(end_early(resume, folder, 60, signal.SIGKILL))
+    seen.append(run(*resume, *TWO))
+    return seen
+
+
+def lose_a_worker(book: Path, folder: Path) -> tuple[int, str]:
+    """SIGKILL for the second process alone, as the kernel does when memory is short."""
+    process = start(*fresh(book, "lstm", folder), "--budget", "10m", *TWO)
+    wait_until(lambda: logged_step(folder) >= 10, process)
+    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+    return finish(process)
+
+
+def workers_of(launcher: int) -> list[int]:
+    """Children of the launcher, in the order in which they were started."""
+    return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def scenes(book, tmp_path_factory):
+    stage = tmp_path_factory.mktemp("scenes")
+
+    def words(family: str, name: str, dropout: float = 0.0) -> list[str]:
+        return fresh(book, family, stage / name, dropout)
+
+    with ThreadPoolExecutor(2) as pool:
+        played: dict[str, Future] = {
+            "early": pool.submit(early, book, stage / "early"),
+            "lstm": pool.submit(whole, words("lstm", "lstm")),
+            "transformer": pool.submit(whole, words("transformer", "transformer"), TORCHRUN),
+            "dropout": pool.submit(whole, words("lstm", "dropout", 0.3)),
+            "lost": pool.submit(lose_a_worker, book, stage / "lost"),
+            "time": pool.submit(whole, [*words("lstm", "time"), "--budget", "2s"]),
+            "missing": pool.submit(whole, ["train", str(stage / "missing.txt"), "--out", str(stage / "missing")]),
+        }
+        yield stage, played
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / f"checkpoints/step-{saved_step(folder)}/tensors.safetensors")
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def agree(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=10 * tolerance, atol=tolerance, msg=name)
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_two_processes_learn_what_one_learns_at_the_same_global_batch(scenes, book, tmp_path, family):
+    """The LSTM by --nproc 2 on streams, the Transformer by torchrun around the same command on shuffled windows."""
+    stage, played = scenes
+    status, said = played[family].result()
+    assert status == 0, said
+    assert said.count("done: the budget is spent.") == 1
+    assert said.count("chosen by rule") == 1
+    assert main(fresh(book, family, tmp_path / "one")) == 0
+    assert saved_step(stage / family) == STEPS
+    agree(tensors(stage / family), tensors(tmp_path / "one"), 1e-4)
+    assert losses(stage / family) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+
+
+def test_ctrl_c_stops_both_processes_at_one_step_and_says_so_once(scenes):
+    stage, played = scenes
+    status, said, saved = played["early"].result()[0]
+    assert status == 130
+    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise train --resume {stage / 'early'}"
+    assert said.count("stopped") == 1
+    assert f"going on at step {saved}." in played["early"].result()[1][1]
+
+
+def test_a_killed_launcher_takes_its_workers_along_and_the_run_ends_with_the_same_bits(scenes):
+    stage, played = scenes
+    _, killed, finished = played["early"].result()
+    assert killed[0] == -signal.SIGKILL
+    assert finished[0] == 0, finished[1]
+    assert played["dropout"].result()[0] == 0
+    assert outcome(stage / "early") == outcome(stage / "dropout")
+
+
+def test_a_run_of_two_processes_goes_on_in_one(scenes, tmp_path):
+    """From the last checkpoint but one, alone: weights, optimiser and all rows of the carried state agree again."""
+    stage, played = scenes
+    played["lstm"].result()
+    shutil.copytree(stage / "lstm", tmp_path / "alone")
+    shutil.rmtree(tmp_path / f"alone/checkpoints/step-{STEPS}")
+    assert main(["train", "--resume", str(tmp_path / "alone")]) == 0
+    assert saved_step(tmp_path / "alone") == STEPS
+    agree(tensors(tmp_path / "alone"), tensors(stage / "lstm"), 1e-5)
+    assert losses(tmp_path / "alone") == pytest.approx(losses(stage / "lstm"), rel=1e-6)
+
+
+def test_a_worker_that_dies_ends_the_run_with_one_message(scenes):
+    status, said = scenes[1]["lost"].result()
+    assert status == 1
+    assert [line for line in said.splitlines() if line.startswith("error")] == [
+        "error: process 2 of 2 was ended by SIGKILL."
+    ]
+    assert "Traceback" not in said
+
+
+def test_a_budget_in_seconds_ends_for_both(scenes):
+    status, said = scenes[1]["time"].result()
+    assert status == 0, said
+    rows = [json.loads(line) for line in (scenes[0] / "time/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["ended"] == "the budget is spent"
+    assert rows[-1]["seconds"] >= 2
+
+
+def test_a_usage_error_in_a_worker_is_said_once_with_its_status(scenes):
+    stage, played = scenes
+    status, said = played["missing"].result()
+    assert status == 2
+    assert said.splitlines()[0] == f"error: {stage / 'missing.txt'}: there is no such file or folder."
+    assert said.count("error") == 1
+    assert len(said.splitlines()) <= 2
+    assert not (stage / "missing").exists()
+
+
+def test_rows_that_cannot_be_divided_are_refused_before_the_run_is_made(book, tmp_path):
+    from seqwise.config import parse_settings
+    from seqwise.errors import UsageError
+    from seqwise.training.fit import create_run
+
+    settings = parse_settings({"model": "lstm", "training": {"batch": 3}, "text": {"tokenizer": "characters"}})
+    with pytest.raises(UsageError, match="3 rows cannot be divided among 2 processes"):
+        create_run(str(book), settings, tmp_path / "run", processes=2)
+    assert not (tmp_path / "run").exists()
