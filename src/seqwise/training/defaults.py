@@ -111,8 +111,8 @@ def expected_epochs(chosen: Settings, facts: Facts) -> float:
     if budget.unit == "seconds":
         width, depth = _number(chosen.network.width), _number(chosen.network.depth)
         weights = 10 * width * width * depth + width * facts.vocabulary  # 8 or 12 D² a layer, and the softmax
-        speed = 2e13 if facts.cuda else 6e10 * facts.cores  # operations per second that small models reach
-        tokens = budget.amount * min(speed / (6 * weights), 200_000 if facts.cuda else 40_000)
+        speed = 5e13 if facts.cuda else 6e10 * facts.cores  # operations per second that small models reach
+        tokens = budget.amount * min(speed / (6 * weights), 1_000_000 if facts.cuda else 40_000)
     return tokens / max(1, facts.tokens)
 
 
