@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.options import UNSET, parse
 from seqwise.config import Settings
 
 PROMPT = "The "
@@ -19,7 +20,7 @@ class Demo:
 
     budget: str = "60s"
     """How long to train."""
-    out: Path | None = None
+    out: Annotated[Path | None, UNSET] = None
     """Run folder; runs/demo-N unless set."""
 
 

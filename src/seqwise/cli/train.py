@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.options import UNSET, parse
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
@@ -32,13 +32,13 @@ class Train:
     What is not set is chosen by rule for the data and the machine, and printed. Ctrl-C saves and stops.
     """
 
-    data: Annotated[str | None, tyro.conf.Positional] = None
+    data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
     """What to learn from."""
-    out: Path | None = None
+    out: Annotated[Path | None, UNSET] = None
     """Run folder to make; runs/TASK-MODEL-N unless set."""
-    resume: Path | None = None
+    resume: Annotated[Path | None, UNSET] = None
     """Go on with this run instead of starting one."""
-    config: Path | None = None
+    config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML); flags override it."""
     nproc: int = 1
     """Processes on this machine, one per GPU or sharing the CPU."""
@@ -151,7 +151,7 @@ def _conclude(run: Run, ended: str) -> None:
     folder = shlex.quote(str(run.folder))
     console.say(f"done: {ended}. The run lies in {folder}")
     console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
-    console.say(f"  seqwise predict {folder} 'Once'")
+    console.say(f"  seqwise predict {folder} 'the '")
 
 
 def _resume(run: Run) -> str:

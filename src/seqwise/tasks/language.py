@@ -196,7 +196,13 @@ class Language:
 
     def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss and perplexity on the beginning of the validation split, shared among the processes."""
-        mine = score(model, self.stores["valid"], settings, world.rank, world.size, longest=INTERIM)
+        store = self.stores["valid"]
+        # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
+        shared = (evaluation_rows(store) if model.carries else EVALUATION_ROWS) % world.size == 0
+        mine = (0.0, 0)
+        if shared or world.rank == 0:
+            rank, size = (world.rank, world.size) if shared else (0, 1)
+            mine = score(model, store, settings, rank, size, longest=INTERIM)
         nats, tokens = world.sum(*mine)
         return {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
 
@@ -299,8 +305,8 @@ def _evaluation_batches(
 ) -> EvaluationStreams | EvaluationWindows:
     window = settings.data.window if isinstance(settings.data.window, int) else 256
     if not model.carries:
-        return EvaluationWindows(store, EVALUATION_ROWS * world, window, window // 2, rank, world)
-    return EvaluationStreams(store, evaluation_rows(store) * world, window, rank, world)
+        return EvaluationWindows(store, EVALUATION_ROWS, window, window // 2, rank, world)
+    return EvaluationStreams(store, evaluation_rows(store), window, rank, world)
 
 
 def evaluation_rows(store: TokenStore) -> int:

@@ -133,9 +133,10 @@ def saving(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
         cause = "the disk is full" if full else str(error)
+        remedy = "Free some space, then go on" if full else "Mend that, then go on"
         raise SaveError(
             f"could not save {path}: {cause}.",
-            repair="What was saved before is complete. Free some space, then go on with: seqwise train --resume RUN",
+            repair=f"What was saved before is complete. {remedy} with: seqwise train --resume RUN",
         ) from error
 
 

@@ -18,7 +18,7 @@ from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.metrics.perplexity import exp
-from seqwise.tasks.language import Language, score
+from seqwise.tasks.language import Language, check_precision, score
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import newest_checkpoint, save_checkpoint, saving, weights_of, write_text
@@ -64,7 +64,8 @@ def create_run(
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
     origin = Origin(data, task.corpus.fingerprint, task.corpus.rule, command, environment.version())
     run = Run.create(folder, settings, origin, task.tokenizer, environment.describe())
-    say(_explain(settings, chosen))
+    if chosen:
+        say(_explain(settings, chosen))
     return run, task
 
 
@@ -86,6 +87,7 @@ class Fit:
         self.run, self.world = run, world
         self.say = say if world.first else silent
         settings = run.settings
+        check_precision(settings)
         self.task = task or open_task(run, self.say)
         torch.manual_seed(settings.seed)
         self.model = model = self.task.build(settings).to(local_device(choose_device(settings)))
@@ -175,19 +177,18 @@ def count_run(run: Run, task: Language, say: Say = silent) -> Step:
     seconds = time.perf_counter() - started
     learned = len(task.stores["train"])
     step = Step(
-        1,
-        0,
-        learned,
-        nats / tokens,
-        0.0,
-        0.0,
-        seconds,
-        learned / seconds,
-        1.0,
-        validation,
-        True,
-        (),
-        "all n-grams are counted",
+        number=1,
+        epoch=0,
+        tokens=learned,
+        loss=nats / tokens,
+        gradient_norm=0.0,
+        learning_rate=0.0,
+        seconds=seconds,
+        tokens_per_second=learned / seconds,
+        progress=1.0,
+        validation=validation,
+        best=True,
+        ended="all n-grams are counted",
     )
     append_metrics(run, step)
     write_text(run.folder / "README.md", model_card(run, counts.describe()))

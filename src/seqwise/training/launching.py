@@ -47,7 +47,7 @@ def _start(rank: int, processes: int, port: int, arguments: Sequence[str]) -> Wo
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
     environment |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    # A session of its own keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
+    # Their own process session keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
     # Standard input ends when this process does, however that happens: so the worker learns of it.
     command = [sys.executable, "-m", "seqwise", *arguments]
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
