@@ -9,7 +9,6 @@ It takes some seconds; a minute of training (`budget="60s"`, without the width) 
 from __future__ import annotations
 
 import seqwise
-from seqwise.decoding.sampling import Choice
 from seqwise.training.loop import Step
 
 
@@ -35,7 +34,7 @@ def main() -> None:
         print(f"{name:20} {value:,.3f}")
     print(f"on {result.on}: {result.how}\n")
 
-    for piece in run.predict("The ", choice=Choice(temperature=0.8), seed=1, max_length=80):
+    for piece in run.predict("The ", temperature=0.8, seed=1, max_length=80):
         print(piece, end="", flush=True)
     print()
 

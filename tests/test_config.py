@@ -26,6 +26,20 @@ def test_all_mistakes_are_reported_at_once_with_the_nearest_name():
 
 
 @pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"data": {"window": "abc"}}, "data.window: input should be a valid integer or 'full'; received 'abc'."),
+        ({"data": {"window": 2.5}}, "data.window: input should be a valid integer or 'full'; received 2.5."),
+        ({"network": 3}, "network: input should be a valid dictionary; received 3."),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_one_sentence(values, said):
+    with pytest.raises(UsageError) as caught:
+        parse_settings(values)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"network: [", "not valid YAML"),

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from seqwise import ngram
+from seqwise.data.prepare import prepare
+from seqwise.data.sources import open_corpus
 from seqwise.errors import RunError, UsageError
 from seqwise.ngram import NGram, memory_bound
+from seqwise.text.tokenizer import Tokenizer
 
 A, B, C, D = range(4)
 texts = st.lists(st.integers(0, 4), min_size=1, max_size=60)
@@ -236,6 +239,27 @@ def test_counting_stays_under_its_memory_bound_even_where_no_ngram_occurs_twice(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < memory_bound(tokens, vocabulary, order)
+
+
+def test_from_text_files_to_probabilities_worked_out_by_hand(tmp_path):
+    """As the Penn Treebank is read: words, <eos> per line, what training has not seen is <unk>."""
+    for split, text in {"train": "a b\na b\na c\n", "valid": "a\n", "test": " a b \na d"}.items():
+        (tmp_path / f"{split}.txt").write_text(text)
+    corpus = open_corpus(tmp_path)
+    tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
+    stores = prepare(corpus, tokenizer)
+    train, test = (store.read(0, len(store)) for store in (stores["train"], stores["test"]))
+    assert (len(tokenizer), len(train), len(test)) == (5, 9, 6)  # <eos> a b c <unk>
+    model = NGram.count(train, len(tokenizer), 2, end=tokenizer.end)
+    # Too few n-grams to estimate discounts: 0.5, 1.0 and 1.5. Different tokens before each: <eos> 2, a 1, b 1, c 1.
+    floor = (1.0 + 3 * 0.5) / 5 / 5
+    unigram = {"<eos>": (2 - 1) / 5 + floor, "a": 0.5 / 5 + floor, "b": 0.5 / 5 + floor, "<unk>": floor}
+    a_first = (3 - 1.5) / 3 + 1.5 / 3 * unigram["a"]  # all three lines begin with a
+    left = (1.0 + 0.5) / 3  # b came twice after a, c once
+    line_1 = [a_first, (2 - 1) / 3 + left * unigram["b"], (2 - 1) / 2 + 1 / 2 * unigram["<eos>"]]
+    line_2 = [a_first, left * unigram["<unk>"], unigram["<eos>"]]  # nothing ever followed <unk>
+    assert np.exp(model.log_probabilities_of(test)) == pytest.approx([*line_1, *line_2])
+    assert [*line_1, *line_2] == pytest.approx([0.6, 0.4333333, 0.65, 0.6, 0.05, 0.3])
 
 
 def penn_treebank() -> tuple[dict[str, int], list[np.ndarray]]:

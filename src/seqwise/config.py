@@ -6,6 +6,8 @@ printed, and the resolved settings are saved as `config.yaml` in the run. Unknow
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,9 +19,18 @@ from seqwise.errors import UsageError, nearest
 TaskName = Literal["language"]
 Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer", "ngram"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
+Device = Literal["auto", "cpu", "cuda"]
 
 FAMILIES: tuple[str, ...] = get_args(Family)
 TASKS: tuple[str, ...] = get_args(TaskName)
+TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
+DEVICES: tuple[str, ...] = get_args(Device)
+
+# Defaults of what is asked of a trained run, and so no setting of it. How a token is chosen: `decoding/choice.py`.
+DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
+MAX_LENGTH = 200  # tokens written after a prompt
+
+HELD_OUT = 0.05  # share of a text for validation, and as much for testing
 
 
 class Section(BaseModel):
@@ -42,9 +53,9 @@ class TextSettings(Section):
 class DataSettings(Section):
     """How a corpus is split and cut into batches."""
 
-    valid_fraction: float = Field(0.05, gt=0, lt=0.5)
+    valid_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
     """Share held out for validation when the data brings no validation split."""
-    test_fraction: float = Field(0.05, gt=0, lt=0.5)
+    test_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
     """Share held out for testing when the data brings no test split."""
     window: int | Literal["full"] | None = None
     """Tokens per training window (truncated backpropagation through time), or full."""
@@ -71,7 +82,7 @@ class NetworkSettings(Section):
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
     tied: bool = True
-    """Use the embedding matrix as output projection too."""
+    """Use the embedding matrix as output projection too. Not with --network.output adaptive, which has its own."""
     output: Literal["full", "adaptive", "sampled"] = "full"
     """Softmax of training. Evaluation always uses the full softmax."""
     samples: int = Field(1024, ge=1)
@@ -112,10 +123,10 @@ class TransformerSettings(Section):
     """Width inside the feed-forward part; four times the width unless set."""
 
 
-class WindowSettings(Section):
+class ContextSettings(Section):
     """Choices of the two models that see a fixed number of tokens."""
 
-    order: int = Field(5, ge=1, le=16)
+    length: int = Field(5, ge=1, le=16)
     """ngram: length of the longest n-gram. feedforward: tokens it sees."""
 
 
@@ -131,13 +142,13 @@ class TrainingSettings(Section):
     schedule: Literal["cosine", "one-cycle", "plateau", "constant"] = "cosine"
     """Learning rate over the budget; plateau divides it by four when validation stops improving."""
     warmup: float = Field(0.05, ge=0, lt=1)
-    """Share of the budget over which the learning rate rises."""
+    """Share of the budget over which the learning rate rises; one-cycle has a rise of its own."""
     clip: Literal["norm", "value", "none"] = "norm"
     """How gradients are clipped."""
     clip_at: float = Field(1.0, gt=0)
     """Largest gradient norm, or largest gradient entry."""
     ema: float = Field(0.0, ge=0, lt=1)
-    """Decay of the exponential moving average of the weights that is evaluated and saved; 0 is off."""
+    """Decay of the moving average of the weights that is evaluated and saved; 0 is off. asgd averages by itself."""
     batch: int | None = Field(None, ge=1)
     """Rows per update, over all processes."""
     accumulate: int = Field(1, ge=1)
@@ -161,16 +172,16 @@ class Settings(Section):
     """Model family."""
     budget: str | None = None
     """How long to train: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Determines initial weights, batch order and dropout."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to train."""
     text: TextSettings = TextSettings()
     data: DataSettings = DataSettings()
     network: NetworkSettings = NetworkSettings()
     recurrent: RecurrentSettings = RecurrentSettings()
     transformer: TransformerSettings = TransformerSettings()
-    window: WindowSettings = WindowSettings()
+    context: ContextSettings = ContextSettings()
     training: TrainingSettings = TrainingSettings()
 
     def to_yaml(self) -> str:
@@ -201,20 +212,50 @@ def parse_settings(values: dict[str, Any], file: str | Path | None = None) -> Se
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise UsageError("\n".join(_sentence(mistake) for mistake in error.errors()), file=file) from None
+        raise UsageError("\n".join(map(_sentence, mistakes(error, Settings))), file=file) from None
 
 
-def message(mistake: Any) -> str:
-    """What pydantic says of a wrong value, as part of a sentence."""
-    text = mistake["msg"].removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong setting: its place, what is wrong with it as part of a sentence, and the value that was given."""
+
+    place: tuple[str, ...]
+    text: str
+    value: Any
+    unknown: bool = False  # there is no setting of that name
 
 
-def _sentence(mistake: Any) -> str:
-    *parents, key = (str(part) for part in mistake["loc"])
-    place = ".".join([*parents, key])
-    if mistake["type"] != "extra_forbidden":
-        return f"{place}: {message(mistake)}; received {mistake['input']!r}."
+# What a message need not say, because the value that was given stands behind it, or because it is about our code.
+_SURPLUS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
+
+
+def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
+    """What pydantic found, each setting once. Of a union it tries every type, and complains about each."""
+    found: dict[tuple[str, ...], Mistake] = {}
+    for each in error.errors():
+        place = _place(each["loc"], model)
+        text = _SURPLUS.sub("", each["msg"])
+        text = text[:1].lower() + text[1:]
+        if place in found:
+            text = f"{found[place].text} or {text.removeprefix('input should be ')}"
+        found[place] = Mistake(place, text, each["input"], each["type"] == "extra_forbidden")
+    return list(found.values())
+
+
+def _place(location: tuple[int | str, ...], model: Any) -> tuple[str, ...]:
+    """The path to a setting, without the types of a union that pydantic puts behind it."""
+    for depth, part in enumerate(location, start=1):
+        model = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return tuple(map(str, location[:depth]))
+    return tuple(map(str, location))
+
+
+def _sentence(mistake: Mistake) -> str:
+    place = ".".join(mistake.place)
+    if not mistake.unknown:
+        return f"{place}: {mistake.text}; received {mistake.value!r}."
+    *parents, key = mistake.place
     section: Any = Settings
     for parent in parents:
         section = section.model_fields[parent].annotation

@@ -45,6 +45,10 @@ class NonFiniteError(SeqwiseError):
     """A loss or gradient is infinite or not a number; the update was not made."""
 
 
+class MemoryLimitError(SeqwiseError):
+    """The smallest piece of the work does not fit into memory."""
+
+
 class SaveError(SeqwiseError):
     """Saving failed; the newest complete checkpoint is untouched."""
 

@@ -280,7 +280,7 @@ def _stream(
 def _check(vocabulary: int, order: int, end: int | None, discounts: int) -> None:
     if not 1 <= order <= LONGEST:
         raise UsageError(
-            f"expected an n-gram order from 1 to {LONGEST}, received {order}.", repair="Set --window.order."
+            f"expected an n-gram order from 1 to {LONGEST}, received {order}.", repair="Set --context.length."
         )
     if vocabulary < 1 or (end is not None and not 0 <= end < vocabulary):
         raise UsageError(f"expected a vocabulary that holds the line end, received {vocabulary} tokens, end {end}.")

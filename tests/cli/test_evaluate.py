@@ -32,7 +32,7 @@ def test_the_table_has_a_line_per_metric_with_its_definition(seqwise_command, ru
         assert line.endswith(DEFINITIONS[name])
     assert answer.err.splitlines() == [
         f"{book}, the test split",
-        "state carried over the whole text; full softmax over 22 tokens",
+        "state carried over the whole text; full softmax over 22 tokens, tied projection",
     ]
 
 

@@ -9,7 +9,6 @@ import pytest
 import tyro
 from pydantic import BaseModel, ConfigDict, Field
 
-from seqwise.cli import console
 from seqwise.cli.options import options, parse
 from seqwise.errors import UsageError
 
@@ -125,7 +124,3 @@ def test_all_values_out_of_range_are_reported_at_once():
         "--training.learning-rate: input should be greater than 0; received -1.0.",
         "--training.batch: input should be greater than or equal to 1; received 0.",
     ]
-
-
-def test_parse_is_found_beside_the_other_shared_pieces():
-    assert console.parse is parse

@@ -55,6 +55,23 @@ def test_a_terminal_shows_the_state_of_every_step(terminal):
     assert "12,345 tok/s" in shown
 
 
+def test_a_terminal_keeps_the_last_validation_in_sight(terminal):
+    with progress.TrainingDisplay() as display:
+        display.show(step(2, 10, perplexity=7.5))
+        display.show(step(3, 10))
+        (bar,) = display.live.tasks
+    assert bar.description.startswith("step 3  loss 2.500  valid ppl 7.50  12,345 tok/s")
+
+
+def test_all_numbers_fit_into_80_columns(monkeypatch):
+    page = io.StringIO()
+    monkeypatch.setattr(console, "err", Console(file=page, force_terminal=True, width=80, color_system=None))
+    with progress.TrainingDisplay() as display:
+        display.show(step(12_345, 20_000, perplexity=123.456))
+        display.live.refresh()
+    assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:00 left\n" in page.getvalue()
+
+
 def test_notes_of_the_loop_are_not_lost(file):
     with progress.TrainingDisplay() as display:
         display.show(step(1, 10, notes=("out of memory: smaller pieces now.",)))

@@ -26,7 +26,7 @@ FILES = {
     "bad.yaml": b"model: [lstm\n",
     "unknown.yaml": b"modle: lstm\nnetwork:\n  widht: 3\n",
     "list.yaml": b"- a\n",
-    "values.yaml": b"network:\n  width: wide\n  depth: 0\n",
+    "values.yaml": b"data:\n  window: abc\nnetwork:\n  width: wide\n  depth: 0\n",
 }
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "500-tokens", "--training.batch", "4"]
 
@@ -46,7 +46,7 @@ DATA = {
     "bok.txt": "bok.txt: there is no such file or folder.\nPerhaps you meant 'book.txt'.",
     "nowhere/book.txt": "nowhere/book.txt: there is no such file, nor its folder.\nCheck the path.",
     "empty.txt": "empty.txt: the file is empty.\nGive a file with text in it.",
-    "blank.txt": "blank.txt: the file ",
+    "blank.txt": "blank.txt: the file is empty.\nGive a file with text in it.",
     "binary.txt": "binary.txt:1: this is a binary file, not text: byte 0x00 at offset 0.\nGive a text file",
     "latin.txt": "latin.txt:10: byte 0xF6 at offset 48 (line 10) is not UTF-8.\nIf it is latin1, convert it: iconv",
     "utf16.txt": "utf16.txt:1: the text is UTF-16, not UTF-8.\nIf it is utf-16, convert it: iconv",
@@ -54,7 +54,7 @@ DATA = {
     "one.txt": "the training text has a vocabulary of one symbol ('a'): there is nothing to predict.\nGive a text",
     "folder": "folder: the folder is empty.\nGive .txt or .jsonl files",
     "bad.yaml": "bad.yaml: files ending in '.yaml' are not read.\nGive a .txt file",
-    "builtin:doc": "",
+    "builtin:doc": "there is no built-in text 'doc'.\nPerhaps you meant 'docs'.",
 }
 OPTIONS = {
     "--modle lstm": "unknown option '--modle'. Perhaps you meant '--model'.\nSee seqwise train --help.",
@@ -68,7 +68,8 @@ OPTIONS = {
     "--config bad.yaml": "bad.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'.",
     "--config unknown.yaml": "unknown.yaml: network.widht: no such setting. Perhaps you meant 'width'.\nmodle: no such",
     "--config list.yaml": "list.yaml: expected a mapping of settings, found list.",
-    "--config values.yaml": "values.yaml: network.width: input should be a valid integer",
+    "--config values.yaml": "values.yaml: data.window: input should be a valid integer or 'full'; received 'abc'.\n"
+    "network.width: input should be a valid integer; received 'wide'.\nnetwork.depth: input should be greater",
     "--config missing.yaml": "missing.yaml: the settings file does not exist.",
     "--seed -1": "--seed: input should be greater than or equal to 0; received -1.",
     "--network.width wide": "--network.width: expected INT; received 'wide'.",
@@ -76,8 +77,8 @@ OPTIONS = {
     "--network.width 1000000000": "the model would have more weights than any machine holds",
     "--training.batch 100000000": "the train text has ",
     "--data.window 100000000": "the train text has ",
-    "--data.window 0": "--data.window: ",
-    "--data.window -5": "--data.window: ",
+    "--data.window 0": "--data.window: input should be full, or at least 1; received 0.",
+    "--data.window -5": "--data.window: input should be full, or at least 1; received -5.",
     "--device tpu": "--device: expected one of auto, cpu, cuda; received 'tpu'.",
     "--model transformer --network.width 30 --transformer.heads 4": "the width must be a multiple of the heads",
     "--model transformer --network.width 36 --transformer.heads 4": "rotary positions turn pairs of entries",
@@ -85,7 +86,7 @@ OPTIONS = {
     "--network.output adaptive --text.tokenizer words --text.vocabulary 9": "the adaptive softmax is for large",
     "--text.tokenizer bpe --text.vocabulary 20": "a bpe vocabulary of 20 is too small: this text needs at least 257.",
     "--text.tokenizer words --text.vocabulary 3": "a vocabulary of 3 has no room beside",
-    "--model ngram --window.order 99": "--window.order: input should be less than or equal to 16; received 99.",
+    "--model ngram --context.length 99": "--context.length: input should be less than or equal to 16; received 99.",
     "--resume book.txt": "name either DATA or --resume RUN.",
     "--nproc 0": "--nproc: expected at least 1; received 0.",
 }
@@ -94,6 +95,7 @@ OPTIONS = {
 def refused(place: Path, answer, expected: str, status: int = 2) -> None:
     """One message with the given beginning, no traceback, no result, and nothing new in the folder."""
     *remarks, message = answer.err.split("error: ")
+    assert expected
     assert message.startswith(expected), answer.err
     assert len(remarks) == 1
     assert "Traceback" not in answer.err

@@ -30,6 +30,7 @@ from seqwise.layers.transformer import (
     Decoder,
     DecoderLayer,
     Encoder,
+    EncoderDecoder,
     EncoderLayer,
     PreNormDecoderLayer,
     PreNormEncoderLayer,
@@ -295,6 +296,25 @@ def decoder_row(name: str, kind: type[DecoderLayer]) -> Row:
     )
 
 
+def read_both(stack: Any, x: Tensor) -> Tensor:
+    """PyTorch's decoder over PyTorch's encoder."""
+    return torch_stack(stack.decoder, x, memory=torch_stack(stack.encoder, memory_for(x), causal=False))
+
+
+ENCODER_DECODER = row(
+    "encoder-decoder",
+    lambda: EncoderDecoder(
+        Encoder([PreNormEncoderLayer(D, 2, 6, "relu")]), Decoder([PreNormDecoderLayer(D, 2, 6, "relu")])
+    ),
+    lambda stack, x, lengths: stack(memory_for(x), x),
+    lambda stack, x: plain_stack(stack.decoder, x, memory=plain_stack(stack.encoder, plain_memory(), causal=False)),
+    read_both,
+    causal=True,
+    carried=lambda stack, x, state: stack.decode(x, stack.encode(memory_for(x)), cache=state),
+    records=("encoder.layer.0.attention.weights", "decoder.layer.0.cross.weights", "decoder.norm.norm"),
+)
+
+
 def plain_full(layer: Any, x: list) -> list:
     if not isinstance(layer.project, nn.Identity):
         x = plain.linear(x, w(layer.project.weight))
@@ -426,6 +446,7 @@ ROWS = [
     encoder_row("decoder-only-rotary", PreNormEncoderLayer, "gelu", causal=True, rotary=True),
     decoder_row("decoder-post-norm", DecoderLayer),
     decoder_row("decoder-pre-norm", PreNormDecoderLayer),
+    ENCODER_DECODER,
     output_row("softmax-full", lambda: FullSoftmax(D, V), plain_full, torch_full),
     output_row("softmax-tied", lambda: FullSoftmax(D, V, Embedding(V, 3).weight), plain_full, torch_full),
     output_row("softmax-sampled", lambda: SampledSoftmax(D, V, 3), plain_full, torch_full),

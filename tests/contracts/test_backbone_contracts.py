@@ -7,11 +7,12 @@ import torch
 
 from seqwise.backbones.build import build_backbone
 from seqwise.config import parse_settings
+from seqwise.errors import UsageError
 from seqwise.layers.record import record
 
 WIDTH, WINDOW = 8, 6
 VARIANTS = {
-    "feedforward": {"model": "feedforward", "window": {"order": 3}},
+    "feedforward": {"model": "feedforward", "context": {"length": 3}},
     "rnn": {"model": "rnn"},
     "gru": {"model": "gru"},
     "gru before": {"model": "gru", "recurrent": {"reset": "before", "update": "replaces"}},
@@ -82,6 +83,36 @@ def test_rows_do_not_touch_each_other(variant):
     backbone, x = build(variant), vectors(rows=3)
     together = backbone(x).vectors
     torch.testing.assert_close(together[1:2], backbone(x[1:2]).vectors)
+
+
+LENGTHS = torch.tensor([WINDOW, 3, 1])
+
+
+@every
+def test_padding_changes_no_real_position(variant):
+    backbone, x = build(variant), vectors(rows=3)
+    padded = backbone(x, None, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = backbone(x[row : row + 1, :length]).vectors
+        torch.testing.assert_close(padded.vectors[row : row + 1, :length], alone)
+    if backbone.carries:
+        assert padded.vectors[1, 3:].abs().max() == 0
+
+
+@every
+def test_the_carry_of_padded_rows_is_that_of_their_last_real_step(variant):
+    """A row that is read on equals the same row without padding; a Transformer has no such carry."""
+    backbone, x, more = build(variant), vectors(rows=3), vectors(time=4)[:1].expand(3, -1, -1)
+    carry = backbone(x, None, LENGTHS).carry
+    if not backbone.carries:
+        assert carry is None
+        with pytest.raises(UsageError, match="cannot be continued together"):
+            backbone(more, backbone(x).carry, LENGTHS)
+        return
+    after = backbone(more, carry).vectors
+    for row, length in enumerate(LENGTHS.tolist()):
+        whole = torch.cat([x[row : row + 1, :length], more[:1]], dim=1)
+        torch.testing.assert_close(after[row : row + 1], backbone(whole).vectors[:, length:])
 
 
 @every

@@ -220,13 +220,14 @@ def test_double_precision_gives_the_same_numbers(row: Row) -> None:
 
 
 @rows()
-def test_weights_survive_a_move_to_bfloat16(row: Row) -> None:
-    """Only the move: some processors die at the first bf16 product."""
+def test_a_move_to_bfloat16_and_back_changes_outputs_by_rounding_only(row: Row) -> None:
+    """Eight bits of a weight are left, and of any table that moves along. Only the move: some processors die at the
+    first bf16 product."""
     layer = build(row)
-    expected = {name: value.bfloat16().float() for name, value in layer.state_dict().items()}
-    moved = layer.to(torch.bfloat16).to(torch.float32).state_dict()
-    assert all(torch.equal(moved[name].float(), value) for name, value in expected.items())
-    assert torch.isfinite(row.run(layer, inputs(row), None)).all()
+    before = row.run(layer, inputs(row), None)
+    after = row.run(layer.to(torch.bfloat16).to(torch.float32), inputs(row), None)
+    assert after.dtype == before.dtype
+    assert (after - before).norm() <= 0.03 * before.norm()
 
 
 @rows()

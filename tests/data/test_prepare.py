@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import subprocess
 import sys
@@ -139,6 +140,33 @@ def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/h")
     assert cache_folder() == Path("/h/.cache/seqwise")
+
+
+# Line by line: 4 words and a line end, a line end alone (twice), 3 and 2 words with theirs, and one word whose line end
+# is missing. WikiText has the blanks at both ends of a line and the empty lines, the Penn Treebank the N.
+TOKENISED = " the cat <unk> sat \n \n = Title = \n\nthe N\n  dog"
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_tokens_of_a_tokenised_text_are_counted_as_the_published_sets_are(pack: bool, tmp_path: Path) -> None:
+    texts = {"train": TOKENISED, "valid": "the\tbird <unk>\r\n", "test": "\ndog dog\n\n"}
+    for split, text in texts.items():
+        data = text.encode()
+        (tmp_path / f"x.{split}.txt{'.gz' if pack else ''}").write_bytes(gzip.compress(data) if pack else data)
+    corpus = open_corpus(tmp_path)
+    tokenizer = Tokenizer.train("spaces", corpus.texts("train"))
+    # <eos> six times, = and the twice, the others once
+    assert tokenizer.tokens(range(len(tokenizer))) == ["<eos>", "=", "the", "<unk>", "N", "Title", "cat", "dog", "sat"]
+    stores = prepare(corpus, tokenizer)
+    read = {split: " ".join(tokenizer.tokens(store.read(0, len(store)))) for split, store in stores.items()}
+    assert read == {
+        "train": "the cat <unk> sat <eos> <eos> = Title = <eos> <eos> the N <eos> dog <eos>",
+        "valid": "the <unk> <unk> <eos>",
+        "test": "<eos> dog dog <eos> <eos>",
+    }
+    counts = {split: (store.facts.tokens, store.facts.words, store.facts.lines) for split, store in stores.items()}
+    assert counts == {"train": (16, 16, 6), "valid": (4, 4, 1), "test": (5, 5, 3)}
+    assert [stores[split].facts.unknown for split in SPLITS] == [1, 2, 0]
 
 
 @pytest.mark.skipif("SEQWISE_DATA" not in os.environ, reason="set SEQWISE_DATA to the folder of benchmark data")

@@ -48,6 +48,16 @@ def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None
     assert [list(packed.texts(s)) for s in packed.parts] == [list(plain.texts(s)) for s in plain.parts]
 
 
+def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "BOOK.TXT").write_text(LINES)
+    (tmp_path / "BOOK.Txt.GZ").write_bytes(gzip.compress(LINES.encode()))
+    (tmp_path / "POSTS.JSONL").write_text(jsonl("a b", "c d", "e f"))
+    plain, packed = open_corpus(tmp_path / "BOOK.TXT"), open_corpus(tmp_path / "BOOK.Txt.GZ")
+    assert text_of(packed, "train") == text_of(plain, "train") == "".join(LINES.splitlines(keepends=True)[:91])
+    assert text_of(open_corpus(tmp_path / "POSTS.JSONL", 0, 0), "train") == "a b\nc d\ne f\n"
+    assert len(open_corpus(tmp_path).files) == 3
+
+
 def test_a_file_is_streamed_in_pieces_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "PIECE", 50)
     corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
@@ -325,4 +335,27 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("the superuser may read anything")
-    refused(path, "cannot be opened: Permission denied")
+    refused(path, "cannot be read: Permission denied")
+
+
+def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
+    """It must not pass for an empty one."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    write(tmp_path, a_txt=LINES)
+    inner.chmod(0)
+    if os.access(inner, os.R_OK):
+        pytest.skip("the superuser may read anything")
+    assert refused(tmp_path, "cannot be read: Permission denied").file == str(inner)
+    refused(inner / "a.txt", "cannot be read: Permission denied")
+    inner.chmod(0o700)
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    refused(tmp_path / f"{'a' * 300}.txt", "cannot be read: File name too long")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that opens but cannot be read")
+def test_a_file_that_fails_while_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("/proc/self/mem")
+    refused(tmp_path / "a.txt", "cannot be read: Input/output error")

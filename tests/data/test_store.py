@@ -72,6 +72,11 @@ def of_another_format(folder: Path) -> None:
     (folder / "train.json").write_text(json.dumps({**facts, "format": 99}))
 
 
+def a_folder_in_its_place(folder: Path) -> None:
+    (folder / "train.json").unlink()
+    (folder / "train.json").mkdir()
+
+
 @pytest.mark.parametrize(
     ("harm", "complaint"),
     [
@@ -82,6 +87,7 @@ def of_another_format(folder: Path) -> None:
         (lambda folder: (folder / "train.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "train.json").write_text("{}"), "cannot be read"),
         (of_another_format, "has format 99, not 1"),
+        (a_folder_in_its_place, r"train\.json: the token store cannot be read: Is a directory"),
     ],
 )
 def test_a_damaged_store_is_noticed(harm, complaint: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

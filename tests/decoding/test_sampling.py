@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
-from seqwise.decoding.sampling import Choice, keep_best, keep_nucleus, penalise
+from seqwise.decoding.sampling import keep_best, keep_nucleus, penalise, pick
 from seqwise.errors import UsageError
 
 LOG = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-NOTHING = torch.empty(1, 0, dtype=torch.int64)
 
 
 def kept(scores: torch.Tensor) -> list[int]:
@@ -19,12 +19,12 @@ def kept(scores: torch.Tensor) -> list[int]:
 
 def shares(choice: Choice, count: int = 20_000) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
-    picks = choice.pick(LOG.expand(count, -1), torch.empty(count, 0, dtype=torch.int64), draw)
+    picks = pick(choice, LOG.expand(count, -1), None, draw)
     return torch.bincount(picks, minlength=4) / count
 
 
 def test_greedy_takes_the_most_likely():
-    assert Choice(greedy=True).pick(LOG, NOTHING).tolist() == [0]
+    assert pick(Choice(greedy=True), LOG, None).tolist() == [0]
 
 
 def test_sampling_follows_the_distribution():
@@ -58,9 +58,10 @@ def test_top_p_works_in_any_order():
 
 
 def test_the_repetition_penalty_squares_the_probability_of_what_was_seen():
-    after = penalise(LOG, torch.tensor([[0, 0]]), 2.0)
+    seen = torch.tensor([[True, False, False, False]])
+    after = penalise(LOG, seen, 2.0)
     assert after[0].exp().tolist() == pytest.approx([0.25, 0.3, 0.15, 0.05])
-    assert Choice(greedy=True, repetition_penalty=2.0).pick(LOG, torch.tensor([[0]])).tolist() == [1]
+    assert pick(Choice(greedy=True, repetition_penalty=2.0), LOG, seen).tolist() == [1]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,17 @@ def test_generation_feeds_its_own_choices_back_one_at_a_time():
     rows = torch.stack([next(stream) for _ in range(5)], dim=1)
     assert rows.tolist() == [[2, 3, 0, 1, 2], [0, 1, 2, 3, 0]]
     assert model.fed == [2, 1, 1, 1, 1]
+
+
+def test_every_token_of_prompt_and_continuation_is_penalised_in_its_own_row():
+    class Fixed:
+        def next(self, ids, carry):
+            return LOG.expand(2, -1), carry
+
+    stream = generate(Fixed(), torch.tensor([[0], [3]]), Choice(greedy=True, repetition_penalty=9.0))
+    rows = torch.stack([next(stream) for _ in range(4)], dim=1)
+    # Row 0 has seen 0, row 1 has seen 3: the best that is new comes next, and again the best once all were seen.
+    assert rows.tolist() == [[1, 2, 3, 0], [0, 1, 2, 0]]
 
 
 def test_the_same_seed_draws_the_same_tokens():

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import threading
+from fnmatch import fnmatchcase
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from seqwise.layers.record import observe, observed, observed_live, record
+from seqwise.layers.record import may_hold, observe, observed, observed_live, record
 
 
 class Doubles(nn.Module):
@@ -116,3 +117,25 @@ def test_another_thread_records_nothing_of_this_one() -> None:
         thread.start()
         thread.join()
     assert seen_there == [False]
+
+
+def test_layers_whose_names_cannot_match_are_not_observed() -> None:
+    model = Twice()
+    with record(model, "layer.1.*"), record(model, "encoder*", live=True):
+        assert [observed(layer) for layer in model.layer] == [False, True]
+        assert not observed_live(model.layer[1])
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*", "deep.*", "*.forget", "deep.layer.?.lstm.forget", "d*r.[01].*t", "*.0.lstm.[!g]*"]
+)
+def test_a_path_is_never_left_out_that_holds_a_matching_name(pattern: str) -> None:
+    assert fnmatchcase("deep.layer.0.lstm.forget", pattern)
+    for path in ("", "deep", "deep.layer", "deep.layer.0", "deep.layer.0.lstm"):
+        assert may_hold(path, pattern)
+
+
+def test_a_path_is_left_out_that_no_beginning_of_the_pattern_matches() -> None:
+    assert not may_hold("deep", "encoder*")
+    assert not may_hold("deep.layer.1.lstm", "deep.layer.0.*")
+    assert not may_hold("head", "deep")

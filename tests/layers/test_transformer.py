@@ -13,11 +13,11 @@ from seqwise.layers.transformer import (
     Decoder,
     DecoderLayer,
     Encoder,
+    EncoderDecoder,
     EncoderLayer,
     PreNormDecoderLayer,
     PreNormEncoderLayer,
     cached_length,
-    newest,
 )
 
 PAIRS = {"attention": "self_attn", "cross": "multihead_attn"}
@@ -79,8 +79,8 @@ def test_decoder_layer_equals_pytorch(kind, activation):
     torch.testing.assert_close(y, expected)
 
 
-def encoder(kind=PreNormEncoderLayer, depth=2, rotary=False, longest=None) -> Encoder:
-    stack = Encoder([kind(8, 2, 16, "gelu", rotary=rotary) for _ in range(depth)], longest)
+def encoder(kind=PreNormEncoderLayer, depth=2, rotary=False) -> Encoder:
+    stack = Encoder([kind(8, 2, 16, "gelu", rotary=rotary) for _ in range(depth)])
     return shuffled(stack).double()
 
 
@@ -120,6 +120,7 @@ def test_cached_pieces_equal_the_whole(kind, rotary):
     torch.testing.assert_close(torch.cat(pieces, 1), whole)
     torch.testing.assert_close(cache, full_cache)
     assert cached_length(cache) == 9
+    assert cached_length(None) == 0
 
 
 @pytest.mark.parametrize("kind", [DecoderLayer, PreNormDecoderLayer])
@@ -142,28 +143,36 @@ def test_a_cache_is_a_plain_nested_tuple_whose_rows_can_be_picked():
     torch.testing.assert_close(stack(x[rows, 4:], cache=picked)[0], whole[rows, 4:])
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-def test_a_longest_cache_is_attention_over_a_sliding_window(rotary):
-    stack, x = encoder(rotary=rotary, longest=4), numbers(2, 11, 8)
-    band = causal_mask(11) & ~causal_mask(11, offset=-4)  # itself and the three before
-    expected = x
-    for layer in stack.layer:
-        expected, _ = layer(expected, mask=band)
-    expected = stack.norm(expected)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_encoder_and_decoder_together_equal_pytorch():
+    ours = EncoderDecoder(encoder(), decoder())
+    peer = nn.Transformer(8, 2, 2, 2, 16, 0.0, "gelu", batch_first=True, norm_first=True).double()
+    for mine, theirs in ((ours.encoder, peer.encoder), (ours.decoder, peer.decoder)):
+        for layer, other in zip(mine.layer, theirs.layers):
+            load_into(other, layer)
+        theirs.norm.weight, theirs.norm.bias = mine.norm.weight, mine.norm.bias
+    source, target, lengths = numbers(3, 6, 8), numbers(3, 4, 8), torch.tensor([6, 1, 4])
+    hidden = ~padding_mask(lengths, 6)[:, 0]
+    expected = peer(
+        source,
+        target,
+        tgt_mask=~causal_mask(4),
+        src_key_padding_mask=hidden,
+        memory_key_padding_mask=hidden,
+    )
+    torch.testing.assert_close(ours(source, target, lengths), expected)
+
+
+def test_a_target_decoded_token_by_token_equals_the_whole_and_padding_of_the_source_changes_nothing():
+    stack, source, target = EncoderDecoder(encoder(), decoder()), numbers(2, 6, 8), numbers(2, 5, 8)
+    lengths = torch.tensor([6, 3])
+    whole, memory = stack(source, target, lengths), stack.encode(source, lengths)
     steps, cache = [], None
-    for piece in x.split(1, dim=1):
-        y, cache = stack(piece, cache=cache)
+    for piece in target.split(1, dim=1):
+        y, cache = stack.decode(piece, memory, lengths, cache)
         steps.append(y)
-        assert cached_length(cache) <= 4
-    torch.testing.assert_close(torch.cat(steps, 1), expected)
-
-
-def test_newest_keeps_the_newest():
-    _, cache = encoder()(numbers(2, 5, 8))
-    assert torch.equal(newest(cache, 2)[1][0], cache[1][0][:, :, 3:])
-    assert cached_length(newest(cache, 0)) == 0
-    assert newest(cache, 7) is cache
-    assert cached_length(None) == 0
+    torch.testing.assert_close(torch.cat(steps, 1), whole)
+    torch.testing.assert_close(stack(source[1:, :3], target[1:]), whole[1:])
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -66,9 +66,24 @@ def test_a_decision_says_context_decision_and_consequences_on_one_page(page: Pat
     assert text.startswith(f"# {page.name[:4]}: ")
 
 
+def requirements() -> list[str]:
+    return [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
+
+
+@pytest.mark.parametrize("line", requirements())
+def test_a_requirement_is_a_range_that_holds_the_tested_version(line: str):
+    found = re.fullmatch(r"([\w-]+)>=([\d.]+),<(\d+)", line)
+    assert found is not None, line
+    tested = numbers(pins()[normal(found[1])])
+    assert numbers(found[2]) <= tested < numbers(found[3])
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def test_every_requirement_is_pinned_without_a_local_suffix():
-    lines = [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
-    names = {normal(re.split(r"[<>=!~\[; ]", line)[0]) for line in lines}
+    names = {normal(re.split(r"[<>=!~\[; ]", line)[0]) for line in requirements()}
     assert names - pins().keys() == set()
     assert [version for version in pins().values() if "+" in version] == []
 

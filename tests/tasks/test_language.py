@@ -14,12 +14,13 @@ import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.data.prepare import prepare
-from seqwise.data.sources import open_corpus
+from seqwise.data.sources import open_corpus, open_whole
+from seqwise.data.store import TokenStore
+from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
-from seqwise.decoding.sampling import Choice
 from seqwise.errors import NonFiniteError, UsageError
-from seqwise.tasks import language
-from seqwise.tasks.language import Language, score, score_dynamically, write_on
+from seqwise.tasks.language import Language, write_on
+from seqwise.tasks.scoring import score, score_counts, score_dynamically
 from seqwise.training.api import Loaded
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]
@@ -111,12 +112,13 @@ def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book):
     store, counts = held_out(loaded, book), loaded.model.counts
     whole = -counts.log_probabilities_of(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
-        assert language._score_counts(counts, store, chunk)[0] == pytest.approx(whole)
+        assert score_counts(counts, store, chunk)[0] == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
-def test_an_untrained_model_is_about_as_good_as_frequencies(book, family):
-    settings = parse_settings(SMALL | {"model": family, "text": {"tokenizer": "characters"}})
+@pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in NEURAL), ("transformer", False)])
+def test_an_untrained_model_is_about_as_good_as_frequencies(book, family, tied):
+    network = SMALL["network"] | {"tied": tied}
+    settings = parse_settings(SMALL | {"model": family, "network": network, "text": {"tokenizer": "characters"}})
     task = Language.prepare(str(book), settings)
     torch.manual_seed(0)
     nats, tokens = score(task.build(settings), task.stores["valid"], settings)
@@ -125,6 +127,53 @@ def test_an_untrained_model_is_about_as_good_as_frequencies(book, family):
     unigram = -np.log((counts[valid] + 1) / (counts.sum() + len(counts))).mean()
     assert nats / tokens == pytest.approx(unigram, abs=0.15)
     assert nats / tokens < math.log(len(task.tokenizer)) - 0.2  # a uniform guess is worse
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+def test_a_transformer_learns_with_every_kind_of_positions_and_norm(book, tmp_path, positions, norm):
+    """A small text repeats itself: a few updates are much better than frequencies."""
+    kind = {"heads": 2, "positions": positions, "norm": norm}
+    network = {"width": 32, "depth": 2, "embedding": 24, "dropout": 0.0}
+    values = SMALL | {"model": "transformer", "transformer": kind, "network": network, "budget": "20k-tokens"}
+    values["training"] = SMALL["training"] | {"batch": 8, "learning_rate": 0.005}
+    found = seqwise.train(book, out=tmp_path / "run", settings=values, text={"tokenizer": "characters"})
+    assert found.evaluate(book).metrics()["perplexity"] < 8
+
+
+def test_the_sampled_softmax_draws_by_the_counts_of_the_training_tokens(book):
+    network = SMALL["network"] | {"output": "sampled", "samples": 8}
+    settings = parse_settings(SMALL | {"network": network, "text": {"tokenizer": "bpe", "vocabulary": 300}})
+    task = Language.prepare(str(book), settings)
+    expected = task.stores["train"].counts(len(task.tokenizer)).clip(min=1) ** 0.75
+    found = task.build(settings).head.output.probability.numpy()
+    assert found == pytest.approx(expected / expected.sum(), rel=1e-5)
+
+
+def test_the_training_tokens_are_counted_once_and_not_for_a_check(book, monkeypatch):
+    counted = []
+    original = TokenStore.counts
+    monkeypatch.setattr(TokenStore, "counts", lambda self, size: counted.append(self.path) or original(self, size))
+    settings = parse_settings(SMALL | {"data": {"window": 48, "order": "streams"}})
+    task = Language.prepare(str(book), settings)
+    task.check(settings)
+    assert counted == []
+    task.build(settings)
+    task.build(settings)
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_path, family):
+    text = tmp_path / "long.txt"
+    text.write_text("the old gate forgets a word.\n" * 700)
+    loaded = trained(family)
+    store = prepare(open_whole(text), loaded.run.tokenizer)["all"]
+    whole = score(loaded.model, store, loaded.settings, longest=2000)
+    parts = [score(loaded.model, store, loaded.settings, rank, 4, longest=2000) for rank in range(4)]
+    assert sum(tokens for _, tokens in parts) == whole[1]
+    assert sum(nats for nats, _ in parts) == pytest.approx(whole[0], rel=1e-5)
+    assert 2000 <= whole[1] < 2000 + 16 * 48
 
 
 # ---- dynamic evaluation
@@ -282,10 +331,21 @@ def test_settings_that_cannot_work_are_refused(book, values, expected):
         check(book, **values)
 
 
+def test_counting_that_may_not_fit_is_refused(book, monkeypatch):
+    monkeypatch.setattr(environment, "memory", lambda: (10**9, 100_000))
+    with pytest.raises(UsageError, match=r"counting 5-grams of [\d,]+ tokens can take [\d.]+ GB; 0.0 GB .* free"):
+        check(book, model="ngram")
+
+
 @pytest.mark.parametrize("output", ["full", "adaptive", "sampled"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_settings_that_can_work_pass(book, output, tied):
     check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tied": tied})
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])
+def test_a_window_of_one_token_passes(book, positions):
+    check(book, model="transformer", data={"window": 1}, transformer={"heads": 2, "positions": positions})
 
 
 @pytest.mark.parametrize("survives", [True, False])

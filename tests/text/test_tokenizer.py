@@ -237,7 +237,10 @@ def test_too_small_a_vocabulary_is_refused(kind: str, size: int) -> None:
         ('{"format": 1}', "damaged"),
         ('{"format": 99}', "has format 99; this version reads up to 1"),
         ('{"format": 1, "kind": "words", "lowercase": false, "specials": [], "tokenizer": {}}', "damaged"),
-        ('{"format": 1, "kind": "runes", "lowercase": false, "specials": [], "tokenizer": {}}', "unknown kind 'runes'"),
+        (
+            '{"format": 1, "kind": "word", "lowercase": false, "specials": [], "tokenizer": {}}',
+            r"json: unknown kind 'word'\.\nPerhaps you meant 'words'\.$",
+        ),
     ],
 )
 def test_a_damaged_or_newer_file_is_named(content: str, complaint: str, tmp_path: Path) -> None:
@@ -250,6 +253,20 @@ def test_a_damaged_or_newer_file_is_named(content: str, complaint: str, tmp_path
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot be read: Is a directory\.\nCheck its permissions"):
+        Tokenizer.load(tmp_path)
+
+
+def test_a_vocabulary_with_a_hole_is_named(tmp_path: Path) -> None:
+    ALL["words"].save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["tokenizer"]["model"]["vocab"]["the"] = 9999
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"json: the ids of the vocabulary are not 0, 1, 2, …\nCopy it again"):
         Tokenizer.load(tmp_path / "tokenizer.json")
 
 

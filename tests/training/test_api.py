@@ -6,7 +6,8 @@ import pytest
 
 import seqwise
 from seqwise.config import Settings, parse_settings
-from seqwise.decoding.sampling import Choice
+from seqwise.data.reading import TextFile
+from seqwise.decoding.choice import Choice
 from seqwise.errors import RunError, UsageError
 
 SMALL = {
@@ -96,3 +97,36 @@ def test_which_text_is_scored(trained, book, tmp_path):
     assert trained.evaluate(other, split="valid").on == f"{other}, the valid split"
     with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
         trained.evaluate(book, split="vlaid")
+
+
+def test_ways_to_choose_a_token_are_keywords(trained):
+    plain = "".join(trained.predict("the", choice=Choice(temperature=0.5, top_k=3), seed=2, max_length=30))
+    assert "".join(trained.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
+    laid_over = trained.predict("the", choice=Choice(temperature=0.5), top_k=3, seed=2, max_length=30)
+    assert "".join(laid_over) == plain
+    with pytest.raises(UsageError, match=r"predict knows no 'top'\.\nPerhaps you meant 'top_"):
+        trained.predict("the", top=3)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("full", "full softmax over"),
+        ("adaptive", "adaptive softmax over"),
+        ("sampled", "evaluation uses the full softmax over"),
+    ],
+)
+def test_an_evaluation_says_which_softmax_it_used(book, tmp_path, output, expected):
+    network = {"width": 16, "depth": 1, "output": output, "samples": 4}
+    settings = SMALL | {"network": network, "budget": "100-tokens", "text": {"tokenizer": "characters"}}
+    assert expected in seqwise.train(book, out=tmp_path / "run", settings=settings).evaluate(book).how
+
+
+def test_a_whole_text_is_read_once(trained, book, tmp_path, monkeypatch):
+    other = tmp_path / "other.txt"
+    other.write_text("the old gate forgets a word.\n" * 40)
+    read = []
+    original = TextFile.facts
+    monkeypatch.setattr(TextFile, "facts", lambda self: read.append(self.name) or original(self))
+    assert trained.evaluate(other).metrics()["tokens"] == len(other.read_text()) - 1
+    assert read == [str(other)]

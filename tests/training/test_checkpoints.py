@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from seqwise.training.checkpoints import (
     STATE,
     TENSORS,
     Snapshot,
+    drop_remains,
     load_weights,
     newest_checkpoint,
     save_checkpoint,
@@ -84,6 +86,17 @@ def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
     assert newest(tmp_path).state["value"] == 3.0
 
 
+def test_damaged_checkpoints_and_half_written_ones_go_when_a_run_goes_on(tmp_path):
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step, snapshot(step))
+    (tmp_path / "step-3").mkdir()
+    (tmp_path / ".step-4.writing").mkdir()
+    assert newest(tmp_path, []).state["value"] == 2
+    drop_remains(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
+    drop_remains(tmp_path / "missing", 0)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -143,7 +156,7 @@ def test_a_full_disk_is_one_clear_message_and_the_checkpoint_before_stays(tmp_pa
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
     assert caught.value.exit_status == 1
-    assert "--resume" in str(caught.value)
+    assert f"seqwise train --resume {tmp_path.parent}" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
     assert newest(tmp_path).state["value"] == 1.0
 
@@ -152,8 +165,9 @@ def test_a_full_disk_is_one_clear_message_and_the_checkpoint_before_stays(tmp_pa
 def test_no_space_left_is_called_a_full_disk(tmp_path):
     from seqwise.training.checkpoints import saving
 
-    with pytest.raises(SaveError, match="the disk is full"), saving(tmp_path), open("/dev/full", "w") as file:
-        file.write("x")
+    file = Path("/dev/full")
+    with pytest.raises(SaveError, match="the disk is full"), saving(file, tmp_path), file.open("w") as opened:
+        opened.write("x")
 
 
 def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):

@@ -7,7 +7,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqwise.training.curve import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, curve_svg, nice_ticks, short, smooth
+from seqwise.training.curve import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    POINTS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    curve_svg,
+    nice_ticks,
+    short,
+    smooth,
+    squeeze,
+)
 
 ROWS = [
     {"tokens": 1000, "loss": 4.0},
@@ -44,6 +57,14 @@ def test_few_or_equal_points_are_a_valid_picture_too(rows):
 
 def test_smoothing_is_a_moving_average():
     assert smooth([(0, 1.0), (1, 2.0), (2, 2.0)], keep=0.5) == [(0, 1.0), (1, 1.5), (2, 1.75)]
+
+
+def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
+    rows = [{"tokens": number + 1, "loss": 5.0} for number in range(20_000)]
+    training, _ = lines(curve_svg(rows))
+    assert len(training) == POINTS == 500
+    assert len(curve_svg(rows)) < 12_000
+    assert squeeze([(i, 2.0 * i) for i in range(6)], 4) == [(0, 0), (1.5, 3), (3.5, 7), (5, 10)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from seqwise.config import FAMILIES, parse_settings
@@ -61,6 +63,28 @@ def test_a_wider_network_takes_smaller_steps():
 
 def test_sgd_has_a_rate_of_its_own():
     assert resolve(parse_settings({"training": {"optimizer": "sgd"}}), PTB)[0].training.learning_rate == 10
+
+
+@pytest.mark.parametrize(("processes", "rows"), [(1, 16), (3, 18), (16, 16), (20, 20)])
+def test_the_rows_of_a_batch_can_be_divided_among_the_processes(processes, rows):
+    facts = replace(PTB, processes=processes)
+    assert resolve(parse_settings({}), facts)[0].training.batch == rows
+
+
+def test_patience_is_chosen_for_as_many_validations_as_the_rule_makes():
+    assert resolve(parse_settings({}), PTB)[0].training.patience == 8
+    often, names = resolve(parse_settings({"training": {"validate_every": 5}}), PTB)
+    assert often.training.patience is None
+    assert "training.patience" not in names
+
+
+@pytest.mark.parametrize(
+    ("cuda", "bfloat16", "precision"),
+    [(False, False, "float32"), (True, False, "float32"), (True, True, "bfloat16")],
+)
+def test_bfloat16_is_for_gpus_that_compute_in_it(cuda, bfloat16, precision):
+    facts = replace(PTB, cuda=cuda, bfloat16=bfloat16)
+    assert resolve(parse_settings({}), facts)[0].training.precision == precision
 
 
 def test_an_n_gram_model_needs_no_settings():

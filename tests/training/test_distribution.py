@@ -60,6 +60,42 @@ def lose_a_worker(book: Path, folder: Path) -> tuple[int, str]:
     return finish(process)
 
 
+# The second process would begin with weights of its own, were it not given those of the first.
+UNLIKE = """
+import os, runpy, torch
+from seqwise.tasks.language import Language
+
+build = Language.build
+
+def built(self, settings):
+    if os.environ["RANK"] == "1":
+        torch.manual_seed(1)
+    return build(self, settings)
+
+Language.build = built
+runpy.run_module("seqwise", run_name="__main__")
+"""
+
+
+def rare_words(folder: Path) -> Path:
+    """Words of the two later clusters of an adaptive softmax stand in a few lines of the first half only."""
+    lines = ["the old gate . " * 4] * 600
+    for number in range(40):
+        lines[7 * number] += f"rare{number}"
+    (folder / "rare.txt").write_text("\n".join(lines) + "\n")
+    return folder / "rare.txt"
+
+
+def adaptive(stage: Path, folder: Path) -> list[str]:
+    return [*fresh(stage / "rare.txt", "lstm", folder), "--text.tokenizer", "words", "--network.output", "adaptive"]
+
+
+def play_unlike(stage: Path) -> tuple[int, str]:
+    (stage / "unlike.py").write_text(UNLIKE)
+    rare_words(stage)
+    return run(*adaptive(stage, stage / "adaptive"), before=[*TORCHRUN[:-2], str(stage / "unlike.py")])
+
+
 def workers_of(launcher: int) -> list[int]:
     """Children of the launcher, in the order in which they were started."""
     return [int(pid) for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
@@ -80,7 +116,9 @@ def scenes(book, tmp_path_factory):
             "dropout": pool.submit(whole, words("lstm", "dropout", 0.3)),
             "lost": pool.submit(lose_a_worker, book, stage / "lost"),
             "time": pool.submit(whole, [*words("lstm", "time"), "--budget", "2s"]),
-            "missing": pool.submit(whole, ["train", str(stage / "missing.txt"), "--out", str(stage / "missing")]),
+            "missing": pool.submit(whole, ["train", str(stage / "igloo.txt"), "--out", str(stage / "missing")]),
+            "adaptive": pool.submit(play_unlike, stage),
+            "ngram": pool.submit(whole, ["train", str(book), "--model", "ngram", "--out", str(stage / "ngram")]),
         }
         yield stage, played
 
@@ -111,6 +149,25 @@ def test_two_processes_learn_what_one_learns_at_the_same_global_batch(scenes, bo
     assert saved_step(stage / family) == STEPS
     agree(tensors(stage / family), tensors(tmp_path / "one"), 1e-4)
     assert losses(stage / family) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+
+
+def test_processes_that_begin_unlike_and_miss_gradients_learn_what_one_learns(scenes, tmp_path):
+    """The initial weights are the first process's, and clusters without a target have gradients of zero."""
+    stage, played = scenes
+    status, said = played["adaptive"].result()
+    assert status == 0, said
+    assert main(adaptive(stage, tmp_path / "one")) == 0
+    ours, theirs = tensors(stage / "adaptive"), tensors(tmp_path / "one")
+    assert "optimizer.head.output.softmax.tail.1.0.weight.exp_avg" in ours
+    agree(ours, theirs, 1e-4)
+    assert losses(stage / "adaptive") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+
+
+def test_one_process_counts_and_both_end_well(scenes):
+    status, said = scenes[1]["ngram"].result()
+    assert status == 0, said
+    assert said.count("done: all n-grams are counted.") == 1
+    assert said.count("valid ppl") == 1
 
 
 def test_ctrl_c_stops_both_processes_at_one_step_and_says_so_once(scenes):
@@ -149,6 +206,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_message(scenes):
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error: process 2 of 2 was ended by SIGKILL."
     ]
+    assert f"What was saved before is complete. Go on with: seqwise train --resume {scenes[0] / 'lost'}" in said
     assert "Traceback" not in said
 
 
@@ -161,13 +219,57 @@ def test_a_budget_in_seconds_ends_for_both(scenes):
 
 
 def test_a_usage_error_in_a_worker_is_said_once_with_its_status(scenes):
+    """The name of the file holds that of the library whose errors mean that the others have gone."""
     stage, played = scenes
     status, said = played["missing"].result()
     assert status == 2
-    assert said.splitlines()[0] == f"error: {stage / 'missing.txt'}: there is no such file or folder."
+    assert said.splitlines()[0] == f"error: {stage / 'igloo.txt'}: there is no such file or folder."
     assert said.count("error") == 1
     assert len(said.splitlines()) <= 2
     assert not (stage / "missing").exists()
+
+
+def test_a_process_that_breaks_after_all_are_done_changes_no_result(tmp_path):
+    from torch.distributed import TCPStore
+
+    from seqwise.errors import SeqwiseError
+    from seqwise.training import launching
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.add(launching.DONE, 1)
+    with pytest.raises(SeqwiseError, match="process 2 of 2 was ended by SIGABRT"):
+        launching._status([0, -signal.SIGABRT], store, tmp_path)
+    store.add(launching.DONE, 1)
+    assert launching._status([0, -signal.SIGABRT], store, tmp_path) == 0
+    assert launching._status([130, -signal.SIGABRT], store, tmp_path) == 130
+
+
+def test_more_processes_than_gpus_are_refused_before_any_is_started(monkeypatch, tmp_path):
+    from seqwise.errors import UsageError
+    from seqwise.training import launching
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(launching, "_start", lambda *args: pytest.fail("started"))
+    with pytest.raises(UsageError, match="--nproc: expected at most 2, one process for each GPU; received 3"):
+        launching.launch(3, torch.device("cuda"), ["train"], tmp_path)
+
+
+def test_a_run_of_several_processes_without_a_name_is_named_by_their_launcher(monkeypatch, tmp_path, book):
+    """So that it can say how to go on with it."""
+    from seqwise.training import launching
+
+    seen: list[tuple] = []
+
+    def launch(*args) -> int:
+        seen.append(args)
+        return 0
+
+    monkeypatch.setattr(launching, "launch", launch)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", str(book), "--device", "cpu", *TWO]) == 0
+    folder = Path("runs/language-lstm-1")
+    words = ["train", "--out", str(folder), str(book), "--device", "cpu", *TWO]
+    assert seen == [(2, torch.device("cpu"), words, folder)]
 
 
 def test_rows_that_cannot_be_divided_are_refused_before_the_run_is_made(book, tmp_path):

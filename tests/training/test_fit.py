@@ -7,11 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
+import seqwise
 from seqwise.cli.main import main
 from seqwise.cli.progress import TrainingDisplay
-from seqwise.training import fit
+from seqwise.config import parse_settings
 from seqwise.training.checkpoints import newest_checkpoint
+from seqwise.training.fit import create_run
+from seqwise.training.loop import Step
+from seqwise.training.run import Run
 from seqwise.training.signals import interruptible
 
 WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--training.batch", "4", "--data.window", "16"]
@@ -145,20 +150,106 @@ def test_metrics_that_cannot_be_written_are_one_message_and_cost_nothing(book, t
     assert weights[0] == weights[1]
 
 
+def test_a_stop_before_the_first_validation_saves_what_was_learned(book, tmp_path):
+    """Later validations put better weights in their place."""
+
+    def stop(step: Step) -> None:
+        if step.number == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    small = {"network": {"width": 8}, "training": {"batch": 4, "validate_every": 20}, "data": {"window": 16}}
+    stopped = seqwise.train(book, out=tmp_path / "run", settings=small, budget=f"{64 * 30}-tokens", on_step=stop)
+    assert kept(tmp_path / "run") == (3, True)
+    assert "".join(stopped.predict("the", max_length=5))
+    first = stopped.run.load_weights()
+    assert train("--resume", tmp_path / "run") == 0
+    assert any(not torch.equal(first[name], tensor) for name, tensor in stopped.run.load_weights().items())
+
+
+def test_a_picture_that_cannot_be_saved_does_not_cost_the_checkpoint(book, tmp_path, capsys, monkeypatch):
+    shown = TrainingDisplay.show
+
+    def put_in_the_way(display, step):
+        shown(display, step)
+        (tmp_path / "run/curve.svg").mkdir(exist_ok=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingDisplay, "show", put_in_the_way)
+        assert train(*fresh(book, tmp_path / "run", "--training.validate-every", "100")) == 1
+    said = capsys.readouterr().err
+    assert f"error: could not save {tmp_path / 'run/curve.svg'}" in said
+    assert f"Mend that, then go on with: seqwise train --resume {tmp_path / 'run'}" in said
+    assert kept(tmp_path / "run") == (10, True)
+
+
+def test_a_resumed_run_clears_away_what_is_damaged_or_half_written(book, tmp_path, capsys):
+    assert train(*fresh(book, tmp_path / "run")) == 0
+    checkpoints = tmp_path / "run/checkpoints"
+    for name in ("step-30", "step-99"):
+        (checkpoints / name).mkdir(exist_ok=True)
+        (checkpoints / name / "manifest.json").write_text("{")
+    (checkpoints / ".step-25.writing").mkdir()
+    (tmp_path / "run/README.md").unlink()
+    assert train("--resume", tmp_path / "run") == 0
+    said = capsys.readouterr().err
+    assert said.count("is damaged (no readable manifest)") == 2
+    assert "going on at step 20." in said
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-20", "step-30"]
+    assert "updates" in (tmp_path / "run/README.md").read_text()
+
+
+def test_a_card_that_a_kill_left_out_of_date_is_written_again(book, tmp_path):
+    assert train(*fresh(book, tmp_path / "run")) == 0
+    card = (tmp_path / "run/README.md").read_text()
+    (tmp_path / "run/README.md").write_text("old")
+    assert train("--resume", tmp_path / "run") == 0
+    assert (tmp_path / "run/README.md").read_text() == card
+
+
+@pytest.mark.parametrize(("seed", "status"), [(2**63 - 1, 0), (2**63, 2)])
+def test_the_largest_seed_works_and_a_larger_one_is_refused(book, tmp_path, seed, status):
+    assert train(*fresh(book, tmp_path / "run", "--seed", str(seed), "--budget", "64-tokens")) == status
+
+
+def test_a_batch_chosen_by_rule_suits_the_number_of_processes(book, tmp_path):
+    settings = parse_settings({"text": {"tokenizer": "characters"}, "device": "cpu"})
+    run, _ = create_run(str(book), settings, tmp_path / "run", processes=3)
+    assert run.settings.training.batch == 18
+
+
+def test_an_ngram_run_has_one_step_that_is_passed_on(book, tmp_path):
+    seen: list[Step] = []
+    counted = seqwise.train(book, out=tmp_path / "run", model="ngram", on_step=seen.append)
+    assert [(step.number, step.ended) for step in seen] == [(1, "all n-grams are counted")]
+    assert seen[0].validation == counted.run.metrics()[0]["validation"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_counting_at_once(book, tmp_path, capsys, monkeypatch, number):
+    def count(task, settings):
+        signal.raise_signal(number)
+        raise AssertionError("still counting")
+
+    monkeypatch.setattr("seqwise.tasks.language.Language.count", count)
+    assert train(book, "--model", "ngram", "--text.tokenizer", "characters", "--out", tmp_path / "run") == 130
+    said = capsys.readouterr().err
+    assert f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}" in said
+
+
 def test_an_ngram_run_that_was_killed_while_counting_counts_again(book, tmp_path, capsys, monkeypatch):
     def killed(*args):
         raise KeyboardInterrupt
 
     words = [book, "--model", "ngram", "--text.tokenizer", "characters", "--out", tmp_path / "run"]
     with monkeypatch.context() as patch:
-        patch.setattr(fit, "append_metrics", killed)
+        patch.setattr(Run, "log", killed)
         assert train(*words) == 130
     assert f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}" in capsys.readouterr().err
     for _ in range(2):
         assert train("--resume", tmp_path / "run") == 0
         assert steps_of(tmp_path / "run") == [1]
     said = capsys.readouterr().err
-    assert said.count("validation perplexity") == 1
+    assert said.count("valid ppl") == 1
     assert said.count("this run is already at its end.") == 1
     assert train(*words[:-1], tmp_path / "whole") == 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -10,11 +12,12 @@ from torch import nn
 
 from seqwise.config import TrainingSettings
 from seqwise.data.batch import Batch
-from seqwise.errors import NonFiniteError
+from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.cells import LSTMCell
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import Loss, total
 from seqwise.training.budgets import Budget
+from seqwise.training.distribution import World
 from seqwise.training.loop import Step, Trainer
 
 SYMBOLS = 5
@@ -33,6 +36,8 @@ class Toy(nn.Module):
 
     def forward(self, batch: Batch, carry=None) -> tuple[Loss, object]:
         if batch.rows > self.largest:
+            held = torch.zeros(1)
+            self.held = weakref.ref(held)
             raise torch.OutOfMemoryError("pretended")
         states, carry = self.lstm(self.embedding(batch.ids), carry)
         losses = nn.functional.cross_entropy(
@@ -152,11 +157,105 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
     ]
 
 
-def test_out_of_memory_with_single_rows_is_an_error():
+def test_what_a_failed_attempt_held_is_released_before_the_next():
+    trainer = make()
+    trainer.model.largest = 4
+    next(trainer.steps())
+    assert trainer.place.pieces == 2
+    assert trainer.model.held() is None
+
+
+def out_of_memory(*args, **kwargs):
+    raise torch.OutOfMemoryError("pretended")
+
+
+def test_out_of_memory_with_single_rows_is_an_error_with_a_repair():
     trainer = make()
     trainer.model.largest = 0
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(MemoryLimitError, match=r"one row of 6 tokens does not fit into memory\.") as caught:
         run(trainer)
+    assert "smaller --data.window, --network.width or --text.vocabulary" in caught.value.repair
+    assert caught.value.exit_status == 1
+
+
+def test_out_of_memory_in_the_update_and_in_validation_say_so():
+    trainer = make()
+    trainer.optimiser.step = out_of_memory
+    with pytest.raises(MemoryLimitError, match="the update of the weights does not fit"):
+        run(trainer)
+    with pytest.raises(MemoryLimitError, match="validation does not fit"):
+        run(make(validate=out_of_memory))
+
+
+def test_other_errors_of_the_model_stay_what_they_are():
+    trainer = make()
+    trainer.optimiser.step = lambda: torch.zeros(2) @ torch.zeros(3)
+    with pytest.raises(RuntimeError, match="size"):
+        run(trainer)
+
+
+class Idle(Toy):
+    """One of its parameters has a part in the loss of every second batch only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Parameter(torch.ones(3))
+        self.calls = 0
+
+    def forward(self, batch: Batch, carry=None) -> tuple[Loss, object]:
+        loss, carry = super().forward(batch, carry)
+        self.calls += 1
+        return (Loss(loss.total + self.extra.sum(), loss.count) if self.calls % 2 else loss), carry
+
+
+def test_a_parameter_without_a_gradient_is_updated_as_with_zeros():
+    """As it must be in several processes, where another one may have a gradient for it."""
+    trainer = make(budget="3-epochs", schedule="constant", warmup=0, clip="none", weight_decay=0)
+    trainer = Trainer(Idle(), ToyBatches(), trainer.settings, trainer.budget)
+    twin = nn.Parameter(torch.ones(3))
+    adam = torch.optim.AdamW([twin], lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0)
+    for step in trainer.steps():
+        twin.grad = torch.full((3,), float(step.number % 2) / 48)
+        adam.step()
+        torch.testing.assert_close(trainer.model.extra, twin)
+
+
+@dataclass(frozen=True)
+class Listening(World):
+    heard: list[int] = field(default_factory=list)
+
+    def sum(self, *numbers: float) -> list[float]:
+        self.heard.append(len(numbers))
+        return super().sum(*numbers)
+
+
+def test_an_update_asks_the_other_processes_twice_and_a_validation_once_more():
+    settings = TrainingSettings(learning_rate=0.01, validate_every=2)
+    world = Listening()
+    validate = lambda: {"loss": 1.0}  # noqa: E731
+    stream = Trainer(Toy(), ToyBatches(), settings, Budget.parse("1-epochs"), validate, world=world).steps()
+    next(stream)
+    assert len(world.heard) == 2
+    step = next(stream)
+    assert step.validation == {"loss": 1.0}
+    assert len(world.heard) == 5
+
+
+def test_seconds_grow_and_leave_out_the_readers_time(monkeypatch):
+    """A clock that ticks once per look, and jumps while the reader has the step."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 1
+        return now[0]
+
+    monkeypatch.setattr("seqwise.training.loop.time.perf_counter", tick)
+    seconds = []
+    for step in make(validate_every=4, validate=lambda: {"loss": 1.0}).steps():
+        seconds.append(step.seconds)
+        now[0] += 1000
+    assert seconds == sorted(set(seconds))
+    assert seconds[-1] < 100
 
 
 def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples():

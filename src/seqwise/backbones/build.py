@@ -15,7 +15,7 @@ def build_backbone(settings: Settings, inputs: int) -> nn.Module:
     network = settings.network
     width, depth, dropout = network.width or inputs, network.depth or 1, network.dropout or 0.0
     if settings.model == "feedforward":
-        return FeedForwardBackbone(inputs, width, depth, settings.window.order, dropout)
+        return FeedForwardBackbone(inputs, width, depth, settings.context.length, dropout)
     if settings.model == "attentive-rnn":
         return AttentiveBackbone(inputs, width, depth, settings.recurrent, dropout)
     if settings.model == "transformer":

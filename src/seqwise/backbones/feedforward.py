@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from seqwise.backbones.states import Carry, States
 from seqwise.layers.initialise import he_
 from seqwise.layers.record import observe
+from seqwise.layers.recurrent import real_steps
+from seqwise.layers.scan import blank
 
 
 class FeedForwardBackbone(nn.Module):
@@ -21,7 +23,7 @@ class FeedForwardBackbone(nn.Module):
 
     def __init__(self, inputs: int, width: int, depth: int, window: int, dropout: float = 0.0):
         super().__init__()
-        self.window, self.width = window, width
+        self.inputs, self.window, self.width = inputs, window, width
         self.first = nn.Linear(window * inputs, width)
         self.layer = nn.ModuleList(nn.Linear(width, width) for _ in range(depth - 1))
         self.dropout = nn.Dropout(dropout)
@@ -30,6 +32,8 @@ class FeedForwardBackbone(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+        real = real_steps(vectors, self.inputs, lengths)
+        vectors = blank(vectors, real)
         past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if carry is None else carry
         known = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
         windows = known.unfold(1, self.window, 1)  # (B, T, D, window)
@@ -38,4 +42,12 @@ class FeedForwardBackbone(nn.Module):
         for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
             observe(self, f"hidden.{depth}", h)
-        return States(h, known[:, known.shape[1] - self.window + 1 :])
+        return States(blank(h, real), self._last(known, lengths))
+
+    def _last(self, known: Tensor, lengths: Tensor | None) -> Tensor:
+        """The last window - 1 vectors that are real, (B, window - 1, D)."""
+        kept = self.window - 1
+        if lengths is None:
+            return known[:, known.shape[1] - kept :]
+        places = lengths.to(known.device)[:, None] + torch.arange(kept, device=known.device)
+        return known.gather(1, places[..., None].expand(-1, -1, known.shape[2]))

@@ -12,15 +12,12 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from seqwise.errors import SeqwiseError
-
-if TYPE_CHECKING:
-    from seqwise.cli.options import parse as parse
 
 
 class _Console(Console):
@@ -57,15 +54,6 @@ def print_json(value: Any) -> None:
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def __getattr__(name: str) -> Any:
-    # `parse` lives with the option reader; importing that (tyro, pydantic) here would slow `seqwise --help` down.
-    if name == "parse":
-        from seqwise.cli.options import parse
-
-        return parse
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _plain(value: Any) -> Any:

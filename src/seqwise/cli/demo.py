@@ -10,6 +10,7 @@ from typing import Annotated
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Settings
+from seqwise.decoding.choice import Choice
 
 PROMPT = "The "
 
@@ -27,12 +28,11 @@ class Demo:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --budget 2m")
     from seqwise.cli.progress import TrainingDisplay, sketch
-    from seqwise.decoding.sampling import Choice
     from seqwise.tasks.language import write_on
     from seqwise.training.api import Loaded
-    from seqwise.training.fit import Fit, create_run, interruptible
+    from seqwise.training.fit import Fit, create_run, free_folder, interruptible
 
-    folder = asked.out or _free_folder()
+    folder = asked.out or free_folder("demo")
     settings = Settings(model="lstm", budget=asked.budget)
     run, task = create_run("builtin:docs", settings, folder, command="seqwise demo", say=console.say)
     fit = Fit(run, task=task, say=console.say)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         for step in fit.steps(stop):
             display.show(step)
             losses.append(step.loss)
-    if not (run.folder / "model.safetensors").exists():
+    if not run.has_weights():
         console.say("stopped before the first validation: there is nothing to show yet.")
         return 0
     loaded = Loaded(run)
@@ -67,10 +67,3 @@ def main(argv: Sequence[str]) -> int:
 
 def _quoted(text: str) -> str:
     return "\n".join(f"  │ {line}" for line in text.splitlines())
-
-
-def _free_folder() -> Path:
-    number = 1
-    while (folder := Path("runs") / f"demo-{number}").exists():
-        number += 1
-    return folder

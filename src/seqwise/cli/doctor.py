@@ -14,6 +14,7 @@ from typing import Any
 
 from seqwise import environment
 from seqwise.cli import console
+from seqwise.cli.options import parse
 
 
 @dataclass
@@ -50,7 +51,7 @@ class Requirement:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = console.parse(Doctor, argv, prog="seqwise doctor", example="seqwise doctor --json")
+    asked = parse(Doctor, argv, prog="seqwise doctor", example="seqwise doctor --json")
     report = examine()
     if asked.json:
         console.print_json(report)

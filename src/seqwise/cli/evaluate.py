@@ -11,6 +11,7 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
+from seqwise.config import DYNAMIC_RATE, Device
 
 
 @dataclass
@@ -25,9 +26,9 @@ class Evaluate:
     """Which part of DATA to score."""
     dynamic: bool = False
     """Let the model learn from each piece after scoring it."""
-    dynamic_rate: float = 0.1
+    dynamic_rate: float = DYNAMIC_RATE
     """Learning rate of --dynamic."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to compute."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""

@@ -11,7 +11,7 @@ import difflib
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Annotated, Any, TypeVar
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from seqwise.cli.console import write
-from seqwise.config import message
+from seqwise.config import Mistake, mistakes
 from seqwise.errors import UsageError, nearest
 
 Spec = TypeVar("Spec")
@@ -118,7 +118,7 @@ def _validated(parsed: Any) -> Any:
         try:
             return type(parsed).model_validate(parsed.model_dump(warnings=False))
         except ValidationError as error:
-            raise UsageError("\n".join(map(_wrong_value, error.errors()))) from None
+            raise UsageError("\n".join(map(_wrong_value, mistakes(error, type(parsed))))) from None
     if dataclasses.is_dataclass(parsed):
         for field in dataclasses.fields(parsed):
             value = getattr(parsed, field.name)
@@ -127,10 +127,9 @@ def _validated(parsed: Any) -> Any:
     return parsed
 
 
-def _wrong_value(mistake: Mapping[str, Any]) -> str:
-    option = "--" + ".".join(map(str, mistake["loc"])).replace("_", "-")
-    text = message(mistake)
-    return f"{option}: {text}; received {mistake['input']!r}."
+def _wrong_value(mistake: Mistake) -> str:
+    option = "--" + ".".join(mistake.place).replace("_", "-")
+    return f"{option}: {mistake.text}; received {mistake.value!r}."
 
 
 def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.errors import DataError, RunError, UsageError, nearest
+from seqwise.config import MAX_LENGTH, Device
+from seqwise.decoding.choice import Choice
+from seqwise.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from seqwise.text.tokenizer import Tokenizer
@@ -29,23 +31,23 @@ class Predict:
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
     """The beginning: words, a file, or - for standard input."""
-    max_length: int = 200
+    max_length: int = MAX_LENGTH
     """Tokens to write."""
-    greedy: bool = False
+    greedy: bool = Choice.greedy
     """Always take the most likely token."""
     sample: bool = False
     """Draw tokens at random (the default)."""
-    temperature: float = 1.0
+    temperature: float = Choice.temperature
     """Below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: Annotated[int | None, UNSET] = None
+    top_k: Annotated[int | None, UNSET] = Choice.top_k
     """Draw among the k most likely tokens only."""
-    top_p: Annotated[float | None, UNSET] = None
+    top_p: Annotated[float | None, UNSET] = Choice.top_p
     """Draw among the fewest tokens that together have this probability."""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = Choice.repetition_penalty
     """Above 1 makes tokens that occurred already less likely."""
     seed: int = 0
     """The same seed writes the same text."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """Where to compute."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
@@ -57,14 +59,11 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--greedy and --sample exclude each other.")
     if asked.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {asked.max_length}.")
-    from seqwise.decoding.sampling import Choice
     from seqwise.training.api import load
 
     choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
     prompt = _checked(_read(asked.text))
     loaded = load(asked.run, asked.device)
-    if loaded.settings.task != "language":
-        raise RunError(f"{asked.run} was trained for {loaded.settings.task}, which does not continue text.")
     _tell_unknown(loaded.run.tokenizer, prompt)
     pieces = loaded.predict(prompt, choice=choice, seed=asked.seed, max_length=asked.max_length)
     if asked.json:

@@ -23,12 +23,12 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
     """Loss, validation perplexity, tokens per second, gradient norm and time left, on standard error."""
 
     def __init__(self) -> None:
-        self.live = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), console=console.err
-        )
+        # The numbers fill a line of 80 characters.
+        bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
+        self.live = Progress(TextColumn("{task.description}"), *bar, console=console.err)
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.rate = 0.0
-        self.best = ""
+        self.validated = ""  # the last validation, in words
         self.first: tuple[float, float] | None = None  # (time, progress) when this process began
 
     def __enter__(self) -> TrainingDisplay:
@@ -48,6 +48,7 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         for note in step.notes:
             console.say(note, style="yellow")
         if step.validation:
+            self.validated = f"valid ppl {step.validation['perplexity']:.2f}  "
             mark = " *" if step.best else ""
             console.say(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
@@ -57,7 +58,7 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         self.live.update(
             self.bar,
             completed=step.progress,
-            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.rate:,.0f} tok/s  "
+            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} tok/s  "
             f"grad {step.gradient_norm:.2f}  {_clock(self._left(step))} left",
         )
 

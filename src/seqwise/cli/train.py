@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(asked)
     from seqwise.training.distribution import join_world, launched
-    from seqwise.training.fit import choose_device
+    from seqwise.training.fit import choose_device, free_folder
     from seqwise.training.launching import launch
     from seqwise.training.run import Run
     from seqwise.training.signals import ends_at_once, on_signals
@@ -59,7 +59,9 @@ def main(argv: Sequence[str]) -> int:
     run = None if asked.resume is None else Run.open(asked.resume)
     device = choose_device(asked.settings if run is None else run.settings)
     if asked.nproc > 1 and not launched():
-        return launch(asked.nproc, ["train", *argv])
+        folder = asked.resume or asked.out or free_folder(f"{asked.settings.task}-{asked.settings.model}")
+        named = [] if asked.resume or asked.out else ["--out", str(folder)]
+        return launch(asked.nproc, device, ["train", *named, *argv], folder)
     command = shlex.join(["seqwise", "train", *argv])
     try:
         with on_signals(ends_at_once), join_world(device) as world:
@@ -100,62 +102,37 @@ def _begin(asked: Train, command: str, world: World) -> tuple[Run, Language | No
 
 
 def _train(run: Run, task: Language | None, world: World) -> int:
+    """Train to the end or to a signal."""
+    from seqwise.cli.progress import TrainingDisplay
+    from seqwise.training.checkpoints import resume_command
+    from seqwise.training.fit import interruptible, training_of
+
     try:
-        if run.settings.model == "ngram":
-            ended = _count(run, task) if world.first else ""
-        else:
-            ended = _fit(run, task, world)
+        training = training_of(run, world, task, console.say)
+        if training.ended:
+            training.say("this run is already at its end.")
+        with interruptible() as stop, TrainingDisplay() if world.first else nullcontext() as display:
+            for step in training.steps(stop):
+                if display is not None:
+                    display.show(step)
     except KeyboardInterrupt as interrupt:
-        interrupt.add_note(f"Go on with: {_resume(run)}")
+        interrupt.add_note(f"Go on with: {resume_command(run.folder)}")
         raise
     if world.first:
-        _conclude(run, ended)
-    return 0 if ended or run.settings.model == "ngram" else INTERRUPTED
-
-
-def _fit(run: Run, task: Language | None, world: World) -> str:
-    """Train to the end or to a signal; returns why it ended, empty for a signal."""
-    from seqwise.cli.progress import TrainingDisplay
-    from seqwise.training.fit import Fit, interruptible
-
-    fit = Fit(run, world, task, console.say)
-    ended = fit.ended
-    if ended:
-        fit.say("this run is already at its end.")
-    elif began := fit.trainer.place.step:
-        fit.say(f"going on at step {began:,}.")
-    with interruptible() as stop, TrainingDisplay() if world.first else nullcontext() as display:
-        for step in fit.steps(stop):
-            ended = step.ended
-            if display is not None:
-                display.show(step)
-    return ended
-
-
-def _count(run: Run, task: Language | None) -> str:
-    """Count n-grams, unless that was done: a run that was killed while counting counts again."""
-    from seqwise.training.fit import count_run, open_task
-
-    if run.has_weights() and any(row.get("ended") for row in run.metrics()):
-        console.say("this run is already at its end.")
-    else:
-        step = count_run(run, task or open_task(run, console.say), console.say)
-        console.say(f"validation perplexity {(step.validation or {})['perplexity']:.2f}")
-    return "all n-grams are counted"
+        _conclude(run, training.ended)
+    return 0 if training.ended else INTERRUPTED
 
 
 def _conclude(run: Run, ended: str) -> None:
+    from seqwise.training.checkpoints import resume_command
+
     if not ended:
-        console.say(f"stopped and saved. Go on with: {_resume(run)}")
+        console.say(f"stopped and saved. Go on with: {resume_command(run.folder)}")
         return
     folder = shlex.quote(str(run.folder))
     console.say(f"done: {ended}. The run lies in {folder}")
     console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
     console.say(f"  seqwise predict {folder} 'the '")
-
-
-def _resume(run: Run) -> str:
-    return f"seqwise train --resume {shlex.quote(str(run.folder))}"
 
 
 def _value_of(argv: Sequence[str], option: str) -> str | None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -68,7 +69,7 @@ class TextFile:
 
     def cut(self, target: int, reach: int) -> int:
         """The first place at or after `target` where a line ends; within reach a blank or any character will do."""
-        with self._open() as file:
+        with opened(self.path) as file:
             file.seek(target)
             data = file.read(min(reach, 1 << 20))
         for mark in (b"\n", b" "):
@@ -77,16 +78,13 @@ class TextFile:
                 return target + place + 1
         return target + next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), 0)
 
-    def _open(self) -> BinaryIO:
-        return open_binary(self.path)
-
     def _pieces(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
         """(bytes, where they begin, line number) of pieces that were found to be UTF-8 text."""
         offset, line, rest = start, 1, b""
-        with self._open() as file:
+        with opened(self.path) as file:
             if start:
                 line += _skip(file, start)
-            for block in _blocks(file, self.path, None if stop is None else stop - start):
+            for block in _blocks(file, None if stop is None else stop - start):
                 rest += block
                 end = _end_of_piece(rest)
                 if end:
@@ -118,8 +116,8 @@ class JsonLines:
     def documents(self) -> Iterator[Document]:
         """Every document in turn, without those that are blank."""
         offset = 0
-        with open_binary(self.path) as file:
-            for number, data in enumerate(_lines(file, self.path), start=1):
+        with opened(self.path) as file:
+            for number, data in enumerate(file, start=1):
                 check_text(data, offset, number, self.path)
                 text = self._text(data.removeprefix(BOM if not offset else b""), number)
                 offset += len(data)
@@ -152,12 +150,31 @@ class JsonLines:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def open_binary(path: Path) -> BinaryIO:
-    """The unpacked bytes of a file."""
+def packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The unpacked bytes of a file. Whatever goes wrong until the block is left is a complaint about that file."""
     try:
-        return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+        with cast(BinaryIO, gzip.open(path, "rb")) if packed(path) else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        cause = "it ends too early" if isinstance(error, EOFError) else str(error)
+        raise DataError(
+            f"the gzip file is damaged: {cause}.",
+            repair=f"Copy or download it again; `gzip -t {path}` checks it.",
+            file=path,
+        ) from None
     except OSError as error:
-        raise DataError(f"cannot be opened: {error.strerror}.", repair="Check its permissions.", file=path) from None
+        raise unreadable(error, path) from None
+
+
+def unreadable(error: OSError, path: str | Path) -> DataError:
+    """What the system says when it refuses to read, as a complaint."""
+    reason = error.strerror or str(error)
+    return DataError(f"cannot be read: {reason}.", repair="Check the path and its permissions.", file=path)
 
 
 def check_text(data: bytes, offset: int, line: int, path: Path) -> None:
@@ -185,38 +202,19 @@ def check_text(data: bytes, offset: int, line: int, path: Path) -> None:
 
 
 def _convert(path: Path, encoding: str) -> str:
-    source, target = (f"<(zcat {path})", path.with_suffix("")) if path.suffix == ".gz" else (path, path)
+    source, target = (f"<(zcat {path})", path.with_suffix("")) if packed(path) else (path, path)
     made = target.with_name(f"{target.stem}.utf8{target.suffix}")
     return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {made}"
 
 
-def _blocks(file: BinaryIO, path: Path, count: int | None) -> Iterator[bytes]:
-    """The next `count` bytes (all if None) in blocks; a broken gzip file is reported."""
+def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
+    """The next `count` bytes (all if None) in blocks."""
     while count is None or count > 0:
-        try:
-            block = file.read(PIECE if count is None else min(PIECE, count))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _broken(path, error) from None
+        block = file.read(PIECE if count is None else min(PIECE, count))
         if not block:
             return
         count = None if count is None else count - len(block)
         yield block
-
-
-def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    try:
-        yield from file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _broken(path, error) from None
-
-
-def _broken(path: Path, error: Exception) -> DataError:
-    cause = "it ends too early" if isinstance(error, EOFError) else str(error)
-    return DataError(
-        f"the gzip file is damaged: {cause}.",
-        repair=f"Copy or download it again; `gzip -t {path}` checks it.",
-        file=path,
-    )
 
 
 def _skip(file: BinaryIO, count: int) -> int:

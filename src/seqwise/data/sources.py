@@ -7,12 +7,14 @@ nothing of tokens.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from seqwise.config import HELD_OUT
 from seqwise.data.builtin import Builtin
-from seqwise.data.reading import Document, Facts, JsonLines, TextFile
+from seqwise.data.reading import Document, Facts, JsonLines, TextFile, packed, unreadable
 from seqwise.data.splitting import SPLITS, by_name, split_of, spread
 from seqwise.errors import DataError, nearest
 
@@ -74,7 +76,7 @@ class Corpus:
         return text
 
 
-def open_corpus(spec: str | Path, valid_fraction: float = 0.05, test_fraction: float = 0.05) -> Corpus:
+def open_corpus(spec: str | Path, valid_fraction: float = HELD_OUT, test_fraction: float = HELD_OUT) -> Corpus:
     """Read everything once, check it, and decide the splits."""
     if not str(spec).strip():
         raise DataError("no data is named.", repair="Give a file, a folder, builtin:docs or builtin:code.")
@@ -83,18 +85,28 @@ def open_corpus(spec: str | Path, valid_fraction: float = 0.05, test_fraction: f
         source = Builtin(str(spec).removeprefix("builtin:"))
         return _assemble(str(spec), {"train": [source]}, fractions, f"{source.says}; ")
     path = Path(spec)
-    if not path.exists():
-        raise _missing(path)
-    if not path.is_dir():
-        return _assemble(str(spec), {"train": [_source(path)]}, fractions)
-    return _open_folder(path, fractions)
+    try:
+        if not path.exists():
+            raise _missing(path)
+        if path.is_dir():
+            return _open_folder(path, fractions)
+    except OSError as error:  # a folder on the way may not be read, or a name is too long
+        raise unreadable(error, error.filename or path) from None
+    return _assemble(str(spec), {"train": [_source(path)]}, fractions)
 
 
 def open_whole(spec: str | Path) -> Corpus:
     """The same data without splits: all of it under the name `all`."""
-    corpus = open_corpus(spec, 0.0, 0.0)
-    parts = [part for split in SPLITS for part in corpus.parts[split]]
-    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": parts}, corpus.files)
+    return whole_of(open_corpus(spec, 0.0, 0.0))
+
+
+def whole_of(corpus: Corpus) -> Corpus:
+    """A corpus put together again, under the name `all`; nothing is read for it."""
+    parts = [part for split in SPLITS for part in corpus.parts.get(split, [])]
+    sources = {part.source.name: part.source for part in parts}
+    sizes = {name: sum(part.size for part in parts if part.source.name == name) for name in sources}
+    everything = [Part(sources[name], sizes[name], stop=sizes[name]) for name in corpus.files if name in sources]
+    return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": everything}, corpus.files)
 
 
 class TooShortError(DataError):
@@ -102,11 +114,7 @@ class TooShortError(DataError):
 
 
 def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
-    found = sorted(
-        path.relative_to(folder)
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+    found = sorted(path.relative_to(folder) for path in _files_below(folder))
     texts = [path for path in found if _format(path)]
     if not texts:
         raise DataError(
@@ -122,6 +130,20 @@ def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
     if ignored:
         corpus.rule += f" {ignored} files whose names tell no split are not read."
     return corpus
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """All files that are not hidden. A folder that may not be read is an error: `rglob` would pass over it."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for root, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(root, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
 
 
 def _assemble(name: str, groups: dict, fractions: dict[str, float], says: str = "") -> Corpus:
@@ -219,7 +241,7 @@ def _fingerprint(groups: dict, facts: dict[str, Facts], rule: str) -> str:
 
 def _format(path: Path) -> type[TextFile] | type[JsonLines] | None:
     """How to read a file, by its suffix; `eng.train` is text too."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    suffix = (Path(path.stem).suffix if packed(path) else path.suffix).lower()
     if suffix == ".jsonl":
         return JsonLines
     if suffix == ".txt" or (suffix and split_of(Path(suffix)) is not None):

@@ -58,8 +58,8 @@ class TokenStore:
         data = self.path.with_suffix(".bin")
         try:
             self._file = os.open(data, os.O_RDONLY)
-        except FileNotFoundError:
-            raise _damaged(data, "it is missing") from None
+        except OSError as error:
+            raise _unreadable(data, error) from None
         expected, found = len(self) * self.dtype.itemsize, os.fstat(self._file).st_size
         if expected != found:
             self.close()
@@ -92,7 +92,10 @@ class TokenStore:
         view = row.data.cast("B") if len(row) else memoryview(b"")
         offset = start * self.dtype.itemsize
         while view:
-            got = os.preadv(self._file, [view], offset)
+            try:
+                got = os.preadv(self._file, [view], offset)
+            except OSError as error:
+                raise _unreadable(self.path.with_suffix(".bin"), error) from None
             if not got:
                 raise _damaged(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
             view, offset = view[got:], offset + got
@@ -174,12 +177,21 @@ def _damaged(path: Path, cause: str) -> DataError:
     return DataError(f"the token store is damaged: {cause}.", repair="Delete it; it is made again.", file=path)
 
 
+def _unreadable(path: Path, error: OSError) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return _damaged(path, "it is missing")
+    return DataError(f"the token store cannot be read: {error.strerror}.", repair=_MAY_NOT, file=path)
+
+
+_MAY_NOT = "Check its permissions, or delete it; it is made again."
+
+
 def _read_facts(path: Path) -> StoreFacts:
     file = path.with_suffix(".json")
     try:
         facts = StoreFacts(**json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise _damaged(file, "it is missing") from None
+    except OSError as error:
+        raise _unreadable(file, error) from None
     except (ValueError, TypeError):
         raise _damaged(file, "it cannot be read") from None
     if facts.format != FORMAT:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.states import Carry
-from seqwise.decoding.sampling import Choice
+from seqwise.decoding.choice import Choice
+from seqwise.decoding.sampling import pick
 from seqwise.errors import UsageError
 
 
@@ -28,11 +29,13 @@ def generate(model: Predictor, prompt: Tensor, choice: Choice, seed: int = 0) ->
 
 @torch.inference_mode()
 def _generate(model: Predictor, prompt: Tensor, choice: Choice, generator: torch.Generator) -> Iterator[Tensor]:
-    seen, carry, read = prompt, None, prompt
+    seen, carry, read = None, None, prompt
     while True:
         scores, carry = model.next(read, carry)
-        chosen = choice.pick(scores.float(), seen, generator)
+        if choice.repetition_penalty != 1:
+            # One mark per token of the vocabulary: the cost does not grow with the text.
+            seen = torch.zeros_like(scores, dtype=torch.bool) if seen is None else seen
+            seen.scatter_(1, read, True)
+        chosen = pick(choice, scores.float(), seen, generator)
         yield chosen
         read = chosen[:, None]
-        if choice.repetition_penalty != 1:
-            seen = torch.cat([seen, read], dim=1)

@@ -5,50 +5,26 @@ Nothing here knows of text or of models.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from seqwise.errors import UsageError
+from seqwise.decoding.choice import Choice as Choice
 
 
-@dataclass(frozen=True)
-class Choice:
-    """How a token is drawn. `greedy` ignores temperature, top-k and top-p."""
-
-    greedy: bool = False
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            repair = "Use --greedy." if self.temperature == 0 else ""
-            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair=repair)
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top-k must be at least 1; received {self.top_k}.")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top-p must lie in (0, 1]; received {self.top_p:g}.")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise UsageError(f"the repetition penalty must be above 0; received {self.repetition_penalty:g}.")
-
-    def pick(self, log_probabilities: Tensor, seen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """(B, V) and the ids so far (B, T) → one id per row (B,)."""
-        scores = penalise(log_probabilities, seen, self.repetition_penalty)
-        if self.greedy:
-            return scores.argmax(-1)
-        scores = keep_nucleus(keep_best(scores / self.temperature, self.top_k), self.top_p)
-        return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
+def pick(choice: Choice, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None) -> Tensor:
+    """Log-probabilities (B, V) and which tokens occurred already (B, V) → one id per row (B,)."""
+    scores = penalise(scores, seen, choice.repetition_penalty)
+    if choice.greedy:
+        return scores.argmax(-1)
+    scores = keep_nucleus(keep_best(scores / choice.temperature, choice.top_k), choice.top_p)
+    return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
 
 
-def penalise(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
+def penalise(scores: Tensor, seen: Tensor | None, penalty: float) -> Tensor:
     """Make tokens that already occurred less likely: log p → penalty · log p (Keskar et al. 2019)."""
-    if penalty == 1:
+    if seen is None or penalty == 1:
         return scores
-    return scores.scatter(-1, seen, scores.gather(-1, seen) * penalty)
+    return torch.where(seen, scores * penalty, scores)
 
 
 def keep_best(scores: Tensor, k: int | None) -> Tensor:

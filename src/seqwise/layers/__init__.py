@@ -7,4 +7,45 @@ One dimension legend for the whole project:
     S  source time           U  hidden units of a recurrent cell
 
 Every tensor is batch first, also a carried state. Masks are boolean and True means "may be looked at".
+
+The layers can be imported from here, as in `from seqwise.layers import Recurrent, LSTMCell`. A name is looked up when
+it is first used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Module → the public names in it.
+_NAMES = {
+    "attention": "Additive Dot General MultiHeadAttention ScaledDot attend attend_with_weights causal_mask "
+    "padding_mask",
+    "attentive": "AttentiveRecurrent StateAttention",
+    "cells": "Cell EarlyResetGRUCell EarlyResetReplacingGRUCell GRUCell LayerNormGRUCell LayerNormLSTMCell "
+    "LayerNormRNNCell LayerNormReplacingGRUCell LSTMCell ReplacingGRUCell RNNCell make_cell",
+    "dropout": "VariationalDropout drop_rows drop_weights",
+    "embedding": "Embedding OneHot",
+    "feedforward": "FeedForward",
+    "initialise": "forget_bias_ he_ orthogonal_ xavier_",
+    "norm": "LayerNorm",
+    "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
+    "positions": "Learned Rotary Sinusoidal rotary",
+    "recurrent": "Bidirectional Deep Recurrent",
+    "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer PreNormDecoderLayer PreNormEncoderLayer",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'seqwise.layers' has no attribute {name!r}")
+    value = getattr(import_module(f"seqwise.layers.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

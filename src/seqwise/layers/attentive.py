@@ -9,18 +9,20 @@ heads or positions: the recurrent state itself tells the time.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqwise.layers.attention import ScaledDot, attend, attend_with_weights, masked_softmax
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import observe, observed, observed_live
 from seqwise.layers.recurrent import real_steps
 from seqwise.layers.scan import Tape, blank, choose
+
+SCORE = ScaledDot()
 
 Memory = tuple[Tensor, Tensor, Tensor]
 """Keys (B, M, D), values (B, M, D) and which of them are there (B, M), the newest at the end."""
@@ -65,15 +67,16 @@ class AttentiveRecurrent(nn.Module):
         return blank(torch.stack(outputs, dim=1), real), after
 
     def _context(self, h: Tensor, past: Memory, here: Memory, steps: int, tape: Tape) -> Tensor:
-        """a_t (B, U). Carried and new states stay apart, because joining them would copy both at every step."""
+        """a_t (B, U): `attend_with_weights`, with a look at the weights before they are used.
+
+        Carried and new states stay apart, because joining them would copy both at every step.
+        """
         before, t = past[0].shape[1], here[0].shape[1]
         first = max(0, before + t - self.memory)  # columns count the carried states, then those of this call
         old, new = tuple(part[:, first:] for part in past), tuple(part[:, max(0, t - self.memory) :] for part in here)
-        query = F.linear(h, self.weight_query)[:, None] / math.sqrt(self.units)
-        scores = torch.cat([query @ old[0].mT, query @ new[0].mT], dim=-1)[:, 0]
-        there = torch.cat([old[2], new[2]], dim=-1)
-        scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=-1) * there  # a row without any past gets zeros
+        query = F.linear(h, self.weight_query)[:, None]
+        scores = torch.cat([SCORE(query, old[0]), SCORE(query, new[0])], dim=-1)[:, 0]
+        weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # a row without any past gets zeros
         weights = tape.see("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
         split = old[0].shape[1]
         return (weights[:, None, :split] @ old[1] + weights[:, None, split:] @ new[1])[:, 0]
@@ -111,15 +114,15 @@ class StateAttention(nn.Module):
     def _context(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, real: Tensor | None) -> Tensor:
         """a (B, T, D). The fused function, unless the weights are to be part of the result."""
         if observed(self):
+            visible = mask if real is None else mask & real[..., None]  # padding looks at nothing
             with torch.set_grad_enabled(torch.is_grad_enabled() and observed_live(self)):
-                scores = queries @ keys.mT / math.sqrt(self.units)
-                weights = blank(scores.masked_fill(~mask, -math.inf).softmax(dim=-1), real)
+                context, weights = attend_with_weights(queries, keys, values, visible, SCORE)
             observe(self, "weights", weights)
             if observed_live(self):
-                return weights @ values
+                return context
         mask = mask if mask.dim() == 2 else mask[:, None]
-        heads = [part[:, None] for part in (queries, keys, values)]  # one head: (B, 1, T, D)
-        return F.scaled_dot_product_attention(heads[0], heads[1], heads[2], attn_mask=mask)[:, 0]
+        heads = [part[:, None] for part in (queries, keys, values)]  # one head, (B, 1, T, D): only so there is a kernel
+        return attend(heads[0], heads[1], heads[2], mask, SCORE)[:, 0]
 
 
 def _window(steps: int, columns: int, memory: int, device: Any) -> Tensor:

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+SHORT = 0.02  # standard deviation of token and position rows in a Transformer: GPT-2 (Radford et al. 2019)
+
 
 @torch.no_grad()
 def xavier_(weight: Tensor, blocks: int = 1) -> Tensor:

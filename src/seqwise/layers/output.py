@@ -89,7 +89,7 @@ class SampledSoftmax(FullSoftmax):
         counts: Tensor | None = None,
     ):
         super().__init__(width, vocabulary, tied)
-        self.samples, self.by_counts = samples, counts is not None
+        self.samples = samples
         probability = _log_uniform(vocabulary) if counts is None else _flattened(counts, vocabulary)
         self.register_buffer("probability", probability, persistent=False)  # needed in training only
 
@@ -114,9 +114,8 @@ class SampledSoftmax(FullSoftmax):
         return torch.multinomial(self.probability, self.samples, replacement=True)
 
     def describe(self) -> str:
-        drawn = f"counts^{FLATTENING}" if self.by_counts else "the log-uniform distribution"
         return (
-            f"sampled softmax in training ({self.samples:,} shared negatives from {drawn}, "
+            f"sampled softmax in training ({self.samples:,} shared negatives, "
             f"{'tied' if self.tied else 'free'} projection); "
             f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
         )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
+from seqwise.layers.initialise import SHORT
 from seqwise.layers.record import observe
 
 BASE = 10000.0  # longest wavelength / 2π: Vaswani et al. 2017, §3.5; Su et al. 2021, §3.2.2
@@ -37,14 +38,14 @@ class Sinusoidal(nn.Module):
 class Learned(nn.Module):
     """Adds one learned vector per position (Gehring et al. 2017, §3.1). It knows no position from `longest` on.
 
-    Vectors start normal with standard deviation 1/√D, as the token embeddings they are added to.
+    Vectors start normal with standard deviation 0.02, as GPT-2's do and the token rows of our Transformers.
     """
 
     def __init__(self, width: int, longest: int):
         super().__init__()
         self.width, self.longest = width, longest
         self.weight = nn.Parameter(torch.empty(longest, width))
-        nn.init.normal_(self.weight, std=width**-0.5)
+        nn.init.normal_(self.weight, std=SHORT)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]

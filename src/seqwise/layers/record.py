@@ -2,12 +2,12 @@
 
     with record(model) as seen:
         model(batch)
-    seen["backbone.layer.0.lstm.forget"]        # (B, T, H)
+    seen["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
 
 A layer calls `observe(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
-tuple. A layer with a fast path that never forms the value asks `observed(self)` and, if somebody looks, runs its open
-twin as well, for the record only: the result stays that of the fast path, to the bit. With `live=True` the result is
-computed *from* the recorded values instead, so that gradients flow through them.
+tuple. A layer with a fast path that never forms the value asks `observed(self)` and, if somebody looks at a name that
+may be its own, runs its open twin as well, for the record only: the result stays that of the fast path, to the bit.
+With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
 
 This module knows nothing of any particular layer.
 """
@@ -29,6 +29,7 @@ class Recording(Mapping[str, Tensor]):
 
     def __init__(self, model: nn.Module, pattern: str, live: bool):
         self.paths = {id(module): path for path, module in model.named_modules()}
+        self.wanted = {module for module, path in self.paths.items() if may_hold(path, pattern)}
         self.pattern, self.live = pattern, live
         self.values_of: dict[str, list[Tensor]] = {}
 
@@ -54,6 +55,12 @@ class Recording(Mapping[str, Tensor]):
         return len(self.values_of)
 
 
+def may_hold(path: str, pattern: str) -> bool:
+    """Can a name below `path` match? Only if some beginning of the pattern matches all of the path and its dot."""
+    start = f"{path}." if path else ""
+    return any(fnmatchcase(start, pattern[:end]) for end in range(len(pattern) + 1))
+
+
 @contextmanager
 def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Iterator[Recording]:
     """Record the interior values of `model` whose dotted name matches `pattern` while the block runs."""
@@ -72,10 +79,10 @@ def observe(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 def observed(module: nn.Module) -> bool:
-    """Does anybody record this module?"""
-    return any(id(module) in recording.paths for recording in _active.get())
+    """Does anybody record values that this module may have?"""
+    return any(id(module) in recording.wanted for recording in _active.get())
 
 
 def observed_live(module: nn.Module) -> bool:
     """Must the result be computed from the recorded values, so that gradients flow through them?"""
-    return any(recording.live and id(module) in recording.paths for recording in _active.get())
+    return any(recording.live and id(module) in recording.wanted for recording in _active.get())

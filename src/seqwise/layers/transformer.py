@@ -8,7 +8,7 @@ root of the number of additions, so that the sum keeps its variance at any depth
 `dropout` acts on what each part adds (Vaswani et al. 2017, §5.4) and inside the feed-forward part. Attention weights
 are not dropped: the paper does not, and CPUs would lose the fused kernel.
 
-A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at a memory.
+A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at a memory, `EncoderDecoder` joins both.
 """
 
 from __future__ import annotations
@@ -122,17 +122,10 @@ class PreNormDecoderLayer(DecoderLayer):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm.
+    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm."""
 
-    `longest` bounds what a query can see when a cache is used: before each call the oldest entries are dropped, so
-    that cached and new positions together are at most `longest`. One token at a time this is exactly attention over
-    a sliding window. With rotary positions the differences of positions stay right; with positions that were added to
-    the vectors, those are the caller's to keep counting.
-    """
-
-    def __init__(self, layers: Sequence[EncoderLayer], longest: int | None = None):
+    def __init__(self, layers: Sequence[EncoderLayer]):
         super().__init__()
-        self.longest = longest
         self.layer = nn.ModuleList(layers)
         self.norm = _final_norm(layers)
         _initialise(layers)
@@ -152,8 +145,6 @@ class Encoder(nn.Module):
                 + ("lengths." if causal else "causal=False."),
                 repair="Group the rows by length, or run them without a cache.",
             )
-        if cache is not None and self.longest is not None:
-            cache = newest(cache, self.longest - x.shape[1])
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
         kept = []
         for number, layer in enumerate(self.layer):
@@ -190,14 +181,34 @@ class Decoder(nn.Module):
         return self.norm(x), tuple(kept)
 
 
-def newest(cache: KeyValueCache, length: int) -> KeyValueCache:
-    """The cache without all but its newest `length` entries."""
-    drop = max(0, cached_length(cache) - max(0, length))
-    return tuple((keys[:, :, drop:], values[:, :, drop:]) for keys, values in cache) if drop else cache
+class EncoderDecoder(nn.Module):
+    """An encoder that reads the source in both directions, and a decoder that looks at what it made of it.
+
+    Equal to `nn.Transformer` on the same weights where the layers are pre-norm; post-norm stacks have no norm at their
+    end here, as published.
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor | None = None) -> Tensor:
+        """source (B, S, D) and target (B, T, D) → (B, T, D), each position from the targets up to it."""
+        return self.decode(target, self.encode(source, source_lengths), source_lengths)[0]
+
+    def encode(self, source: Tensor, source_lengths: Tensor | None = None) -> Tensor:
+        """The memory (B, S, D) of the source."""
+        return self.encoder(source, source_lengths, causal=False)[0]
+
+    def decode(
+        self, target: Tensor, memory: Tensor, source_lengths: Tensor | None = None, cache: DecoderCache | None = None
+    ) -> tuple[Tensor, DecoderCache]:
+        """The next targets over a memory, and the cache that continues them."""
+        return self.decoder(target, memory, source_lengths, cache)
 
 
 def cached_length(cache: KeyValueCache | None) -> int:
-    """How many positions the cache holds: the `start` of what comes next while nothing was dropped."""
+    """How many positions the cache holds: the `start` of what comes next."""
     return cache[0][0].shape[2] if cache else 0
 
 

@@ -8,72 +8,87 @@ The page wires pieces; each piece is explained where it lives.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import chain, islice
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqwise import environment
 from seqwise.backbones.build import build_backbone
-from seqwise.backbones.states import Carry, detach
+from seqwise.backbones.states import Carry
 from seqwise.config import Settings
 from seqwise.data.batch import Batch
-from seqwise.data.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
+from seqwise.data.batching import Streams, Windows
 from seqwise.data.prepare import prepare as prepare_stores
 from seqwise.data.sources import Corpus, open_corpus
 from seqwise.data.store import TokenStore
+from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
-from seqwise.decoding.sampling import Choice
-from seqwise.errors import NonFiniteError, UsageError
+from seqwise.errors import UsageError
 from seqwise.heads.next_token import NextToken
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
+from seqwise.layers.initialise import SHORT
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
-from seqwise.metrics.perplexity import Perplexity, exp
+from seqwise.metrics.perplexity import exp
 from seqwise.ngram import NGram
+from seqwise.tasks.checks import check_counting, check_memory, check_precision
+from seqwise.tasks.counted import CountedModel
+from seqwise.tasks.scoring import ROWS, evaluation_rows, score
 from seqwise.text.choose import choose_kind
 from seqwise.text.streaming import TextStream
 from seqwise.text.tokenizer import Tokenizer
 
 INTERIM = 250_000  # tokens of the validation split that are scored during training
-EVALUATION_ROWS = 16  # streams scored side by side; each begins with an empty state
 LEAST_ADAPTIVE = 20  # tokens; the first cluster holds a tenth of them
 MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
 LONG_LINE = 80  # characters; shorter lines occur twice by chance
-COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
 
 
 class LanguageModel(nn.Module):
-    """Embedding, backbone, next-token head."""
+    """Embedding, backbone, next-token head.
 
-    def __init__(self, settings: Settings, vocabulary: int):
+    With the `counts` of the training tokens (V,) a new model already predicts each token by its frequency. Otherwise
+    the first updates would teach recurrent states a constant for that, and saturate their gates. They also say how
+    often the sampled softmax draws a token. A model whose weights are loaded needs no counts.
+    """
+
+    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
         dropout, width = network.dropout or 0.0, network.embedding or network.width or 1
         self.embedding = Embedding(vocabulary, width)
         self.backbone = build_backbone(settings, width)
         self.carries: bool = self.backbone.carries  # type: ignore[assignment]
-        if not self.carries:
-            # States behind a final norm are long; short rows keep the first scores near the frequencies. 0.02 is
-            # GPT-2's. On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
-            nn.init.normal_(self.embedding.weight, std=0.02)
-        self.head = NextToken(self._output(settings, vocabulary))
+        self.head = NextToken(self._output(settings, vocabulary, counts))
+        self._begin(counts)
         kind = VariationalDropout if self.carries else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)
 
-    def _output(self, settings: Settings, vocabulary: int) -> nn.Module:
+    def _output(self, settings: Settings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
         tied = self.embedding.weight if settings.network.tied else None
         if settings.network.output == "adaptive":
             return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
         if settings.network.output == "sampled":
-            return SampledSoftmax(width, vocabulary, settings.network.samples, tied)
+            return SampledSoftmax(width, vocabulary, settings.network.samples, tied, counts)
         return FullSoftmax(width, vocabulary, tied)
+
+    @torch.no_grad()
+    def _begin(self, counts: Tensor | None) -> None:
+        """Initial weights that the layers cannot know of."""
+        matrix, bias = getattr(self.head.output, "weight", None), getattr(self.head.output, "bias", None)
+        if not self.carries:
+            # States behind a final norm are long; short rows keep the first scores near the frequencies.
+            # On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
+            nn.init.normal_(self.embedding.weight, std=SHORT)
+            if matrix is not None and matrix is not self.embedding.weight:
+                nn.init.normal_(matrix, std=SHORT)
+        if counts is not None and bias is not None:
+            bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
 
     def forward(self, batch: Batch, carry: Carry = None) -> tuple[Loss, Carry]:
         """Summed loss of the batch's targets, and the carry for the batch that continues it."""
@@ -87,20 +102,6 @@ class LanguageModel(nn.Module):
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
         states = self.backbone(self.embedding(ids), carry)
         return self.head(states.vectors[:, -1]), states.carry
-
-
-class CountedModel:
-    """The n-gram model behind the same two doors: scoring and `next`."""
-
-    def __init__(self, counts: NGram):
-        self.counts = counts
-
-    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
-        """The carry is the history: as many tokens as the longest n-gram looks back."""
-        history = ids if carry is None else torch.cat([carry, ids], dim=1)
-        history = history[:, -max(1, self.counts.order - 1) :]
-        scores = np.stack([np.log(self.counts.distribution(row.numpy())) for row in history])
-        return torch.from_numpy(scores), history
 
 
 Model = LanguageModel | CountedModel
@@ -133,6 +134,7 @@ class Language:
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         if settings.model == "ngram":
+            check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
         network, window = settings.network, settings.data.window
         if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
@@ -148,12 +150,11 @@ class Language:
             )
         if settings.model == "transformer" and window == "full":
             raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
-        if isinstance(window, int) and window < 1:
-            raise UsageError(f"--data.window: expected at least 1, or full; received {window}.")
         self.batches(settings)
         check_precision(settings)
-        check_memory(settings, len(self.tokenizer))
-        self.build(settings).next(torch.zeros(1, 2, dtype=torch.int64))  # some layers complain when they first run
+        model = check_memory(lambda: LanguageModel(settings, len(self.tokenizer)), settings)
+        # Some layers complain only when they first run.
+        model.eval().backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def remarks(self) -> list[str]:
         """What is no error, but makes a result worse or too good."""
@@ -170,23 +171,19 @@ class Language:
         return found
 
     def build(self, settings: Settings) -> LanguageModel:
-        """An untrained model that already predicts each token by its frequency.
+        """An untrained model that already predicts each token by its frequency."""
+        return LanguageModel(settings, len(self.tokenizer), self.counts)
 
-        Otherwise the first updates would teach recurrent states a constant for that, and saturate their gates.
-        """
-        model = LanguageModel(settings, len(self.tokenizer))
-        bias = getattr(model.head.output, "bias", None)
-        if isinstance(bias, nn.Parameter):
-            counts = torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
-            with torch.no_grad():
-                bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
-        return model
+    @cached_property
+    def counts(self) -> Tensor:
+        """How often each token occurs in the training split, (V,)."""
+        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
 
     def count(self, settings: Settings) -> CountedModel:
         """The n-gram model of the training split."""
-        store = self.stores["train"]
-        ids = store.read(0, len(store))
-        return CountedModel(NGram.count(ids, len(self.tokenizer), settings.window.order, self.tokenizer.end))
+        store, vocabulary, length = self.stores["train"], len(self.tokenizer), settings.context.length
+        check_counting(len(store), vocabulary, length)
+        return CountedModel(NGram.count(store.read(0, len(store)), vocabulary, length, self.tokenizer.end))
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Streams | Windows:
         """Training batches in the order that suits the model."""
@@ -195,10 +192,14 @@ class Language:
         return kind(self.stores["train"], rows, window, settings.seed, rank, world)
 
     def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
-        """Loss and perplexity on the beginning of the validation split, shared among the processes."""
+        """Loss and perplexity on the validation split, shared among the processes.
+
+        Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state
+        the beginning of the split.
+        """
         store = self.stores["valid"]
         # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
-        shared = (evaluation_rows(store) if model.carries else EVALUATION_ROWS) % world.size == 0
+        shared = (evaluation_rows(store) if model.carries else ROWS) % world.size == 0
         mine = (0.0, 0)
         if shared or world.rank == 0:
             rank, size = (world.rank, world.size) if shared else (0, 1)
@@ -231,34 +232,6 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], Non
     return tokenizer
 
 
-def check_precision(settings: Settings) -> None:
-    """Some processors advertise bfloat16 and kill the process at its first product, so it is tried in a child."""
-    cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
-    if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
-        raise UsageError(
-            "this CPU does not survive bfloat16: a trial in a child process failed.",
-            repair="Leave out --training.precision, or set it to float32.",
-        )
-
-
-def check_memory(settings: Settings, vocabulary: int) -> None:
-    """Refuse a model that cannot fit. It is built without memory, so that asking costs nothing."""
-    try:
-        with torch.device("meta"):
-            model = LanguageModel(settings, vocabulary)
-        weights = sum(parameter.numel() for parameter in model.parameters())
-        size = f"{weights:,} weights, which take {4 * COPIES * weights / 1e9:,.0f} GB to train"
-    except RuntimeError:  # a matrix with more bytes than a number can say
-        weights, size = 2**60, "more weights than any machine holds"
-    there = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
-    there = there or environment.memory()[0]
-    if there is not None and 4 * COPIES * weights > there:
-        raise UsageError(
-            f"the model would have {size}; there are {there / 1e9:,.0f} GB.",
-            repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
-        )
-
-
 def repeated_lines(corpus: Corpus) -> dict[str, int]:
     """Held-out split → how many of its long lines are lines of the training split too; only where there are some."""
     held = {split: [hash(line) for line in _long_lines(corpus, split)] for split in corpus.parts if split != "train"}
@@ -270,101 +243,6 @@ def repeated_lines(corpus: Corpus) -> dict[str, int]:
 
 def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
     return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= LONG_LINE)
-
-
-@torch.no_grad()
-def score(
-    model: Model,
-    store: TokenStore,
-    settings: Settings,
-    rank: int = 0,
-    world: int = 1,
-    longest: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[float, int]:
-    """Summed negative log likelihood of this process's share of a store, and its number of tokens."""
-    if isinstance(model, CountedModel):
-        return _score_counts(model.counts, store)
-    model.eval()
-    device = model.embedding.weight.device
-    carry, nats, tokens = None, 0.0, 0
-    batches = _evaluation_batches(model, store, settings, rank, world)
-    for batch in batches.epoch():
-        batch = batch.to(device)
-        loss, carry = model(batch, None if batch.fresh else carry)
-        nats, tokens = nats + float(loss.total), tokens + loss.count
-        if progress:
-            progress(tokens * world, len(store) - 1)
-        if longest is not None and tokens * world >= longest:
-            break
-    return nats, tokens
-
-
-def _evaluation_batches(
-    model: LanguageModel, store: TokenStore, settings: Settings, rank: int, world: int
-) -> EvaluationStreams | EvaluationWindows:
-    window = settings.data.window if isinstance(settings.data.window, int) else 256
-    if not model.carries:
-        return EvaluationWindows(store, EVALUATION_ROWS, window, window // 2, rank, world)
-    return EvaluationStreams(store, evaluation_rows(store), window, rank, world)
-
-
-def evaluation_rows(store: TokenStore) -> int:
-    """How many streams a text is read in: one, or several where each is long enough to forget its empty beginning."""
-    return EVALUATION_ROWS if len(store) > 1000 * EVALUATION_ROWS else 1
-
-
-def _score_counts(counts: NGram, store: TokenStore, chunk: int = 1_000_000) -> tuple[float, int]:
-    nats, back = 0.0, counts.order - 1
-    for start in range(1, len(store), chunk):
-        begin = max(0, start - back)
-        ids = store.read(begin, min(len(store), start + chunk) - begin)
-        nats -= float(counts.log_probabilities_of(ids)[start - begin :].sum())
-    return nats, len(store) - 1
-
-
-def score_dynamically(
-    model: LanguageModel,
-    store: TokenStore,
-    settings: Settings,
-    rate: float,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[float, int]:
-    """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
-
-    Every token is scored before the model has learned from it. The model is left as the text has made it.
-    """
-    if not (0 <= rate < math.inf):
-        raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
-    model.eval()
-    device = model.embedding.weight.device
-    window = settings.data.window if isinstance(settings.data.window, int) else 256
-    batches: EvaluationStreams | EvaluationWindows = (
-        EvaluationStreams(store, 1, 20) if model.carries else EvaluationWindows(store, 1, window, window // 2)
-    )
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
-    carry, nats, tokens = None, 0.0, 0
-    for batch in batches.epoch():
-        batch = batch.to(device)
-        optimiser.zero_grad()
-        loss, carry = model(batch, None if batch.fresh else carry)
-        (loss.total / loss.count).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        carry = detach(carry)
-        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
-        if progress:
-            progress(tokens, len(store) - 1)
-    if not math.isfinite(nats):
-        raise NonFiniteError(
-            f"the loss became {nats:g} while learning from the text.", repair="Choose a smaller --dynamic-rate."
-        )
-    return nats, tokens
-
-
-def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
-    facts = store.facts
-    return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
 
 
 def write_on(model: Model, tokenizer: Tokenizer, prompt: str, choice: Choice, seed: int, longest: int) -> Iterator[str]:

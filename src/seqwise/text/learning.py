@@ -14,10 +14,11 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from seqwise.config import TOKENIZERS
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
-KINDS = ("characters", "words", "spaces", "bpe", "wordpiece")
+KINDS = TOKENIZERS
 SUBWORDS = 8_192  # vocabulary of bpe and wordpiece when no size is given
 SLICE = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 

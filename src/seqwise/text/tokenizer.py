@@ -196,6 +196,8 @@ class Tokenizer:
                 raise DataError(f"unknown kind {content['kind']!r}.", repair=nearest(content["kind"], learning.KINDS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
+        except DataError as error:
+            raise DataError(error.problem, repair=error.repair or _REPAIR, file=path) from None
         except Exception as error:  # the Rust side raises bare Exceptions
             raise DataError(f"the tokeniser file is damaged: {error}", repair=_REPAIR, file=path) from None
 
@@ -217,6 +219,9 @@ def _read(path: str | Path) -> dict[str, Any]:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError("the tokeniser file does not exist.", repair=_REPAIR, file=path) from None
+    except OSError as error:
+        problem = f"the tokeniser file cannot be read: {error.strerror}."
+        raise DataError(problem, repair="Check its permissions.", file=path) from None
     except (ValueError, UnicodeDecodeError) as error:
         raise DataError(f"the tokeniser file is damaged: {error}", repair=_REPAIR, file=path) from None
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from seqwise.config import Settings, parse_settings
+from seqwise.config import DEVICES, DYNAMIC_RATE, MAX_LENGTH, Settings, parse_settings
 from seqwise.data.prepare import prepare
-from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole
+from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
 from seqwise.data.store import TokenStore
-from seqwise.decoding.sampling import Choice
+from seqwise.decoding.choice import Choice
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.perplexity import DEFINITIONS, Perplexity
 from seqwise.ngram import NGram
-from seqwise.tasks.language import (
-    CountedModel,
-    LanguageModel,
-    Model,
-    evaluation_rows,
-    perplexity,
-    score,
-    score_dynamically,
-    write_on,
-)
+from seqwise.tasks.counted import CountedModel
+from seqwise.tasks.language import LanguageModel, Model, write_on
+from seqwise.tasks.scoring import evaluation_rows, perplexity, score, score_dynamically
 from seqwise.training.checkpoints import load_weights
-from seqwise.training.fit import Fit, choose_device, count_run, create_run, interruptible
+from seqwise.training.fit import choose_device, create_run, interruptible, training_of
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
 
 Progress = Callable[[int, int], None]
-DYNAMIC_RATE = 0.1
-DEVICES = ("auto", "cpu", "cuda")
 
 
 def train(
@@ -50,12 +42,8 @@ def train(
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
     run, task = create_run(str(data), parse_settings(_merged(base, overrides)), None if out is None else Path(out))
-    if run.settings.model == "ngram":
-        count_run(run, task)
-        return Loaded(run, run.settings.device)
-    fit = Fit(run, task=task)
     with interruptible() as stop:
-        for step in fit.steps(stop):
+        for step in training_of(run, task=task).steps(stop):
             on_step(step)
     return Loaded(run, run.settings.device)
 
@@ -138,10 +126,18 @@ class Loaded:
         return Evaluation(perplexity(scored, store), on, self._how(store))
 
     def predict(
-        self, prompt: str = "", *, choice: Choice = Choice(), seed: int = 0, max_length: int = 200
+        self, prompt: str = "", *, choice: Choice = Choice(), seed: int = 0, max_length: int = MAX_LENGTH, **how: Any
     ) -> Iterator[str]:
-        """Pieces of the continuation as they are chosen; `"".join(...)` for the whole."""
-        return write_on(self.model, self.run.tokenizer, prompt, choice, seed, max_length)
+        """Pieces of the continuation as they are chosen; `"".join(...)` for the whole.
+
+        Further keywords are the fields of `Choice` (greedy, temperature, top_k, top_p, repetition_penalty), laid over
+        `choice`: `predict("It was", temperature=0.8, top_p=0.9)`.
+        """
+        known = [field.name for field in fields(Choice)]
+        for name in how:
+            if name not in known:
+                raise UsageError(f"predict knows no {name!r}.", repair=nearest(name, known))
+        return write_on(self.model, self.run.tokenizer, prompt, replace(choice, **how), seed, max_length)
 
     def _text(self, data: str, split: str | None) -> tuple[Corpus, str]:
         """Which part of the data to score."""
@@ -151,21 +147,19 @@ class Loaded:
         except TooShortError:
             if split not in (None, "all"):
                 raise
-            corpus = None
-        known = corpus is not None and (corpus.given or corpus.fingerprint == self.run.origin.fingerprint)
-        if corpus is None or split == "all" or (split is None and not known):
             return open_whole(data), "all"
+        known = corpus.given or corpus.fingerprint == self.run.origin.fingerprint
+        if split == "all" or (split is None and not known):
+            return whole_of(corpus), "all"
         if split is not None and split not in corpus.parts:
             raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
         return corpus, split or "test"
 
     def _learner(self) -> LanguageModel:
         """A copy of the model that dynamic evaluation may change."""
-        if self.settings.model == "ngram":
+        if isinstance(self.model, CountedModel):
             raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-        model = LanguageModel(self.settings, len(self.run.tokenizer))
-        load_weights(model, self.run.load_weights(), self.run.folder / WEIGHTS)
-        return model.to(self.device)
+        return deepcopy(self.model)
 
     def _how(self, store: TokenStore) -> str:
         """How the model reads the text, in words."""
@@ -180,4 +174,4 @@ class Loaded:
             reads = "state carried over the whole text"
         else:
             reads = f"state carried over each of {rows} equal parts of the text"
-        return f"{reads}; full softmax over {len(self.run.tokenizer):,} tokens"
+        return f"{reads}; {self.model.head.output.describe()}"  # type: ignore[operator]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from typing import Any
 
 from seqwise.training.run import Run
 
 
-def model_card(run: Run, size: str) -> str:
-    """Task, data, size, validation, and how to make and use the model."""
+def model_card(run: Run, size: str, rows: Sequence[dict[str, Any]]) -> str:
+    """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
     settings, origin = run.settings, run.origin
-    validations = [row for row in run.metrics() if row.get("validation")]
+    validations = [row for row in rows if row.get("validation")]
     lines = [
         f"# {settings.model}, {settings.task}",
         "",

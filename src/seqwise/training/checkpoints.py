@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -45,7 +46,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         shutil.rmtree(final)
     temporary = folder / f".step-{step}.writing"
     shutil.rmtree(temporary, ignore_errors=True)
-    with saving(final):
+    with saving(final, folder.parent):
         try:
             temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
@@ -71,6 +72,13 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | N
             return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
         warn(f"{path} is damaged ({damage}); going back to the checkpoint before it.")
     return None
+
+
+def drop_remains(folder: Path, step: int) -> None:
+    """Remove what a resumed run has no use for: damaged checkpoints after its `step`, and writes that were cut off."""
+    damaged = [path for number, path in _steps(folder) if number > step]
+    for path in [*damaged, *folder.glob(".step-*.writing")]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
@@ -125,9 +133,14 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def resume_command(run: Path) -> str:
+    """How to go on with the run in this folder."""
+    return shlex.join(["seqwise", "train", "--resume", str(run)])
+
+
 @contextmanager
-def saving(path: Path) -> Iterator[None]:
-    """Turn a failed write into one clear message."""
+def saving(path: Path, run: Path) -> Iterator[None]:
+    """Turn a failed write in the folder of a run into one clear message."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -136,13 +149,13 @@ def saving(path: Path) -> Iterator[None]:
         remedy = "Free some space, then go on" if full else "Mend that, then go on"
         raise SaveError(
             f"could not save {path}: {cause}.",
-            repair=f"What was saved before is complete. {remedy} with: seqwise train --resume RUN",
+            repair=f"What was saved before is complete. {remedy} with: {resume_command(run)}",
         ) from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small file in one step."""
-    with saving(path), _replacing(path) as temporary:
+    """Replace a small file of a run in one step."""
+    with saving(path, path.parent), _replacing(path) as temporary:
         _write(temporary, text)
 
 
@@ -154,8 +167,8 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Replace the weights file in one step."""
-    with saving(path), _replacing(path) as temporary:
+    """Replace the weights file of a run in one step."""
+    with saving(path, path.parent), _replacing(path) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
         _sync(temporary)
 

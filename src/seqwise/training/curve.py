@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 320, 56, 16, 34, 44
+POINTS = 500  # of the training curve: more are closer together than a line is wide
 GREY, TRAIN, VALID = "#888", "#5b8def", "#e07a3f"
 
 Point = tuple[float, float]
@@ -14,7 +16,7 @@ Point = tuple[float, float]
 
 def curve_svg(rows: Sequence[dict[str, Any]]) -> str:
     """The picture of the rows of `metrics.jsonl`."""
-    train = smooth([(row["tokens"], row["loss"]) for row in rows])
+    train = squeeze(smooth([(row["tokens"], row["loss"]) for row in rows]))
     valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
     points = train + valid
     if not points:
@@ -50,6 +52,20 @@ def smooth(points: list[Point], keep: float = 0.9) -> list[Point]:
         before = smoothed[-1][1] if smoothed else y
         smoothed.append((x, keep * before + (1 - keep) * y))
     return smoothed
+
+
+def squeeze(points: list[Point], most: int = POINTS) -> list[Point]:
+    """At most so many points, each the mean of neighbours. The first and the last stay where they are."""
+    if len(points) <= most:
+        return points
+    inner, parts = points[1:-1], most - 2
+    bounds = [i * len(inner) // parts for i in range(parts + 1)]
+    return [points[0], *(_mean(inner[a:b]) for a, b in pairwise(bounds)), points[-1]]
+
+
+def _mean(points: list[Point]) -> Point:
+    xs, ys = zip(*points)
+    return sum(xs) / len(xs), sum(ys) / len(ys)
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:

@@ -6,6 +6,7 @@ printed and saved with the run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ class Facts:
     vocabulary: int
     cuda: bool
     cores: int
+    processes: int = 1
+    bfloat16: bool = False  # the device computes in it, not just pretends to
 
 
 def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -76,7 +79,8 @@ def _fill_batches(chosen: Settings, facts: Facts, fill: Fill) -> None:
     longest = (256 if transformer else 128) if facts.cuda else 64
     # A short text still gives an epoch of a few updates.
     fill("data.window", max(2, min(longest, facts.tokens // 64)))
-    fill("training.batch", max(1, min(64 if facts.cuda else 16, facts.tokens // 256)))
+    rows = max(1, min(64 if facts.cuda else 16, facts.tokens // 256))
+    fill("training.batch", math.ceil(rows / facts.processes) * facts.processes)  # each process has as many
 
 
 def _fill_regularisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
@@ -98,8 +102,9 @@ def _fill_optimisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
     )
     fill("training.learning_rate", float(f"{peak * (at / size) ** 0.5:.2g}") if adam else 10.0)
     fill("training.weight_decay", (0.1 if chosen.model == "transformer" else 0.01) if adam else 1e-6)
-    fill("training.patience", 8)  # of 20 validations: a text read to pieces does not get better
-    fill("training.precision", "bfloat16" if facts.cuda else "float32")
+    if chosen.training.validate_every is None:
+        fill("training.patience", 8)  # of 20 validations: a text read to pieces does not get better
+    fill("training.precision", "bfloat16" if facts.cuda and facts.bfloat16 else "float32")
 
 
 def expected_epochs(chosen: Settings, facts: Facts) -> float:

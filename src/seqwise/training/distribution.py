@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +25,7 @@ from seqwise.errors import SeqwiseError
 PATIENCE = timedelta(hours=2)  # the others wait so long while the first process reads the data
 
 # What the processes and their launcher tell each other through the store.
-JOINED, FAILED, LOST = "seqwise/joined", "seqwise/failed", "seqwise/lost"
+JOINED, DONE, FAILED, LOST = "seqwise/joined", "seqwise/done", "seqwise/failed", "seqwise/lost"
 WATCHED = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
 
 _BUCKET = 25 * 2**20 // 4  # elements summed in one message: 25 MB, large enough to hide its latency
@@ -51,11 +51,21 @@ class World:
         dist.all_reduce(values)
         return values.tolist()
 
-    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace each gradient by its sum over all processes."""
+    def wait(self) -> None:
+        """Until all processes are here."""
+        self.sum(0.0)
+
+    def copy_first(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by that of the first process."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Replace each gradient by its sum over all processes, which must all bring the same list."""
         if self.size == 1:
             return
-        for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
+        for bucket in _buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
             dist.all_reduce(flat)
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket])):
@@ -94,7 +104,7 @@ class World:
         return box[0]
 
 
-def _buckets(gradients: list[Tensor]) -> Iterator[list[Tensor]]:
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
     for gradient in gradients:
         bucket.append(gradient)
@@ -126,16 +136,16 @@ def join_world(device: torch.device) -> Iterator[World]:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
         yield World(rank, size)
     except BaseException as error:
+        # The group is left as it is: to close it in order, nccl might wait for processes that will never come.
         _leave(error, store, rank)
         raise
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    store.add(DONE, 1)  # what goes wrong from here on changes no result: gloo has been seen to abort while it closes
+    dist.destroy_process_group()
 
 
 def _leave(error: BaseException, store: dist.Store, rank: int) -> None:
     """Return if this process shall report its error; otherwise end it."""
-    if isinstance(error, dist.DistError) or "gloo" in str(error):  # the others are gone; they know why
+    if _lost_contact(error):  # the others are gone; they know why
         if os.environ.get(WATCHED):
             store.set(LOST, str(error))
             raise SystemExit(1) from None
@@ -148,6 +158,11 @@ def _leave(error: BaseException, store: dist.Store, rank: int) -> None:
         return
     if first != mine:
         raise SystemExit(int(first.split()[1])) from None
+
+
+def _lost_contact(error: BaseException) -> bool:
+    """gloo raises plain RuntimeErrors that name the line of its source."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _end_with_launcher() -> None:

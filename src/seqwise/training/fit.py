@@ -1,15 +1,13 @@
 """One training from data to model card: what `seqwise train` and `seqwise.train` do.
 
-A fresh run is a resumed run without a checkpoint: `create_run` makes the folder, `Fit` goes on from whatever is in
-it. `Fit.steps` passes on the loop's stream and does the saving; drawing is left to whoever reads it.
+A fresh run is a resumed run without a checkpoint: `create_run` makes the folder, `training_of` goes on from whatever is
+in it. `Fit.steps` passes on the loop's stream and does the saving; drawing is left to whoever reads it.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,15 +15,16 @@ import torch
 from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
-from seqwise.metrics.perplexity import exp
-from seqwise.tasks.language import Language, check_precision, score
+from seqwise.tasks.checks import check_precision
+from seqwise.tasks.language import Language
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
-from seqwise.training.checkpoints import newest_checkpoint, save_checkpoint, saving, weights_of, write_text
+from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
+from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.defaults import Facts, resolve
 from seqwise.training.distribution import World, local_device
-from seqwise.training.loop import Step, Trainer
+from seqwise.training.loop import Step, Trainer, within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.signals import interruptible as interruptible
 
@@ -51,14 +50,13 @@ def create_run(
     processes: int = 1,
 ) -> tuple[Run, Language]:
     """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
-    folder = out or _free_folder(settings)
+    folder = out or free_folder(f"{settings.task}-{settings.model}")
     Run.refuse_existing(folder)
     settings = settings.model_copy(deep=True)
     if settings.budget is not None:
         Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
     task = Language.prepare(data, settings, say=say, progress=progress)
-    cuda = choose_device(settings).type == "cuda"
-    settings, chosen = resolve(settings, _facts(task, cuda))
+    settings, chosen = resolve(settings, _facts(task, choose_device(settings), processes))
     task.check(settings)
     if settings.model != "ngram":
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
@@ -80,23 +78,29 @@ def open_task(run: Run, say: Say = silent) -> Language:
     return task
 
 
-class Fit:
-    """The training of one run, at any stage of it."""
+def training_of(run: Run, world: World = World(), task: Language | None = None, say: Say = silent) -> Fit | Count:
+    """The training that suits the model of a run, at any stage of it: `.ended` if it is over, else `.steps()`."""
+    say = say if world.first else silent
+    kind = Count if run.settings.model == "ngram" else Fit
+    return kind(run, task or open_task(run, say), world, say)
 
-    def __init__(self, run: Run, world: World = World(), task: Language | None = None, say: Say = silent):
-        self.run, self.world = run, world
-        self.say = say if world.first else silent
+
+class Fit:
+    """The training of a neural model by gradients."""
+
+    def __init__(self, run: Run, task: Language, world: World = World(), say: Say = silent):
+        self.run, self.task, self.world, self.say = run, task, world, say
         settings = run.settings
         check_precision(settings)
-        self.task = task or open_task(run, self.say)
         torch.manual_seed(settings.seed)
-        self.model = model = self.task.build(settings).to(local_device(choose_device(settings)))
+        with within_memory("the model does not fit into memory"):
+            self.model = model = task.build(settings).to(local_device(choose_device(settings)))
         self.trainer = Trainer(
             model,
-            self.task.batches(settings, world.rank, world.size),
+            task.batches(settings, world.rank, world.size),
             settings.training,
             Budget.parse(settings.budget or ""),
-            lambda: self.task.validate(model, settings, world),
+            lambda: task.validate(model, settings, world),
             settings.seed,
             world,
         )
@@ -106,11 +110,19 @@ class Fit:
         snapshot = newest_checkpoint(self.run.checkpoints, self.say)
         if snapshot is not None:
             self.trainer.restore(snapshot)
-        if self.trainer.place.best_loss is not None and not self.run.has_weights():
+        self.world.copy_first(self.trainer.snapshot().tensors.values())
+        place = self.trainer.place
+        if (place.best_loss is not None or place.ended) and not self.run.has_weights():
             self.say(f"the best weights in {self.run.folder} are lost; the newest are put in their place.")
             self._save_best()
+        self.world.wait()  # until nobody reads checkpoints any more
         if self.world.first:
-            self.run.forget_metrics_after(self.trainer.place.step)
+            drop_remains(self.run.checkpoints, place.step)
+            self.run.forget_metrics_after(place.step)
+            if snapshot is not None:
+                self._describe()  # a kill may have come between the checkpoint and this
+        if place.step and not place.ended:
+            self.say(f"going on at step {place.step:,}.")
 
     @property
     def ended(self) -> str:
@@ -131,6 +143,8 @@ class Fit:
             if stopping or due:
                 self._save(step.number)
                 saved = time.monotonic()
+            if (stopping or step.ended) and self.trainer.place.best_loss is None:
+                self._save_best()  # nothing was validated: better these weights than none
             yield step
             if stopping:
                 return
@@ -142,7 +156,7 @@ class Fit:
     def _log(self, step: Step) -> None:
         due = step.number % LOG_EVERY == 0 or step.number == 1 or step.validation or step.ended
         if self.world.first and due:
-            append_metrics(self.run, step)
+            self.run.log(step)
 
     def _save_best(self) -> None:
         with self.trainer.averaged():
@@ -157,50 +171,15 @@ class Fit:
                 repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate).",
             )
         if self.world.first:
-            parameters = sum(p.numel() for p in self.trainer.model.parameters())
-            write_text(self.run.folder / "curve.svg", curve_svg(self.run.metrics()))
-            write_text(self.run.folder / "README.md", model_card(self.run, f"{parameters:,} parameters"))
             save_checkpoint(self.run.checkpoints, step, snapshot)
+            self._describe()  # after it: a nearly full disk must not lose a checkpoint to a picture
 
-
-def count_run(run: Run, task: Language, say: Say = silent) -> Step:
-    """Train the n-gram model, which takes one pass of counting: the whole training in one step."""
-    run.forget_metrics_after(0)
-    started = time.perf_counter()
-    model = task.count(run.settings)
-    nats, tokens = score(model, task.stores["valid"], run.settings)
-    counts = model.counts
-    tensors = {name: torch.from_numpy(array) for name, array in counts.tensors().items()}
-    tensors |= {f"setting.{name}": torch.tensor(value) for name, value in counts.settings().items()}
-    run.save_weights(tensors)
-    validation = {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
-    seconds = time.perf_counter() - started
-    learned = len(task.stores["train"])
-    step = Step(
-        number=1,
-        epoch=0,
-        tokens=learned,
-        loss=nats / tokens,
-        gradient_norm=0.0,
-        learning_rate=0.0,
-        seconds=seconds,
-        tokens_per_second=learned / seconds,
-        progress=1.0,
-        validation=validation,
-        best=True,
-        ended="all n-grams are counted",
-    )
-    append_metrics(run, step)
-    write_text(run.folder / "README.md", model_card(run, counts.describe()))
-    say(counts.describe())
-    return step
-
-
-def append_metrics(run: Run, step: Step) -> None:
-    """One line of `metrics.jsonl`."""
-    row = {("step" if key == "number" else key): value for key, value in asdict(step).items() if value not in ("", ())}
-    with saving(run.metrics_file), run.metrics_file.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    def _describe(self) -> None:
+        """The learning curve and the model card."""
+        rows = self.run.metrics()
+        parameters = sum(p.numel() for p in self.trainer.model.parameters())
+        write_text(self.run.folder / "curve.svg", curve_svg(rows))
+        write_text(self.run.folder / "README.md", model_card(self.run, f"{parameters:,} parameters", rows))
 
 
 def choose_device(settings: Settings) -> torch.device:
@@ -212,14 +191,22 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _facts(task: Language, cuda: bool) -> Facts:
-    return Facts(len(task.stores["train"]), len(task.tokenizer), cuda, environment.cpu_count())
+def _facts(task: Language, device: torch.device, processes: int) -> Facts:
+    cuda = device.type == "cuda"
+    return Facts(
+        tokens=len(task.stores["train"]),
+        vocabulary=len(task.tokenizer),
+        cuda=cuda,
+        cores=environment.cpu_count(),
+        processes=processes,
+        bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
+    )
 
 
-def _free_folder(settings: Settings) -> Path:
-    """runs/language-lstm-1, -2, …: the first that is not there."""
+def free_folder(name: str) -> Path:
+    """runs/NAME-1, -2, …: the first that is not there."""
     number = 1
-    while (folder := Path("runs") / f"{settings.task}-{settings.model}-{number}").exists():
+    while (folder := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return folder
 

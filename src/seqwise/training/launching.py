@@ -13,11 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
-from seqwise.errors import SeqwiseError
-from seqwise.training.distribution import FAILED, JOINED, LOST, WATCHED
+from seqwise import environment
+from seqwise.errors import SeqwiseError, UsageError
+from seqwise.training.checkpoints import resume_command
+from seqwise.training.distribution import DONE, FAILED, JOINED, LOST, WATCHED
+from seqwise.training.run import CONFIG
 from seqwise.training.signals import on_signals
 
 GRACE = 10.0  # seconds that the other workers have to leave after one has failed
@@ -26,15 +31,20 @@ POLL = 0.05
 Worker = subprocess.Popen[bytes]
 
 
-def launch(processes: int, arguments: Sequence[str]) -> int:
-    """Run `seqwise ARGUMENTS` in several processes; returns the exit status."""
+def launch(processes: int, device: torch.device, arguments: Sequence[str], folder: Path) -> int:
+    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status."""
+    if device.type == "cuda" and processes > (there := torch.cuda.device_count()):
+        raise UsageError(
+            f"--nproc: expected at most {there}, one process for each GPU; received {processes}.",
+            repair=f"Use --nproc {there}, or train on the CPU with --device cpu.",
+        )
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     received: list[int] = []
     workers: list[Worker] = []
     with on_signals(lambda number, frame: received.append(number)):
         try:
             workers += [_start(rank, processes, store.port, arguments) for rank in range(processes)]
-            return _status(_watch(workers, store, received), store)
+            return _status(_watch(workers, store, received), store, folder)
         finally:
             for worker in workers:
                 worker.kill()
@@ -42,15 +52,15 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
 
 
 def _start(rank: int, processes: int, port: int, arguments: Sequence[str]) -> Worker:
-    threads = max(1, len(os.sched_getaffinity(0)) // processes)
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
-    environment |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    threads = max(1, environment.cpu_count() // processes)
+    variables = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
+    variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     # Their own process session keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
     # Standard input ends when this process does, however that happens: so the worker learns of it.
     command = [sys.executable, "-m", "seqwise", *arguments]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _watch(workers: list[Worker], store: dist.TCPStore, received: list[int]) -> list[int | None]:
@@ -69,17 +79,21 @@ def _watch(workers: list[Worker], store: dist.TCPStore, received: list[int]) -> 
     return [worker.returncode for worker in workers]
 
 
-def _status(statuses: list[int | None], store: dist.TCPStore) -> int:
+def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
     """What the first worker to fail recorded, which has also said why; otherwise it is said here."""
     if store.check([FAILED]):
         return int(store.get(FAILED).split()[1])
+    if store.add(DONE, 0) == len(statuses):
+        return max(max(status or 0, 0) for status in statuses)
     for number, status in enumerate(statuses, start=1):
         if status is not None and status < 0:
-            raise _lost(f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.")
+            raise _lost(f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder)
     if store.check([LOST]):
-        raise _lost(f"the processes lost contact: {store.get(LOST).decode()}")
+        raise _lost(f"the processes lost contact: {store.get(LOST).decode()}", folder)
     return max(status or 0 for status in statuses)
 
 
-def _lost(problem: str) -> SeqwiseError:
-    return SeqwiseError(problem, repair="The newest checkpoint is complete. Go on with: seqwise train --resume RUN")
+def _lost(problem: str, folder: Path) -> SeqwiseError:
+    begun = (folder / CONFIG).exists()
+    repair = f"What was saved before is complete. Go on with: {resume_command(folder)}" if begun else ""
+    return SeqwiseError(problem, repair=repair)

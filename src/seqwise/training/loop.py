@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from torch import nn
 from seqwise.backbones.states import Carry, detach, flatten, join_rows, map_carry, structure, unflatten
 from seqwise.config import TrainingSettings
 from seqwise.data.batch import Batch
-from seqwise.errors import NonFiniteError
+from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
@@ -105,23 +105,21 @@ class Trainer:
         self.place = Place(pieces=settings.accumulate)
         self.carry: Carry = None
         self.notes: list[str] = []
+        self._started = 0.0  # when training would have begun, had it not been interrupted
 
     # The stream
 
     def steps(self) -> Iterator[Step]:
         """Train until the budget is spent, validation stops improving, or the reader stops reading."""
-        started = time.perf_counter() - self.place.seconds
+        self._started = time.perf_counter() - self.place.seconds
         while True:
             for batch in self.batches.epoch(self.place.epoch, self.place.step_in_epoch):
-                before = self.place.seconds
-                step = self._update(batch)
-                self.place.seconds = self._clock(started)
-                rate = batch.count * self.world.size / max(1e-9, self.place.seconds - before)
-                step = self._finish(replace(step, tokens_per_second=rate))
-                self.place.seconds = self._clock(started)
+                with within_memory("the update of the weights does not fit into memory"):
+                    step = self._update(batch)
+                step = self._finish(step)
                 paused = time.perf_counter()
                 yield replace(step, seconds=self.place.seconds, ended=self.place.ended, notes=self._take_notes())
-                started += time.perf_counter() - paused  # the reader's time is not training time
+                self._started += time.perf_counter() - paused  # the reader's time is not training time
                 if self.place.ended:
                     return
             self.place.epoch, self.place.step_in_epoch = self.place.epoch + 1, 0
@@ -156,19 +154,19 @@ class Trainer:
             return False
         return math.floor(progress * VALIDATIONS + 1e-9) > self.place.validations
 
-    def _clock(self, started: float) -> float:
-        """Seconds of training by the clock of the first process, so that all processes decide alike."""
-        seconds = time.perf_counter() - started
-        return self.world.sum(seconds if self.world.first else 0.0)[0]
+    def _since(self, began: float) -> float:
+        """Seconds by the clock of the first process; summed over all, so that they decide alike."""
+        return time.perf_counter() - began if self.world.first else 0.0
 
     def _validated(self, step: Step) -> Step:
         assert self.validate is not None
         place = self.place
         place.validations = max(place.validations + 1, math.floor(self._progress() * VALIDATIONS + 1e-9))
         began = time.perf_counter()
-        with self.averaged():
+        with self.averaged(), within_memory("validation does not fit into memory"):
             metrics = self.validate()
-        place.validating += self._clock(began)
+        place.seconds, spent = self.world.sum(self._since(self._started), self._since(began))
+        place.validating += spent
         loss = metrics["loss"]
         best = math.isfinite(loss) and (place.best_loss is None or loss < place.best_loss)
         if best:
@@ -203,9 +201,10 @@ class Trainer:
         rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        mine, carry = self._gradients(batch)
-        total, count = self.world.sum(mine, batch.count)
-        self.world.sum_gradients(self.parameters)
+        count = int(self.world.sum(batch.count)[0])
+        mine, carry = self._gradients(batch, count)
+        self.world.sum_gradients(self._all_gradients())
+        total, seconds = self.world.sum(mine, self._since(self._started))
         norm = float(clip(self.parameters, self.settings.clip, self.settings.clip_at))
         if not math.isfinite(total + norm):
             raise self._non_finite(batch, total / count, norm)
@@ -213,23 +212,31 @@ class Trainer:
         if self.average:
             self.average.update()
         self.carry = carry
-        place.step, place.step_in_epoch, place.tokens = (
-            place.step + 1,
-            place.step_in_epoch + 1,
-            place.tokens + int(count),
-        )
-        return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, 0.0, 0.0, 0.0)
+        speed = count / max(1e-9, seconds - place.seconds)
+        place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
+        place.tokens, place.seconds = place.tokens + count, seconds
+        return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
 
-    def _gradients(self, batch: Batch) -> tuple[float, Carry]:
-        """Gradients of the mean loss over all rows of all processes, in as many pieces as memory needs."""
-        count = self.world.sum(batch.count)[0]
+    def _all_gradients(self) -> list[torch.Tensor]:
+        """One per parameter: zeros where this batch left none, as an adaptive softmax does for unused clusters.
+
+        So the list is the same in all processes, and one process makes the update that several make.
+        """
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def _gradients(self, batch: Batch, count: int) -> tuple[float, Carry]:
+        """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
             self.optimiser.zero_grad(set_to_none=True)
             try:
-                return self._accumulate(batch, count)
-            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-                if not _out_of_memory(error) or self.place.pieces >= batch.rows:
+                with within_memory(f"one row of {batch.ids.shape[1]:,} tokens does not fit into memory"):
+                    return self._accumulate(batch, count)
+            except MemoryLimitError:
+                if self.place.pieces >= batch.rows:
                     raise
             # Outside the handler, so that the failed attempt's tensors are released first.
             self.place.pieces = min(self.place.pieces * 2, batch.rows)
@@ -240,7 +247,7 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, batch: Batch, count: float) -> tuple[float, Carry]:
+    def _accumulate(self, batch: Batch, count: int) -> tuple[float, Carry]:
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = 0.0, []
         for start in range(0, batch.rows, size):
@@ -323,6 +330,20 @@ class Trainer:
             found = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
             if found:
                 self.optimiser.state[parameter] = {key: t.to(self.device) for key, t in found.items()}
+
+
+@contextmanager
+def within_memory(problem: str) -> Iterator[None]:
+    """Say what does not fit, and what would help."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise MemoryLimitError(
+            f"{problem}.",
+            repair="Begin again with a smaller --data.window, --network.width or --text.vocabulary.",
+        ) from error
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -25,7 +25,10 @@ from torch import Tensor
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, nearest
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.checkpoints import save_weights, saving, write_text
+from seqwise.training.checkpoints import resume_command, save_weights, saving, write_text
+
+if TYPE_CHECKING:
+    from seqwise.training.loop import Step
 
 FORMAT = 1  # raised when an older Seqwise could not read the folder
 
@@ -54,7 +57,7 @@ class Run:
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _whole_or_gone(folder):
-            with saving(folder):
+            with saving(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 tokenizer.save(folder / TOKENIZER)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
@@ -68,7 +71,7 @@ class Run:
         if (folder / CONFIG).exists():
             raise UsageError(
                 f"{folder} already holds a run.",
-                repair=f"Go on with it: seqwise train --resume {folder}\nOr name another folder with --out.",
+                repair=f"Go on with it: {resume_command(folder)}\nOr name another folder with --out.",
             )
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
@@ -119,7 +122,7 @@ class Run:
         if not path.exists():
             raise RunError(
                 f"{self.folder} has no weights yet: training ended before its first validation.",
-                repair=f"Go on with: seqwise train --resume {self.folder}",
+                repair=f"Go on with: {resume_command(self.folder)}",
             )
         try:
             return load_file(path, device=str(device))
@@ -127,7 +130,7 @@ class Run:
             raise RunError(
                 f"the weights cannot be read: {error}.",
                 file=path,
-                repair=f"Write them again from the newest checkpoint: seqwise train --resume {self.folder}",
+                repair=f"Write them again from the newest checkpoint: {resume_command(self.folder)}",
             ) from None
 
     def has_weights(self) -> bool:
@@ -137,6 +140,13 @@ class Run:
                 return True
         except (OSError, SafetensorError):
             return False
+
+    def log(self, step: Step) -> None:
+        """One more line of `metrics.jsonl`."""
+        values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
+        row = {"step": values.pop("number"), **values}
+        with saving(self.metrics_file, self.folder), self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every complete line of `metrics.jsonl`."""

@@ -1,0 +1,33 @@
+"""`Choice`: how the next token is drawn, and the one home of those defaults. Drawing itself is in `sampling.py`.
+
+It imports no PyTorch, so that the command line can show the defaults at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from seqwise.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a token is drawn. `greedy` ignores temperature, top-k and top-p."""
+
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            repair = "Use --greedy." if self.temperature == 0 else ""
+            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair=repair)
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top-k must be at least 1; received {self.top_k}.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top-p must lie in (0, 1]; received {self.top_p:g}.")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise UsageError(f"the repetition penalty must be above 0; received {self.repetition_penalty:g}.")

@@ -1,0 +1,60 @@
+"""What a machine cannot do, said before anything is written. It knows nothing of any particular model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from seqwise import environment
+from seqwise.config import Settings
+from seqwise.errors import UsageError
+from seqwise.ngram import memory_bound
+
+COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def check_precision(settings: Settings) -> None:
+    """Some processors advertise bfloat16 and kill the process at its first product, so it is tried in a child."""
+    cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
+    if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
+        raise UsageError(
+            "this CPU does not survive bfloat16: a trial in a child process failed.",
+            repair="Leave out --training.precision, or set it to float32.",
+        )
+
+
+def check_memory(build: Callable[[], Model], settings: Settings) -> Model:
+    """The model without memory behind it, so that asking costs nothing; refused if it cannot fit."""
+    model: Model | None = None
+    try:
+        with torch.device("meta"):
+            model = build()
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        size = f"{weights:,} weights, which take {4 * COPIES * weights / 1e9:,.0f} GB to train"
+    except RuntimeError:  # a matrix with more bytes than a number can say
+        weights, size = 2**60, "more weights than any machine holds"
+    there = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
+    there = there or environment.memory()[0]
+    if model is None or (there is not None and 4 * COPIES * weights > there):
+        known = "" if there is None else f"; there are {there / 1e9:,.0f} GB"
+        raise UsageError(
+            f"the model would have {size}{known}.",
+            repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
+        )
+    return model
+
+
+def check_counting(tokens: int, vocabulary: int, length: int) -> None:
+    """Refuse to count n-grams where the memory may not suffice: the system would end the process without a word."""
+    needed, free = 8 * tokens + memory_bound(tokens, vocabulary, length), environment.memory()[1]
+    if free is not None and needed > free:
+        raise UsageError(
+            f"counting {length}-grams of {tokens:,} tokens can take {needed / 1e9:,.1f} GB; "
+            f"{free / 1e9:,.1f} GB of memory are free.",
+            repair="Choose a smaller --context.length, or a part of the text.",
+        )

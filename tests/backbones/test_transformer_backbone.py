@@ -1,0 +1,39 @@
+"""What a new Transformer adds to its inputs, and at which scale."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqwise.backbones.transformer import TransformerBackbone
+from seqwise.config import TransformerSettings
+from seqwise.layers.positions import Learned, Sinusoidal
+from seqwise.layers.record import record
+
+WIDTH, WINDOW = 64, 32
+
+
+def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
+    torch.manual_seed(0)
+    return TransformerBackbone(inputs, WIDTH, 1, WINDOW, TransformerSettings(heads=2, positions=positions)).eval()
+
+
+@pytest.mark.parametrize(
+    ("positions", "kind"),
+    [("sinusoidal", Sinusoidal), ("learned", Learned), ("rotary", type(None)), ("none", type(None))],
+)
+def test_only_the_positions_asked_for_are_built(positions, kind):
+    assert type(build(positions).positions) is kind
+
+
+@pytest.mark.parametrize("inputs", [WIDTH, 48])
+@pytest.mark.parametrize(("positions", "ratio"), [("sinusoidal", 2.0), ("learned", 1.0)])
+def test_rows_are_not_drowned_by_the_positions_added_to_them(positions, ratio, inputs):
+    """Sines and cosines have variance ½ and rows variance 1, as published; learned positions begin like rows."""
+    backbone = build(positions, inputs)
+    rows = 0.02 * torch.randn(64, WINDOW, inputs)
+    with record(backbone, "positions.*") as seen:
+        backbone(rows)
+    added = seen["positions.positions"]
+    entering = backbone.factor * backbone.enter(rows)
+    assert entering.var().item() / added.square().mean().item() == pytest.approx(ratio, rel=0.1)

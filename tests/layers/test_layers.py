@@ -1,0 +1,39 @@
+"""The namespace `seqwise.layers`: every layer under one name, imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+
+from seqwise import layers
+
+
+@pytest.mark.parametrize("name", layers.__all__)
+def test_every_public_name_is_what_its_module_holds(name):
+    assert getattr(layers, name) is getattr(importlib.import_module(f"seqwise.layers.{layers._HOME[name]}"), name)
+
+
+def test_no_layer_is_left_out():
+    found = set()
+    for module in layers._NAMES:
+        loaded = importlib.import_module(f"seqwise.layers.{module}")
+        found |= {
+            name
+            for name, value in vars(loaded).items()
+            if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == loaded.__name__
+        }
+    assert found - {"GatedCell"} <= set(layers.__all__)  # a base class only
+
+
+def test_an_unknown_layer_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"'seqwise\.layers' has no attribute 'LSTM'"):
+        _ = layers.LSTM
+
+
+def test_importing_the_namespace_imports_no_torch():
+    code = "import sys, seqwise.layers; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
