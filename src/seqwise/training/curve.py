@@ -45,7 +45,7 @@ def curve_svg(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def smooth(points: list[Point], keep: float = 0.9) -> list[Point]:
+def smooth(points: list[Point], keep: float = 0.7) -> list[Point]:
     """An exponential moving average, so that the trend shows through the noise of single batches."""
     smoothed: list[Point] = []
     for x, y in points:
