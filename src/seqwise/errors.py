@@ -60,5 +60,12 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return f"Perhaps you meant {close[0]!r}." if close else "Choose from: " + ", ".join(options) + "."
 
 
+def nearest_path(path: Path, others: Iterable[Path]) -> str:
+    """The sentence that suggests which file or folder was probably meant; endings and folders do not count."""
+    stems = {other.name.partition(".")[0]: other for other in others}
+    close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)
+    return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
+
+
 def _rebuild(kind: type[SeqwiseError], problem: str, repair: str, file: str | Path | None, line: int | None):
     return kind(problem, repair=repair, file=file, line=line)

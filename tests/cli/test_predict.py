@@ -130,3 +130,11 @@ def test_a_file_that_is_not_there_is_no_prompt(seqwise_command, run_of, tmp_path
     assert answer.status == 2
     assert answer.err == f"error: {tmp_path}/promt.txt: there is no such file.\nPerhaps you meant 'prompt.txt'.\n"
     assert "this is a folder" in seqwise_command("predict", run_of(), tmp_path).err
+
+
+def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
+    from seqwise.cli import predict
+
+    assert predict._short("a" * 10_000) == "a" * 10_000
+    assert predict._short("b" + "a" * 10_000) == "a" * 10_000
+    assert "the prompt has 10,001 characters; its last 10,000 are read." in capsys.readouterr().err

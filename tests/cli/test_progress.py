@@ -69,7 +69,7 @@ def test_all_numbers_fit_into_80_columns(monkeypatch):
     with progress.TrainingDisplay() as display:
         display.show(step(12_345, 20_000, perplexity=123.456))
         display.live.refresh()
-    assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:00 left\n" in page.getvalue()
+    assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:01 left\n" in page.getvalue()
 
 
 def test_notes_of_the_loop_are_not_lost(file):

@@ -15,11 +15,12 @@ from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import MAX_LENGTH, Device
 from seqwise.decoding.choice import Choice
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, nearest_path
 
 if TYPE_CHECKING:
     from seqwise.text.tokenizer import Tokenizer
 
+LONGEST = 10_000  # characters of a prompt
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
 
 
@@ -35,8 +36,8 @@ class Predict:
     """Tokens to write."""
     greedy: bool = Choice.greedy
     """Always take the most likely token."""
-    sample: bool = False
-    """Draw tokens at random (the default)."""
+    sample: Annotated[bool, UNSET] = False
+    """Draw tokens at random, which is what happens anyway without --greedy."""
     temperature: float = Choice.temperature
     """Below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Annotated[int | None, UNSET] = Choice.top_k
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.api import load
 
     choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    prompt = _checked(_read(asked.text))
+    prompt = _short(_checked(_read(asked.text)))
     loaded = load(asked.run, asked.device)
     _tell_unknown(loaded.run.tokenizer, prompt)
     pieces = loaded.predict(prompt, choice=choice, seed=asked.seed, max_length=asked.max_length)
@@ -108,10 +109,17 @@ def _read(text: str) -> str:
     if folder and os.sep in text:
         raise DataError("this is a folder; a text or a text file was expected.", file=text)
     if path.suffix == ".txt" and not any(map(str.isspace, text)):
-        names = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-        repair = nearest(path.name, names) if names else "Check the path."
-        raise DataError("there is no such file.", repair=repair, file=text)
+        others = [Path(entry.name) for entry in sorted(path.parent.iterdir())] if path.parent.is_dir() else []
+        raise DataError("there is no such file.", repair=nearest_path(path, others) or "Check the path.", file=text)
     return text
+
+
+def _short(prompt: str) -> str:
+    """The end of a long prompt: a model reads it all at once, and remembers little of what is far back."""
+    if len(prompt) <= LONGEST:
+        return prompt
+    console.warn(f"the prompt has {len(prompt):,} characters; its last {LONGEST:,} are read.")
+    return prompt[-LONGEST:]
 
 
 def _checked(text: str) -> str:

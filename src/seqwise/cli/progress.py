@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -29,7 +28,6 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.rate = 0.0
         self.validated = ""  # the last validation, in words
-        self.first: tuple[float, float] | None = None  # (time, progress) when this process began
 
     def __enter__(self) -> TrainingDisplay:
         if console.err.is_terminal:
@@ -42,7 +40,6 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
 
     def show(self, step: Step) -> None:
         """Draw one step."""
-        self.first = self.first or (time.monotonic(), step.progress)
         self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
         self.rate = step.tokens_per_second if not self.rate else 0.95 * self.rate + 0.05 * step.tokens_per_second
         for note in step.notes:
@@ -53,20 +50,14 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
             console.say(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
                 f"valid ppl {step.validation['perplexity']:9.2f}{mark:2}  {self.rate:8,.0f} tok/s  "
-                f"grad {step.gradient_norm:5.2f}  {_clock(self._left(step))} left"
+                f"grad {step.gradient_norm:5.2f}  {_clock(_left(step))} left"
             )
         self.live.update(
             self.bar,
             completed=step.progress,
             description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} tok/s  "
-            f"grad {step.gradient_norm:.2f}  {_clock(self._left(step))} left",
+            f"grad {step.gradient_norm:.2f}  {_clock(_left(step))} left",
         )
-
-    def _left(self, step: Step) -> float:
-        """Seconds to the end of the budget, at the pace so far."""
-        began, at = self.first or (0.0, 0.0)
-        done = step.progress - at
-        return (time.monotonic() - began) * (1 - step.progress) / done if done > 0 else 0.0
 
 
 def reading(label: str) -> Progress:
@@ -113,6 +104,11 @@ def _squeeze(values: Sequence[float], width: int) -> list[float]:
         return list(values)
     bounds = [round(i * len(values) / width) for i in range(width + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+
+
+def _left(step: Step) -> float:
+    """Seconds to the end of the budget, at the pace so far."""
+    return step.seconds * (1 - step.progress) / step.progress if step.progress else 0.0
 
 
 def _clock(seconds: float) -> str:

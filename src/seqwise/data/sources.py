@@ -16,7 +16,7 @@ from seqwise.config import HELD_OUT
 from seqwise.data.builtin import Builtin
 from seqwise.data.reading import Document, Facts, JsonLines, TextFile, packed, unreadable
 from seqwise.data.splitting import SPLITS, by_name, split_of, spread
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, nearest_path
 
 Source = TextFile | JsonLines | Builtin
 MANY = 100  # text files of a folder from which on each goes whole to one split
@@ -264,8 +264,6 @@ def _missing(path: Path) -> DataError:
     folder = path.parent
     if not folder.is_dir():
         return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))[:1000]
-    hint = nearest(path.name, names) if names else "Its folder is empty."
-    if hint.startswith("Choose") and len(names) > 10:
-        hint = f"Its folder holds {len(names)} others."
-    return DataError("there is no such file or folder.", repair=hint, file=path)
+    others = [Path(entry.name) for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    hint = nearest_path(path, others) if others else "Its folder is empty."
+    return DataError("there is no such file or folder.", repair=hint or "Check the path.", file=path)

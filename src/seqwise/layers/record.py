@@ -21,6 +21,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
 
+from seqwise.errors import nearest
+
 _active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", default=())
 
 
@@ -46,6 +48,8 @@ class Recording(Mapping[str, Tensor]):
         return self.values_of[name]
 
     def __getitem__(self, name: str) -> Tensor:
+        if name not in self.values_of:
+            raise KeyError(f"nothing was recorded under {name!r}. {nearest(name, self.values_of)}")
         return self.values_of[name][-1]
 
     def __iter__(self) -> Iterator[str]:

@@ -170,6 +170,7 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
     """Replace the weights file of a run in one step."""
     with saving(path, path.parent), _replacing(path) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
+        temporary.chmod(path.parent.stat().st_mode & 0o666)  # the library writes for the owner alone
         _sync(temporary)
 
 

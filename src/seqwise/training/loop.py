@@ -118,7 +118,8 @@ class Trainer:
                     step = self._update(batch)
                 step = self._finish(step)
                 paused = time.perf_counter()
-                yield replace(step, seconds=self.place.seconds, ended=self.place.ended, notes=self._take_notes())
+                step = replace(step, seconds=self.place.seconds, progress=self._progress())
+                yield replace(step, ended=self.place.ended, notes=self._take_notes())
                 self._started += time.perf_counter() - paused  # the reader's time is not training time
                 if self.place.ended:
                     return

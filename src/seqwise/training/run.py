@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seqwise.config import Settings, parse_settings
-from seqwise.errors import RunError, SaveError, UsageError, nearest
+from seqwise.errors import RunError, SaveError, UsageError, nearest_path
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import resume_command, save_weights, saving, write_text
 
@@ -186,5 +186,5 @@ def _whole_or_gone(folder: Path) -> Iterator[None]:
 
 def _suggest_run(folder: Path) -> str:
     around = folder.parent if folder.parent.is_dir() else Path()
-    runs = [str(path.parent) for path in sorted(around.glob(f"*/{CONFIG}"))]
-    return nearest(str(folder), runs) if runs else "Train one first: seqwise train DATA --task language --model lstm"
+    runs = [path.parent for path in sorted(around.glob(f"*/{CONFIG}"))]
+    return nearest_path(folder, runs) or "Train one first: seqwise train DATA --task language --model lstm"
