@@ -30,7 +30,7 @@ def main() -> None:
 
     run = seqwise.load(trained.run.folder)  # as another program would, later
     result = run.evaluate("builtin:docs")
-    for name, value in result.metrics().items():
+    for name, value in result.metrics.items():
         print(f"{name:20} {value:,.3f}")
     print(f"on {result.on}: {result.how}\n")
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from seqwise.errors import UsageError, nearest
 
-TaskName = Literal["language"]
+TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
 Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer", "ngram"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -61,6 +61,12 @@ class DataSettings(Section):
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
+    longest: int | None = Field(None, ge=1)
+    """Most tokens of one example; what lies beyond is cut off and counted."""
+    tokens: int | None = Field(None, ge=1)
+    """Most tokens per update, padding included: long examples come in smaller batches."""
+    on_empty: Literal["stop", "drop"] = "stop"
+    """An example with an empty part: stop with an error, or drop it whole and count it."""
 
     @field_validator("window")
     @classmethod
@@ -106,6 +112,10 @@ class RecurrentSettings(Section):
     """Cell of attentive-rnn."""
     memory: int = Field(256, ge=1)
     """Past states that attentive-rnn can look at."""
+    bidirectional: bool | None = None
+    """Read in both directions. Not where a model must predict what comes next."""
+    joined: bool | None = None
+    """With both directions: each layer sees both of the layer below, or there are two stacks side by side."""
 
 
 class TransformerSettings(Section):
@@ -128,6 +138,104 @@ class ContextSettings(Section):
 
     length: int = Field(5, ge=1, le=16)
     """ngram: length of the longest n-gram. feedforward: tokens it sees."""
+
+
+class ClassifySettings(Section):
+    """Choices of the task classify."""
+
+    pooling: Literal["last", "mean", "max", "attention"] | None = None
+    """How the states of a sequence become one vector."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: rare classes weigh more, so that all weigh alike."""
+    word_dropout: float | None = Field(None, ge=0, lt=1)
+    """Share of the tokens that training replaces by <unk>, so that the model can do without them."""
+    label_smoothing: float | None = Field(None, ge=0, lt=1)
+    """Probability spread over all labels in the targets of training."""
+
+
+class TagSettings(Section):
+    """Choices of the task tag."""
+
+    crf: bool | None = None
+    """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
+    characters: int | None = Field(None, ge=0)
+    """Width of the features made of a word's characters; 0 leaves them out."""
+    scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
+    """How tags mark spans: bio, iob1, bioes, or not at all."""
+
+
+class TranslateSettings(Section):
+    """Choices of the task translate."""
+
+    attention: Literal["none", "additive", "dot", "general"] = "additive"
+    """Attention of recurrent decoders: Bahdanau's additive, Luong's dot or general, or none."""
+    input_feeding: bool = False
+    """dot, general: what a step saw enters the next one too (Luong et al.); step by step, so slower to train."""
+    vocabulary: Literal["shared", "separate"] | None = None
+    """One vocabulary for all languages, or one for each; shared bpe for one alphabet, else separate, unless set."""
+    targets: Literal["decoders", "token"] = "decoders"
+    """Several targets: a decoder for each, or one decoder told by a token."""
+    teacher_forcing: float = Field(1.0, ge=0, le=1)
+    """Share of true previous tokens at the end of training; it falls from 1 in a straight line."""
+    label_smoothing: float | None = Field(None, ge=0, lt=1)
+    """Probability spread over all tokens in the targets of training."""
+
+
+class CaptionSettings(Section):
+    """Choices of the task caption."""
+
+    encoder: Literal["convolutional", "patches", "features"] | None = None
+    """How a picture is read; features: ready arrays (.npy)."""
+    size: int | None = Field(None, ge=8, le=512)
+    """Pixels to which the longer side of pictures is brought; that of the largest, at most 64, unless set."""
+    frames: bool | None = None
+    """Clips of several frames instead of single pictures; told by the data."""
+    blocks: int | None = Field(None, ge=0)
+    """convolutional: residual blocks after each halving of the sides."""
+    patch: int | None = Field(None, ge=2)
+    """patches: pixels along the side of a patch."""
+    attention: Literal["additive", "dot", "general"] = "general"
+    """Attention of recurrent decoders over the regions of a picture."""
+    label_smoothing: float | None = Field(None, ge=0, lt=1)
+    """Probability spread over all tokens in the targets of training."""
+    shift: int | None = Field(None, ge=0)
+    """Training moves each picture by up to so many pixels, at random."""
+    flip: bool = False
+    """Training mirrors half of the pictures. Not where captions say left or right."""
+
+
+class ForecastSettings(Section):
+    """Choices of the task forecast."""
+
+    past: int | None = Field(None, ge=1)
+    """Steps of the past that the model sees."""
+    season: int | None = Field(None, ge=1)
+    """Steps of a season for the seasonal-naive forecast; found from stamps or values unless set."""
+    quantiles: str | None = None
+    """Quantiles to forecast besides the point, 0.1,0.9, or none."""
+    known: str | None = None
+    """Columns that are known in advance, such as holidays."""
+    series: str | None = None
+    """Column that names the series of a row, where one file holds many."""
+    time: str | None = None
+    """Column of the time stamps; the first that looks like one unless set."""
+    missing: Literal["interpolate", "previous", "stop"] = "interpolate"
+    """What stands for a missing value: a line between its neighbours, the value before, or an error."""
+    splits: str | None = None
+    """Steps for training, validation and testing, 8640,2880,2880, or shares, 0.7,0.1,0.2."""
+    calendar: bool = True
+    """Tell the model the time of day, day of week and time of year that stamps speak of."""
+    patch: int | None = Field(None, ge=1)
+    """Steps that are read at once, as one vector."""
+    linear: bool = True
+    """Add a straight path from the past to the forecast beside the network."""
+
+
+class MaskedSettings(Section):
+    """Choices of the task masked."""
+
+    rate: float = Field(0.15, gt=0, lt=1)
+    """Share of tokens to be filled in."""
 
 
 class TrainingSettings(Section):
@@ -166,8 +274,8 @@ class TrainingSettings(Section):
 class Settings(Section):
     """Everything that determines a run."""
 
-    task: TaskName = "language"
-    """What is learned."""
+    task: TaskName | None = None
+    """What is learned; guessed from the data unless set."""
     model: Family = "lstm"
     """Model family."""
     budget: str | None = None
@@ -176,12 +284,26 @@ class Settings(Section):
     """Determines initial weights, batch order and dropout."""
     device: Device = "auto"
     """Where to train."""
+    columns: str | None = None
+    """Columns to read, by name or number, in the order the task needs them: text,label."""
+    target: str | None = None
+    """translate: target languages, de or de,fr. forecast: columns to predict."""
+    horizon: int | None = Field(None, ge=1)
+    """forecast: steps to predict."""
+    init: str | None = None
+    """Run folder whose encoder and vocabulary to start from."""
     text: TextSettings = TextSettings()
     data: DataSettings = DataSettings()
     network: NetworkSettings = NetworkSettings()
     recurrent: RecurrentSettings = RecurrentSettings()
     transformer: TransformerSettings = TransformerSettings()
     context: ContextSettings = ContextSettings()
+    classify: ClassifySettings = ClassifySettings()
+    tag: TagSettings = TagSettings()
+    translate: TranslateSettings = TranslateSettings()
+    caption: CaptionSettings = CaptionSettings()
+    forecast: ForecastSettings = ForecastSettings()
+    masked: MaskedSettings = MaskedSettings()
     training: TrainingSettings = TrainingSettings()
 
     def to_yaml(self) -> str:

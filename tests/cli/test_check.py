@@ -8,7 +8,7 @@ import pytest
 
 
 def test_a_clean_text_is_described(seqwise_command, book):
-    answer = seqwise_command("check", book)
+    answer = seqwise_command("check", book, "--task", "language")
     lines = answer.out.splitlines()
     assert answer.status == 0
     assert answer.err == ""
@@ -17,7 +17,7 @@ def test_a_clean_text_is_described(seqwise_command, book):
 
 
 def test_json_is_one_document_with_the_counts(seqwise_command, book):
-    answer = seqwise_command("check", book, "--json")
+    answer = seqwise_command("check", book, "--task", "language", "--json")
     document = json.loads(answer.out)
     assert answer.err == ""
     assert sum(split["characters"] for split in document["splits"].values()) == len(book.read_text())
@@ -29,11 +29,11 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
     line = "the same long line in two splits is learned by heart and then measured as if it had been understood\n"
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text(line if split != "valid" else "another\n")
-    answer = seqwise_command("check", tmp_path)
+    answer = seqwise_command("check", tmp_path, "--task", "language")
     assert answer.status == 0
     assert answer.err.startswith("warning: 1 long line is in test as well as in train")
     assert answer.out.endswith("no errors, 1 warning.\n")
-    document = json.loads(seqwise_command("check", tmp_path, "--json").out)
+    document = json.loads(seqwise_command("check", tmp_path, "--task", "language", "--json").out)
     assert len(document["warnings"]) == 1
 
 
@@ -54,8 +54,13 @@ def test_a_leak_between_the_splits_is_a_warning(seqwise_command, tmp_path):
 def test_an_error_names_file_line_cause_and_repair(seqwise_command, tmp_path, name, content, expected):
     path = tmp_path / name
     path.write_bytes(content)
-    answer = seqwise_command("check", path)
+    answer = seqwise_command("check", path, "--task", "language")
     assert answer.status == 2
     assert answer.out == ""
     assert answer.err.startswith(f"error: {path}{expected}")
     assert len(answer.err.splitlines()) == 2
+
+
+def test_the_task_is_guessed_and_the_guess_explained(seqwise_command, book):
+    answer = seqwise_command("check", book)
+    assert answer.err == "task: language, because it is plain text. Another one: --task.\n"

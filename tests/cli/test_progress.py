@@ -33,12 +33,12 @@ def file(monkeypatch) -> io.StringIO:
 
 
 def test_a_file_gets_a_line_per_validation_and_nothing_else(file):
-    with progress.TrainingDisplay() as display:
+    with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         for number in range(1, 11):
             display.show(step(number, 10, 7.5 if number % 5 == 0 else None, best=number == 5))
     first, second = file.getvalue().splitlines()
     assert first.startswith("step      5  epoch 1  loss  2.500  ")
-    assert "7.50 *" in first
+    assert "7.5000 *" in first
     assert "*" not in second
     assert "12,345 tok/s" in first
     assert second.endswith("0:00 left")
@@ -46,7 +46,7 @@ def test_a_file_gets_a_line_per_validation_and_nothing_else(file):
 
 
 def test_a_terminal_shows_the_state_of_every_step(terminal):
-    with progress.TrainingDisplay() as display:
+    with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(3, 10))
         display.live.refresh()
     shown = terminal.getvalue()
@@ -56,24 +56,24 @@ def test_a_terminal_shows_the_state_of_every_step(terminal):
 
 
 def test_a_terminal_keeps_the_last_validation_in_sight(terminal):
-    with progress.TrainingDisplay() as display:
+    with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(2, 10, perplexity=7.5))
         display.show(step(3, 10))
         (bar,) = display.live.tasks
-    assert bar.description.startswith("step 3  loss 2.500  valid ppl 7.50  12,345 tok/s")
+    assert bar.description.startswith("step 3  loss 2.500  valid ppl 7.5000  12,345 tok/s")
 
 
 def test_all_numbers_fit_into_80_columns(monkeypatch):
     page = io.StringIO()
     monkeypatch.setattr(console, "err", Console(file=page, force_terminal=True, width=80, color_system=None))
-    with progress.TrainingDisplay() as display:
+    with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(12_345, 20_000, perplexity=123.456))
         display.live.refresh()
     assert "step 12,345  loss 2.500  valid ppl 123.46  12,345 tok/s  grad 0.40  0:01 left\n" in page.getvalue()
 
 
 def test_notes_of_the_loop_are_not_lost(file):
-    with progress.TrainingDisplay() as display:
+    with progress.TrainingDisplay(("perplexity", "ppl")) as display:
         display.show(step(1, 10, notes=("out of memory: smaller pieces now.",)))
     assert file.getvalue() == "out of memory: smaller pieces now.\n"
 

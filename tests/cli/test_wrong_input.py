@@ -60,7 +60,7 @@ OPTIONS = {
     "--modle lstm": "unknown option '--modle'. Perhaps you meant '--model'.\nSee seqwise train --help.",
     "--model lstmm": "--model: expected one of feedforward, rnn, gru, lstm,",
     "--text.tokenizer word": "--text.tokenizer: expected one of bpe, characters, spaces, wordpiece, words; rec",
-    "--task lang": "--task: expected one of language; received 'lang'. Perhaps you meant 'language'.",
+    "--task lang": "--task: expected one of caption, classify, forecast, language, masked, tag, translate; received 'lang'. Perhaps you meant 'language'.",
     "--budget 5": "the budget '5' is not understood.\nWrite a time",
     "--budget=": "the budget '' is not understood.\nWrite a time",
     "--budget 0s": "the budget '0s' is empty.\nWrite a time",
@@ -175,7 +175,7 @@ def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, place, run_of,
             ["book.txt", "--dynamic", "--dynamic-rate", "-1"],
             "--dynamic-rate: expected a number from 0 on; received -1.",
         ),
-        ([], "DATA is missing: Text to score."),
+        ([], "DATA is missing: What to measure on."),
     ],
 )
 def test_what_cannot_be_evaluated(seqwise_command, place, run_of, words, expected):

@@ -9,6 +9,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.data.reading import TextFile
 from seqwise.decoding.choice import Choice
 from seqwise.errors import RunError, UsageError
+from seqwise.tasks.task import Request
 
 SMALL = {
     "budget": "1k-tokens",
@@ -93,19 +94,21 @@ def test_which_text_is_scored(trained, book, tmp_path):
     other.write_text("the old gate forgets a word.\n" * 40)
     assert trained.evaluate(book).on == f"{book}, the test split"
     assert trained.evaluate(other).on == f"{other}, all of it"
-    assert trained.evaluate(other).metrics()["tokens"] == len(other.read_text()) - 1
+    assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
     assert trained.evaluate(other, split="valid").on == f"{other}, the valid split"
     with pytest.raises(UsageError, match=r"there is no split 'vlaid'\.\nPerhaps you meant 'valid'\."):
         trained.evaluate(book, split="vlaid")
 
 
 def test_ways_to_choose_a_token_are_keywords(trained):
-    plain = "".join(trained.predict("the", choice=Choice(temperature=0.5, top_k=3), seed=2, max_length=30))
+    plain = "".join(
+        trained.predict("the", request=Request(choice=Choice(temperature=0.5, top_k=3)), seed=2, max_length=30)
+    )
     assert "".join(trained.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
-    laid_over = trained.predict("the", choice=Choice(temperature=0.5), top_k=3, seed=2, max_length=30)
+    laid_over = trained.predict("the", request=Request(choice=Choice(temperature=0.5)), top_k=3, seed=2, max_length=30)
     assert "".join(laid_over) == plain
-    with pytest.raises(UsageError, match=r"predict knows no 'top'\.\nPerhaps you meant 'top_"):
-        trained.predict("the", top=3)
+    with pytest.raises(UsageError, match=r"there is no option 'topk'\.\nPerhaps you meant 'top_k"):
+        trained.predict("the", topk=3)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +131,5 @@ def test_a_whole_text_is_read_once(trained, book, tmp_path, monkeypatch):
     read = []
     original = TextFile.facts
     monkeypatch.setattr(TextFile, "facts", lambda self: read.append(self.name) or original(self))
-    assert trained.evaluate(other).metrics()["tokens"] == len(other.read_text()) - 1
+    assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
     assert read == [str(other)]

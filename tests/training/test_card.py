@@ -30,8 +30,8 @@ def test_it_names_task_data_split_and_validation(trained, book):
     assert card.startswith(f"# {trained.settings.model}, language\n")
     assert f"- data: `{book}` (fingerprint `{trained.run.origin.fingerprint}`)" in card
     assert "- split: the end of the text is held out" in card
-    assert "- tokeniser: characters, 22 tokens, learned from the training split" in card
-    assert f"best validation perplexity: {best:.2f} per token" in card
+    assert "- vocabulary of text: characters, 22 tokens, learned from the training split" in card
+    assert f"best validation perplexity: {best:.4g}, at step" in card
 
 
 def test_its_commands_can_be_run(trained, capsys):

@@ -172,7 +172,7 @@ def out_of_memory(*args, **kwargs):
 def test_out_of_memory_with_single_rows_is_an_error_with_a_repair():
     trainer = make()
     trainer.model.largest = 0
-    with pytest.raises(MemoryLimitError, match=r"one row of 6 tokens does not fit into memory\.") as caught:
+    with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as caught:
         run(trainer)
     assert "smaller --data.window, --network.width or --text.vocabulary" in caught.value.repair
     assert caught.value.exit_status == 1

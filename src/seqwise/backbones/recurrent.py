@@ -8,7 +8,7 @@ from seqwise.backbones.states import Carry, States
 from seqwise.config import RecurrentSettings
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import make_cell
-from seqwise.layers.recurrent import Deep, Recurrent
+from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent
 
 
 def _layers(cell: str, inputs: int, width: int, depth: int, settings: RecurrentSettings) -> list[Recurrent]:
@@ -17,6 +17,16 @@ def _layers(cell: str, inputs: int, width: int, depth: int, settings: RecurrentS
             make_cell(cell, inputs if i == 0 else width, width, settings),
             weight_dropout=settings.weight_dropout or 0.0,
         )
+        for i in range(depth)
+    ]
+
+
+def bidirectional_layers(
+    cell: str, inputs: int, units: int, depth: int, settings: RecurrentSettings
+) -> list[Bidirectional]:
+    """Layers that read in both directions, each `units` wide per direction."""
+    return [
+        Bidirectional(*(_layers(cell, inputs if i == 0 else 2 * units, units, 1, settings)[0] for _ in range(2)))
         for i in range(depth)
     ]
 

@@ -19,20 +19,27 @@ from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLaye
 
 
 class TransformerBackbone(nn.Module):
-    """Positions, then a stack of causal self-attention layers."""
+    """Positions, then a stack of self-attention layers; without `causal` every position sees all of its row."""
 
     carries = False
 
     def __init__(
-        self, inputs: int, width: int, depth: int, window: int, settings: TransformerSettings, dropout: float = 0.0
+        self,
+        inputs: int,
+        width: int,
+        depth: int,
+        window: int,
+        settings: TransformerSettings,
+        dropout: float = 0.0,
+        causal: bool = True,
     ):
         super().__init__()
-        self.width, self.window = width, window
+        self.width, self.window, self.causal = width, window, causal
         self.enter: nn.Module = nn.Identity()
         if inputs != width:
             self.enter = nn.Linear(inputs, width, bias=False)
             nn.init.normal_(self.enter.weight, std=inputs**-0.5)  # keeps the variance of the rows
-        self.positions = _positions(settings.positions, width, window)
+        self.positions = added_positions(settings.positions, width, window)
         # Short rows would drown among sines: their entries get variance 1, as in Vaswani et al. 2017, §3.4. After 60
         # updates on builtin:docs (width 64) the perplexity is 16.3, with the factor √D 17.6, without any 27.5.
         self.factor = 1 / SHORT if settings.positions == "sinusoidal" else 1.0
@@ -67,10 +74,10 @@ class TransformerBackbone(nn.Module):
         x = self.enter(vectors)
         if self.positions is not None:
             x = self.positions(x * self.factor, start=cached_length(cache))
-        return self.encoder(x, lengths, True, cache)
+        return self.encoder(x, lengths, self.causal, cache)
 
 
-def _positions(kind: str, width: int, window: int) -> nn.Module | None:
+def added_positions(kind: str, width: int, window: int) -> nn.Module | None:
     """The layer that adds positions, where they are added; rotary ones turn inside attention."""
     if kind == "sinusoidal":
         return Sinusoidal(width)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import parse
-from seqwise.config import TaskName
+from seqwise.config import Settings
+
+if TYPE_CHECKING:
+    from seqwise.tasks.task import Task
 
 
 @dataclass
@@ -19,51 +22,52 @@ class Check:
 
     data: Annotated[str, tyro.conf.Positional]
     """What you want to learn from."""
-    task: TaskName = "language"
-    """What is to be learned."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Check, argv, prog="seqwise check", example="seqwise check book.txt --task language")
+    asked = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
     from seqwise.cli.progress import Bar
-    from seqwise.config import Settings
-    from seqwise.tasks.language import Language
+    from seqwise.tasks import task_of
+    from seqwise.training.fit import with_task
 
+    settings = with_task(asked.settings, asked.data, console.say)
     with Bar("reading") as bar:
-        task = Language.prepare(asked.data, settings := Settings(), progress=bar)
-    remarks = task.remarks()
-    rows = {split: store.facts for split, store in task.stores.items()}
+        task = task_of(settings.task).prepare(asked.data, settings, progress=bar)
     if asked.json:
-        splits = {
-            split: {
-                "tokens": f.tokens,
-                "words": f.words,
-                "characters": f.characters,
-                "lines": f.lines,
-                "unknown": f.unknown,
-            }
-            for split, f in rows.items()
-        }
-        console.print_json(
-            {
-                "data": asked.data,
-                "split_rule": task.corpus.rule,
-                "tokenizer": settings.text.tokenizer,
-                "vocabulary": len(task.tokenizer),
-                "splits": splits,
-                "fingerprint": task.corpus.fingerprint,
-                "warnings": remarks,
-            }
-        )
-        return 0
-    console.write(f"{'split':8}{'lines':>12}{'words':>14}{'characters':>14}{'tokens':>14}{'unknown':>10}")
-    for split, f in rows.items():
-        console.write(f"{split:8}{f.lines:12,}{f.words:14,}{f.characters:14,}{f.tokens:14,}{f.unknown:10,}")
-    console.write(f"tokeniser: {settings.text.tokenizer}, vocabulary {len(task.tokenizer):,} (from the training split)")
-    console.write(f"split: {task.corpus.rule}")
-    for remark in remarks:
-        console.warn(remark)
-    console.write("no errors." if not remarks else f"no errors, {len(remarks)} warning{'s' * (len(remarks) > 1)}.")
+        console.print_json(_as_dict(asked.data, settings, task))
+    else:
+        _show(task)
     return 0
+
+
+def _as_dict(data: str, settings: Settings, task: Task) -> dict:
+    report = task.report()
+    return {
+        "data": data,
+        "task": settings.task,
+        "split_rule": task.rule,
+        "tokenizer": settings.text.tokenizer,
+        "vocabulary": {name: len(tokenizer) for name, tokenizer in task.learned.tokenizers.items()},
+        "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},
+        "fingerprint": task.fingerprint,
+        "remarks": report.sentences,
+        "warnings": report.warnings,
+    }
+
+
+def _show(task: Task) -> None:
+    report = task.report()
+    widths = [max(len(name), *(len(f"{row[at]:,}") for row in report.rows.values())) + 2
+              for at, name in enumerate(report.columns)]  # fmt: skip
+    console.write(f"{'split':8}" + "".join(f"{name:>{width}}" for name, width in zip(report.columns, widths)))
+    for split, row in report.rows.items():
+        console.write(f"{split:8}" + "".join(f"{value:{width},}" for value, width in zip(row, widths)))
+    for sentence in report.sentences:
+        console.write(sentence)
+    for warning in report.warnings:
+        console.warn(warning)
+    count = len(report.warnings)
+    console.write("no errors." if not count else f"no errors, {count} warning{'s' * (count > 1)}.")

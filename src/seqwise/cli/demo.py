@@ -33,13 +33,13 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.fit import Fit, create_run, free_folder, interruptible
 
     folder = asked.out or free_folder("demo")
-    settings = Settings(model="lstm", budget=asked.budget)
+    settings = Settings(task="language", model="lstm", budget=asked.budget)
     run, task = create_run("builtin:docs", settings, folder, command="seqwise demo", say=console.say)
     fit = Fit(run, task=task, say=console.say)
     choice = Choice(temperature=0.6)
-    before = "".join(write_on(fit.model, task.tokenizer, PROMPT, choice, 0, 120))
+    before = "".join(write_on(fit.model, task.learned.tokenizer, PROMPT, choice, 0, 120))
     losses: list[float] = []
-    with interruptible() as stop, TrainingDisplay() as display:
+    with interruptible() as stop, TrainingDisplay(task.headline) as display:
         for step in fit.steps(stop):
             display.show(step)
             losses.append(step.loss)
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     console.write(sketch(losses))
     console.write(f"\nBefore training it wrote:\n{_quoted(PROMPT + before)}")
     console.write(f"\nAfter training it writes:\n{_quoted(PROMPT + after)}")
-    metrics = result.metrics()
+    metrics = result.metrics
     console.write(
         f"\nOn text it never saw: {metrics['bits_per_character']:.2f} bits per character, "
         f"perplexity {metrics['perplexity']:.2f} per token ({metrics['tokens']:,} tokens)."

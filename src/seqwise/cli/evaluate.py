@@ -1,4 +1,4 @@
-"""`seqwise evaluate`: how well a run predicts text it has not learned from."""
+"""`seqwise evaluate`: how well a run does on data it has not learned from."""
 
 from __future__ import annotations
 
@@ -12,22 +12,33 @@ import tyro
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import DYNAMIC_RATE, Device
+from seqwise.decoding.choice import Search
 
 
 @dataclass
 class Evaluate:
-    """Perplexity of a run on DATA: its test split where it has one, the whole text otherwise."""
+    """The metrics of a run on DATA: its test split where it has one, all of it otherwise."""
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     data: Annotated[str, tyro.conf.Positional]
-    """Text to score."""
+    """What to measure on."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
-    """Which part of DATA to score."""
+    """Which part of DATA to measure on."""
+    beam: Annotated[int | None, UNSET] = None
+    """translate, caption: hypotheses kept side by side; 1 is greedy."""
+    length_penalty: float = Search.length_penalty
+    """translate, caption: above 0 favours long answers."""
+    max_length: Annotated[int | None, UNSET] = None
+    """translate, caption: most tokens of an answer."""
+    target: Annotated[str | None, UNSET] = None
+    """translate: target languages, where the run knows several."""
     dynamic: bool = False
-    """Let the model learn from each piece after scoring it."""
+    """language: let the model learn from each piece after scoring it."""
     dynamic_rate: float = DYNAMIC_RATE
     """Learning rate of --dynamic."""
+    out: Annotated[Path | None, UNSET] = None
+    """translate, caption, tag, classify: write the answers to this file; forecast: a picture (.svg)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -37,27 +48,53 @@ class Evaluate:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Evaluate, argv, prog="seqwise evaluate", example="seqwise evaluate runs/book book.txt --json")
     from seqwise.cli.progress import Bar
-    from seqwise.metrics.perplexity import DEFINITIONS
+    from seqwise.tasks.task import Request
     from seqwise.training.api import load
 
     loaded = load(asked.run, asked.device)
+    default = loaded.task.search
+    search = Search(beam=asked.beam or default.beam, length_penalty=asked.length_penalty)
+    request = Request(
+        search=search,
+        max_length=asked.max_length,
+        target=asked.target,
+        dynamic=asked.dynamic,
+        rate=asked.dynamic_rate,
+        out=asked.out,
+    )
     with Bar("scoring") as bar:
-        found = loaded.evaluate(
-            asked.data, split=asked.split, dynamic=asked.dynamic, rate=asked.dynamic_rate, progress=bar
-        )
+        found = loaded.evaluate(asked.data, split=asked.split, request=request, progress=bar)
     if asked.json:
         console.print_json(found.as_dict())
         return 0
-    console.say(f"{found.on}\n{found.how}")
-    for name, value in found.metrics().items():
-        console.write(f"{name:20}{_shown(name, value):>14}   {DEFINITIONS[name]}")
-    if unknown := found.result.unknown:
-        share = unknown / found.result.tokens
-        console.say(f"{share:.1%} of the tokens ({unknown:,}) are <unk>: their spelling was not predicted.")
+    console.say("\n".join(filter(None, [found.on, found.how])))
+    width = max(20, *(len(name) + 2 for name in found.metrics))
+    for name, value in found.metrics.items():
+        console.write(f"{name:{width}}{_shown(value):>14}   {found.definitions.get(name, '')}".rstrip())
+    for table in found.tables:
+        _show(table.title, table.columns, table.rows)
+    for remark in found.remarks:
+        console.say(remark)
     return 0
 
 
-def _shown(name: str, value: float) -> str:
-    if name == "tokens":
-        return f"{value:,.0f}"
-    return f"{value:,.3f}" if value < 1e6 else f"{value:.3e}"
+def _show(title: str, columns: tuple[str, ...], rows: dict[str, tuple[float, ...]]) -> None:
+    """One table, a row per name."""
+    first = max(map(len, rows), default=0) + 2
+    widths = [
+        max(len(column), *(len(_cell(row[at])) for row in rows.values())) + 2 for at, column in enumerate(columns)
+    ]
+    console.write(f"\n{title}")
+    console.write(" " * first + "".join(f"{column:>{width}}" for column, width in zip(columns, widths)))
+    for name, row in rows.items():
+        console.write(f"{name:{first}}" + "".join(f"{_cell(value):>{width}}" for value, width in zip(row, widths)))
+
+
+def _cell(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _shown(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"

@@ -21,7 +21,8 @@ COMMANDS = {
     "demo": "one minute of training on built-in text: the curve, and what the model writes before and after",
     "train": "train a model on your data; everything it needs later lies in one run folder",
     "evaluate": "measure a run on data it has not seen",
-    "predict": "let a run continue a text",
+    "predict": "let a run answer: continue, label, tag, translate, caption, forecast, fill in",
+    "embed": "write the contextual vectors of texts into a file",
     "check": "read the data and say what is wrong: file, line, cause, repair",
     "doctor": "what this machine has: versions, device, memory, extras; ready, or what to install",
 }

@@ -1,11 +1,11 @@
-"""`seqwise predict`: let a run continue a text, token by token as it is chosen."""
+"""`seqwise predict`: let a run answer. A language model writes on, token by token as it is chosen."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +13,14 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.config import MAX_LENGTH, Device
-from seqwise.decoding.choice import Choice
+from seqwise.config import Device
+from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import DataError, UsageError, nearest_path
 
 if TYPE_CHECKING:
+    from seqwise.tasks.task import Request
     from seqwise.text.tokenizer import Tokenizer
+    from seqwise.training.api import Loaded
 
 LONGEST = 10_000  # characters of a prompt
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
@@ -26,20 +28,42 @@ EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p
 
 @dataclass
 class Predict:
-    """Continue TEXT (or the text in a file, or standard input with -). Samples unless --greedy is given."""
+    """Let a run answer. TEXT is one input; a file or - (standard input) holds one input per line.
+
+    language continues TEXT (all of a file), masked fills in [MASK], classify labels, tag marks, translate translates,
+    caption describes pictures, forecast goes on with the series of a CSV file.
+    """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
-    """The beginning: words, a file, or - for standard input."""
-    max_length: int = MAX_LENGTH
-    """Tokens to write."""
+    """Words, a file, or - for standard input; for caption pictures, for forecast a CSV file."""
+    max_length: Annotated[int | None, UNSET] = None
+    """Most tokens to write."""
+    beam: Annotated[int | None, UNSET] = None
+    """translate, caption: hypotheses kept side by side; 1 is greedy."""
+    n_best: int = Search.n_best
+    """translate, caption: answers per input, best first."""
+    length_penalty: float = Search.length_penalty
+    """translate, caption: above 0 favours long answers."""
+    coverage_penalty: float = Search.coverage_penalty
+    """translate, caption: above 0 favours answers that use all of the input."""
+    min_length: int = Search.min_length
+    """translate, caption: least tokens of an answer."""
+    no_repeat: int = Search.no_repeat
+    """translate, caption: no run of so many tokens occurs twice; 0 is off."""
+    start: str = Search.start
+    """translate, caption: how the answer begins."""
+    target: Annotated[str | None, UNSET] = None
+    """translate: target languages, where the run knows several."""
+    top: int = 5
+    """classify, masked: alternatives shown."""
     greedy: bool = Choice.greedy
-    """Always take the most likely token."""
-    sample: Annotated[bool, UNSET] = False
-    """Draw tokens at random, which is what happens anyway without --greedy."""
+    """language: always take the most likely token."""
+    sample: bool = False
+    """Draw tokens at random; language does so anyway without --greedy."""
     temperature: float = Choice.temperature
-    """Below 1 sharpens the distribution, above 1 flattens it."""
+    """Of drawing. Below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Annotated[int | None, UNSET] = Choice.top_k
     """Draw among the k most likely tokens only."""
     top_p: Annotated[float | None, UNSET] = Choice.top_p
@@ -47,7 +71,9 @@ class Predict:
     repetition_penalty: float = Choice.repetition_penalty
     """Above 1 makes tokens that occurred already less likely."""
     seed: int = 0
-    """The same seed writes the same text."""
+    """The same seed draws the same text."""
+    out: Annotated[Path | None, UNSET] = None
+    """forecast: draw the answer into this file (.svg)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -58,15 +84,49 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Predict, argv, prog="seqwise predict", example=EXAMPLE)
     if asked.greedy and asked.sample:
         raise UsageError("--greedy and --sample exclude each other.")
-    if asked.max_length < 1:
+    if asked.max_length is not None and asked.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {asked.max_length}.")
     from seqwise.training.api import load
 
-    choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    prompt = _short(_checked(_read(asked.text)))
+    request = _request(asked)
     loaded = load(asked.run, asked.device)
+    if loaded.settings.task == "language":
+        return _write_on(loaded, asked, request)
+    default = loaded.task.search
+    if asked.beam is None and asked.n_best <= default.beam:
+        request = replace(request, search=replace(request.search, beam=max(asked.n_best, default.beam)))
+    return _answer(loaded, asked, request)
+
+
+def _request(asked: Predict) -> Request:
+    from seqwise.tasks.task import Request
+
+    drawing = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
+    search = Search(
+        beam=asked.beam or max(1, asked.n_best),
+        n_best=asked.n_best,
+        length_penalty=asked.length_penalty,
+        coverage_penalty=asked.coverage_penalty,
+        min_length=asked.min_length,
+        no_repeat=asked.no_repeat,
+        start=asked.start,
+    )
+    return Request(
+        search=search,
+        choice=drawing if asked.sample or drawing != Choice() else None,
+        seed=asked.seed,
+        max_length=asked.max_length,
+        target=asked.target,
+        top=asked.top,
+        out=asked.out,
+    )
+
+
+def _write_on(loaded: Loaded, asked: Predict, request: Request) -> int:
+    """A language model writes on, piece by piece."""
+    prompt = _short(_checked(_read(asked.text)))
     _tell_unknown(loaded.run.tokenizer, prompt)
-    pieces = loaded.predict(prompt, choice=choice, seed=asked.seed, max_length=asked.max_length)
+    pieces = loaded.predict(prompt, request=request)
     if asked.json:
         console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": asked.seed})
         return 0
@@ -76,6 +136,30 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     sys.stdout.write("\n")
     return 0
+
+
+def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
+    """One answer per input, as they come."""
+    inputs = loaded.task.read_inputs(asked.text, loaded.settings)
+    if inputs is None:
+        inputs = lines_of(asked.text)
+    if not inputs or not any(each.strip() for each in inputs):
+        raise UsageError("there is nothing to answer.", repair=f"For example: {EXAMPLE}")
+    answers = loaded.predict_all(inputs, request)
+    if asked.json:
+        console.print_json([answer.values for answer in answers])
+        return 0
+    for answer in answers:
+        sys.stdout.write(answer.text + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def lines_of(text: str) -> list[str]:
+    """One input per line of a file or of standard input; an empty last line is none."""
+    content = _checked(_read(text))
+    lines = content.split("\n")
+    return lines[:-1] if len(lines) > 1 and not lines[-1] else lines
 
 
 def _tell_unknown(tokenizer: Tokenizer, prompt: str) -> None:

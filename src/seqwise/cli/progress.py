@@ -19,9 +19,11 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
-    """Loss, validation perplexity, tokens per second, gradient norm and time left, on standard error."""
+    """Loss, the task's validation metric, speed, gradient norm and time left, on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, headline: tuple[str, str] = ("loss", "loss"), unit: str = "tokens") -> None:
+        self.key, self.name = headline
+        self.unit = {"tokens": "tok"}.get(unit, unit)
         # The numbers fill a line of 80 characters.
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
         self.live = Progress(TextColumn("{task.description}"), *bar, console=console.err)
@@ -45,17 +47,19 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         for note in step.notes:
             console.say(note, style="yellow")
         if step.validation:
-            self.validated = f"valid ppl {step.validation['perplexity']:.2f}  "
+            value = step.validation.get(self.key, step.validation["loss"])
+            shown = f"{value:.2f}" if value >= 10 else f"{value:.4f}"
+            self.validated = f"valid {self.name} {shown}  "
             mark = " *" if step.best else ""
             console.say(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
-                f"valid ppl {step.validation['perplexity']:9.2f}{mark:2}  {self.rate:8,.0f} tok/s  "
+                f"valid {self.name} {shown:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
                 f"grad {step.gradient_norm:5.2f}  {_clock(_left(step))} left"
             )
         self.live.update(
             self.bar,
             completed=step.progress,
-            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} tok/s  "
+            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} {self.unit}/s  "
             f"grad {step.gradient_norm:.2f}  {_clock(_left(step))} left",
         )
 

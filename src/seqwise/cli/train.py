@@ -17,8 +17,11 @@ from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqwise.tasks.language import Language
+    from seqwise.cli.progress import TrainingDisplay
+    from seqwise.tasks.task import Task
+    from seqwise.training.counting import Count
     from seqwise.training.distribution import World
+    from seqwise.training.fit import Fit
     from seqwise.training.run import Run
 
 INTERRUPTED = 130  # 128 + SIGINT, for SIGTERM too: in both cases the run was saved and can go on
@@ -27,7 +30,7 @@ EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out
 
 @dataclass
 class Train:
-    """Train a model on DATA: a .txt or .jsonl file, a folder of them, gzip of these, or builtin:docs, builtin:code.
+    """Train a model on DATA: a file, a folder, gzip of these, or builtin:NAME. The docs say what each task reads.
 
     What is not set is chosen by rule for the data and the machine, and printed. Ctrl-C saves and stops.
     """
@@ -51,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(asked)
     from seqwise.training.distribution import join_world, launched
-    from seqwise.training.fit import choose_device, free_folder
+    from seqwise.training.fit import choose_device
     from seqwise.training.launching import launch
     from seqwise.training.run import Run
     from seqwise.training.signals import ends_at_once, on_signals
@@ -59,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     run = None if asked.resume is None else Run.open(asked.resume)
     device = choose_device(asked.settings if run is None else run.settings)
     if asked.nproc > 1 and not launched():
-        folder = asked.resume or asked.out or free_folder(f"{asked.settings.task}-{asked.settings.model}")
+        folder = asked.resume or asked.out or _named(asked)
         named = [] if asked.resume or asked.out else ["--out", str(folder)]
         return launch(asked.nproc, device, ["train", *named, *argv], folder)
     command = shlex.join(["seqwise", "train", *argv])
@@ -69,6 +72,13 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt as interrupt:
         console.say(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
         return INTERRUPTED
+
+
+def _named(asked: Train) -> Path:
+    """The folder that the run would get by itself."""
+    from seqwise.training.fit import free_folder, with_task
+
+    return free_folder(f"{with_task(asked.settings, str(asked.data)).task}-{asked.settings.model}")
 
 
 def _check(asked: Train) -> None:
@@ -84,7 +94,7 @@ def _check(asked: Train) -> None:
         )
 
 
-def _begin(asked: Train, command: str, world: World) -> tuple[Run, Language | None]:
+def _begin(asked: Train, command: str, world: World) -> tuple[Run, Task | None]:
     """The first process reads the data and makes the run folder, the others open it."""
     from seqwise.cli.progress import Bar
     from seqwise.training.fit import create_run
@@ -101,9 +111,8 @@ def _begin(asked: Train, command: str, world: World) -> tuple[Run, Language | No
     return run, task
 
 
-def _train(run: Run, task: Language | None, world: World) -> int:
+def _train(run: Run, task: Task | None, world: World) -> int:
     """Train to the end or to a signal."""
-    from seqwise.cli.progress import TrainingDisplay
     from seqwise.training.checkpoints import resume_command
     from seqwise.training.fit import interruptible, training_of
 
@@ -111,7 +120,7 @@ def _train(run: Run, task: Language | None, world: World) -> int:
         training = training_of(run, world, task, console.say)
         if training.ended:
             training.say("this run is already at its end.")
-        with interruptible() as stop, TrainingDisplay() if world.first else nullcontext() as display:
+        with interruptible() as stop, _display(training) if world.first else nullcontext() as display:
             for step in training.steps(stop):
                 if display is not None:
                     display.show(step)
@@ -123,7 +132,14 @@ def _train(run: Run, task: Language | None, world: World) -> int:
     return 0 if training.ended else INTERRUPTED
 
 
+def _display(training: Fit | Count) -> TrainingDisplay:
+    from seqwise.cli.progress import TrainingDisplay
+
+    return TrainingDisplay(training.task.headline, training.task.unit)
+
+
 def _conclude(run: Run, ended: str) -> None:
+    from seqwise.training.card import example_input
     from seqwise.training.checkpoints import resume_command
 
     if not ended:
@@ -132,7 +148,7 @@ def _conclude(run: Run, ended: str) -> None:
     folder = shlex.quote(str(run.folder))
     console.say(f"done: {ended}. The run lies in {folder}")
     console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
-    console.say(f"  seqwise predict {folder} 'the '")
+    console.say(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
 
 
 def _value_of(argv: Sequence[str], option: str) -> str | None:

@@ -1,55 +1,81 @@
-"""`Batch`: what crosses from data to models. It knows nothing of files or of text."""
+"""`Batch`: what crosses from data to models. It knows nothing of files or of text.
+
+Every task has its own kind of batch: a frozen dataclass below `Rows`, whose tensors have one entry per row. Cutting it
+into micro-batches and moving it to a device is the same for all of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Rows of token ids with the targets to predict.
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What the training loop knows of a batch: its rows, and how many targets count.
 
-    `positions` says where each row begins in its token store, so that an error can name the sample.
+    `positions` says where each row comes from, counted in `origin`, so that an error can name the sample.
     `fresh` says that the rows do not continue those of the batch before: a carried state must be dropped.
     """
 
-    ids: Tensor  # (B, T) int64
-    targets: Tensor  # (B, T) int64
-    mask: Tensor | None = None  # (B, T) bool: the targets that count; None means all
+    origin: ClassVar[str] = "example"  # what `positions` counts
+
     positions: Tensor | None = None  # (B,) int64
     fresh: bool = True
 
     @property
     def rows(self) -> int:
-        return self.ids.shape[0]
+        return len(next(tensor for tensor in self._tensors().values()))
+
+    @property
+    def length(self) -> int:
+        """Steps of the longest row."""
+        raise NotImplementedError
 
     @property
     def count(self) -> int:
         """Number of targets that count towards the loss."""
-        return self.targets.numel() if self.mask is None else int(self.mask.sum())
+        raise NotImplementedError
 
-    def slice(self, start: int, stop: int) -> Batch:
+    @property
+    def tokens(self) -> int:
+        """What a budget in tokens and the display of speed count."""
+        return self.count
+
+    def slice(self, start: int, stop: int) -> Self:
         """Rows start … stop-1 as a batch of their own."""
+        return self._mapped(lambda name, tensor: tensor[start:stop])
 
-        def cut(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor[start:stop]
-
-        return replace(
-            self,
-            ids=self.ids[start:stop],
-            targets=self.targets[start:stop],
-            mask=cut(self.mask),
-            positions=cut(self.positions),
-        )
-
-    def to(self, device: str | torch.device) -> Batch:
+    def to(self, device: str | torch.device) -> Self:
         """The same batch on a device; `positions` stay on the CPU."""
+        return self._mapped(lambda name, t: t if name == "positions" else t.to(device, non_blocking=True))
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+    def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
+        return replace(self, **{name: function(name, tensor) for name, tensor in self._tensors().items()})
 
-        mask = None if self.mask is None else move(self.mask)
-        return replace(self, ids=move(self.ids), targets=move(self.targets), mask=mask)
+    def _tensors(self) -> dict[str, Tensor]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True)
+class Batch(Rows):
+    """Rows of token ids with the targets to predict."""
+
+    origin = "token"
+
+    ids: Tensor  # (B, T) int64
+    targets: Tensor  # (B, T) int64
+    mask: Tensor | None = None  # (B, T) bool: the targets that count; None means all
+
+    @property
+    def length(self) -> int:
+        return self.ids.shape[1]
+
+    @property
+    def count(self) -> int:
+        return self.targets.numel() if self.mask is None else int(self.mask.sum())

@@ -93,7 +93,7 @@ class EvaluationWindows:
         tokens = torch.from_numpy(self.store.read_rows(starts, self.window + 1))
         targets = starts[:, None] + 1 + np.arange(self.window)
         mask = (targets > counted[:, None]) & (numbers < self.count)[:, None]
-        return Batch(tokens[:, :-1], tokens[:, 1:], torch.from_numpy(mask), torch.from_numpy(starts))
+        return Batch(tokens[:, :-1], tokens[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))
 
 
 def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int, fresh: bool) -> Batch:
@@ -108,4 +108,4 @@ def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int,
                 tokens[row, : count + 1] = store.read(start, int(count) + 1)
     values = torch.from_numpy(tokens)
     mask = None if (counts == width).all() else torch.from_numpy(np.arange(width) < counts[:, None])
-    return Batch(values[:, :-1], values[:, 1:], mask, torch.from_numpy(starts.copy()), fresh)
+    return Batch(values[:, :-1], values[:, 1:], mask, positions=torch.from_numpy(starts.copy()), fresh=fresh)

@@ -87,7 +87,7 @@ def open_corpus(spec: str | Path, valid_fraction: float = HELD_OUT, test_fractio
     path = Path(spec)
     try:
         if not path.exists():
-            raise _missing(path)
+            raise missing_file(path)
         if path.is_dir():
             return _open_folder(path, fractions)
     except OSError as error:  # a folder on the way may not be read, or a name is too long
@@ -114,7 +114,7 @@ class TooShortError(DataError):
 
 
 def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
-    found = sorted(path.relative_to(folder) for path in _files_below(folder))
+    found = sorted(path.relative_to(folder) for path in files_below(folder))
     texts = [path for path in found if _format(path)]
     if not texts:
         raise DataError(
@@ -132,7 +132,7 @@ def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
     return corpus
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """All files that are not hidden. A folder that may not be read is an error: `rglob` would pass over it."""
 
     def refuse(error: OSError) -> None:
@@ -260,7 +260,7 @@ def _source(path: Path) -> TextFile | JsonLines:
     return kind(path)
 
 
-def _missing(path: Path) -> DataError:
+def missing_file(path: Path) -> DataError:
     folder = path.parent
     if not folder.is_dir():
         return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)

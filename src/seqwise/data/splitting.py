@@ -9,8 +9,8 @@ from pathlib import Path
 SPLITS = ("train", "valid", "test")
 NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("valid", "validation", "val", "dev"), "valid"),
-    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
+    **dict.fromkeys(("test", "testing", "testb"), "test"),
 }
 
 

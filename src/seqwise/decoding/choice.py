@@ -31,3 +31,29 @@ class Choice:
             raise UsageError(f"top-p must lie in (0, 1]; received {self.top_p:g}.")
         if not 0 < self.repetition_penalty < math.inf:
             raise UsageError(f"the repetition penalty must be above 0; received {self.repetition_penalty:g}.")
+
+
+@dataclass(frozen=True)
+class Search:
+    """How the best sequence is searched for. A beam of 1 is greedy search."""
+
+    beam: int = 1
+    length_penalty: float = 1.0
+    coverage_penalty: float = 0.0
+    n_best: int = 1
+    min_length: int = 0
+    no_repeat: int = 0
+    start: str = ""
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise UsageError(f"the beam must be at least 1; received {self.beam}.")
+        if not 1 <= self.n_best <= self.beam:
+            raise UsageError(
+                f"n-best must lie between 1 and the beam, {self.beam}; received {self.n_best}.",
+                repair="Widen the beam: --beam.",
+            )
+        if self.length_penalty < 0 or self.coverage_penalty < 0:
+            raise UsageError("penalties must not be negative.")
+        if self.min_length < 0 or self.no_repeat < 0:
+            raise UsageError("lengths must not be negative.")

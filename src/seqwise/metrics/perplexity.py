@@ -10,6 +10,7 @@ DEFINITIONS = {
     "word_perplexity": "exp(N / words): words between blanks plus one line end per line, as published for PTB",
     "bits_per_character": "N / ln 2 / characters: comparable between tokenisers",
     "tokens": "tokens predicted; the first of the text is given. N is their summed negative log likelihood in nats",
+    "unknown_tokens": "tokens that the vocabulary does not hold; their spelling was not predicted",
 }
 
 
@@ -35,6 +36,7 @@ class Perplexity:
             "word_perplexity": exp(self.nats / self.words),
             "bits_per_character": self.nats / math.log(2) / self.characters,
             "tokens": self.tokens,
+            "unknown_tokens": self.unknown,
         }
 
 

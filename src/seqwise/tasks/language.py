@@ -8,38 +8,32 @@ The page wires pieces; each piece is explained where it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import cached_property
-from itertools import chain, islice
-from typing import Protocol
+from typing import Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqwise.backbones.build import build_backbone
-from seqwise.backbones.states import Carry
-from seqwise.config import Settings
-from seqwise.data.batch import Batch
+from seqwise.config import MAX_LENGTH, Settings
 from seqwise.data.batching import Streams, Windows
 from seqwise.data.prepare import prepare as prepare_stores
-from seqwise.data.sources import Corpus, open_corpus
+from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
 from seqwise.data.store import TokenStore
 from seqwise.decoding.choice import Choice
-from seqwise.decoding.generate import generate
-from seqwise.errors import UsageError
-from seqwise.heads.next_token import NextToken
-from seqwise.layers.dropout import VariationalDropout
-from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import SHORT
-from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
-from seqwise.losses import Loss, total
-from seqwise.metrics.perplexity import exp
+from seqwise.errors import UsageError, nearest
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.perplexity import DEFINITIONS, exp
 from seqwise.ngram import NGram
 from seqwise.tasks.checks import check_counting, check_memory, check_precision
 from seqwise.tasks.counted import CountedModel
-from seqwise.tasks.scoring import ROWS, evaluation_rows, score
+from seqwise.tasks.language_model import LanguageModel as LanguageModel
+from seqwise.tasks.language_model import Model as Model
+from seqwise.tasks.language_model import write_on as write_on
+from seqwise.tasks.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.choose import choose_kind
-from seqwise.text.streaming import TextStream
 from seqwise.text.tokenizer import Tokenizer
 
 INTERIM = 250_000  # tokens of the validation split that are scored during training
@@ -48,88 +42,31 @@ MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
 LONG_LINE = 80  # characters; shorter lines occur twice by chance
 
 
-class LanguageModel(nn.Module):
-    """Embedding, backbone, next-token head.
-
-    With the `counts` of the training tokens (V,) a new model already predicts each token by its frequency. Otherwise
-    the first updates would teach recurrent states a constant for that, and saturate their gates. They also say how
-    often the sampled softmax draws a token. A model whose weights are loaded needs no counts.
-    """
-
-    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__()
-        network = settings.network
-        dropout, width = network.dropout or 0.0, network.embedding or network.width or 1
-        self.embedding = Embedding(vocabulary, width)
-        self.backbone = build_backbone(settings, width)
-        self.carries: bool = self.backbone.carries  # type: ignore[assignment]
-        self.head = NextToken(self._output(settings, vocabulary, counts))
-        self._begin(counts)
-        kind = VariationalDropout if self.carries else nn.Dropout
-        self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)
-
-    def _output(self, settings: Settings, vocabulary: int, counts: Tensor | None) -> nn.Module:
-        width: int = self.backbone.width  # type: ignore[assignment]
-        tied = self.embedding.weight if settings.network.tied else None
-        if settings.network.output == "adaptive":
-            return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
-        if settings.network.output == "sampled":
-            return SampledSoftmax(width, vocabulary, settings.network.samples, tied, counts)
-        return FullSoftmax(width, vocabulary, tied)
-
-    @torch.no_grad()
-    def _begin(self, counts: Tensor | None) -> None:
-        """Initial weights that the layers cannot know of."""
-        matrix, bias = getattr(self.head.output, "weight", None), getattr(self.head.output, "bias", None)
-        if not self.carries:
-            # States behind a final norm are long; short rows keep the first scores near the frequencies.
-            # On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
-            nn.init.normal_(self.embedding.weight, std=SHORT)
-            if matrix is not None and matrix is not self.embedding.weight:
-                nn.init.normal_(matrix, std=SHORT)
-        if counts is not None and bias is not None:
-            bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
-
-    def forward(self, batch: Batch, carry: Carry = None) -> tuple[Loss, Carry]:
-        """Summed loss of the batch's targets, and the carry for the batch that continues it."""
-        states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
-        losses = self.head.losses(self.drop_out(states.vectors), batch.targets)
-        return total(losses, batch.mask), states.carry
-
-    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
-        """Read ids (B, T); log-probabilities (B, V) of the token after them."""
-        if not self.carries and carry is None:
-            ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
-        states = self.backbone(self.embedding(ids), carry)
-        return self.head(states.vectors[:, -1]), states.carry
-
-
-Model = LanguageModel | CountedModel
-
-
-class Language:
+class Language(Task):
     """The task on one corpus: tokeniser and token stores are ready, a model can be built, trained and scored."""
+
+    headline = ("perplexity", "ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
+        self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
+        self.learned = Learned({"text": tokenizer})
 
     @classmethod
     def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        tokenizer: Tokenizer | None = None,
-        say: Callable[[str], None] = lambda message: None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Language:
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
         """Read the data; learn the tokeniser from the training split unless there is one already."""
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
-        if tokenizer is None:
-            tokenizer = learn_tokenizer(corpus, settings, say)
+        tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
         sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
         say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
         return cls(corpus, tokenizer, stores)
+
+    def size(self) -> Size:
+        return Size(len(self.stores["train"]), len(self.tokenizer))
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
@@ -137,6 +74,11 @@ class Language:
             check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
         network, window = settings.network, settings.data.window
+        if settings.recurrent.bidirectional:
+            raise UsageError(
+                "a language model must not see what it predicts: it reads in one direction.",
+                repair="Leave out --recurrent.bidirectional, or use --task masked.",
+            )
         if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
             raise UsageError(
                 f"the adaptive softmax needs ids sorted by frequency, which {self.tokenizer.kind} does not give.",
@@ -155,6 +97,12 @@ class Language:
         model = check_memory(lambda: LanguageModel(settings, len(self.tokenizer)), settings)
         # Some layers complain only when they first run.
         model.eval().backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
+
+    def report(self) -> Report:
+        columns = ("lines", "words", "characters", "tokens", "unknown")
+        rows = {split: tuple(getattr(store.facts, name) for name in columns) for split, store in self.stores.items()}
+        vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
+        return Report(columns, rows, (vocabulary, f"split: {self.rule}"), tuple(self.remarks()))
 
     def remarks(self) -> list[str]:
         """What is no error, but makes a result worse or too good."""
@@ -207,15 +155,79 @@ class Language:
         nats, tokens = world.sum(*mine)
         return {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
 
+    # A trained model, without that data
 
-class Summing(Protocol):
-    """What validation needs to know of the processes (`training/distribution.py`)."""
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> LanguageModel:
+        return LanguageModel(settings, len(learned.tokenizer))
 
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def sum(self, *numbers: float) -> list[float]: ...
+    @classmethod
+    def evaluate(
+        cls, model: Model, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
+        corpus, split = text_to_score(data, settings, split, trained_on)
+        store = prepare_stores(corpus, learned.tokenizer)[split]
+        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+        if request.dynamic:
+            if isinstance(model, CountedModel):
+                raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
+            scored = score_dynamically(deepcopy(model), store, settings, request.rate, progress)
+            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {request.rate:g})"
+        else:
+            scored = score(model, store, settings, progress=progress)
+            how = how_it_reads(model, settings, store)
+        result, remarks = perplexity(scored, store), ()
+        if result.unknown:
+            share = result.unknown / result.tokens
+            remarks = (f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted.",)
+        return Evaluation(result.metrics(), DEFINITIONS, on, how, remarks=remarks)
+
+    @classmethod
+    def predict(
+        cls, model: Model, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+    ) -> Iterator[Prediction]:
+        """The prompts with their continuations."""
+        for prompt in inputs:
+            text = "".join(cls.stream(model, learned, prompt, request))
+            yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": request.seed})
+
+    @classmethod
+    def stream(cls, model: Model, learned: Learned, prompt: str, request: Request) -> Iterator[str]:
+        """Pieces of the continuation as they are chosen."""
+        choice, longest = request.choice or Choice(), request.max_length or MAX_LENGTH
+        return write_on(model, learned.tokenizer, prompt, choice, request.seed, longest)
+
+
+def text_to_score(data: str, settings: Settings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
+    """Which part of the data to score."""
+    try:
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+    except TooShortError:
+        if split not in (None, "all"):
+            raise
+        return open_whole(data), "all"
+    known = corpus.given or corpus.fingerprint == trained_on
+    if split == "all" or (split is None and not known):
+        return whole_of(corpus), "all"
+    if split is not None and split not in corpus.parts:
+        raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
+    return corpus, split or "test"
+
+
+def how_it_reads(model: Model, settings: Settings, store: TokenStore) -> str:
+    """How the model reads the text, in words."""
+    if isinstance(model, CountedModel):
+        return model.counts.describe()
+    window = settings.data.window
+    if not model.carries:
+        reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
+    elif (rows := evaluation_rows(store)) == 1:
+        reads = "state carried over the whole text"
+    else:
+        reads = f"state carried over each of {rows} equal parts of the text"
+    return f"{reads}; {model.head.output.describe()}"  # type: ignore[operator]
 
 
 def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> Tokenizer:
@@ -243,22 +255,3 @@ def repeated_lines(corpus: Corpus) -> dict[str, int]:
 
 def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
     return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= LONG_LINE)
-
-
-def write_on(model: Model, tokenizer: Tokenizer, prompt: str, choice: Choice, seed: int, longest: int) -> Iterator[str]:
-    """Continue the prompt; pieces of text as they come, at most `longest` tokens. An empty prompt begins a line."""
-    ids = tokenizer.encode(prompt).ids
-    if not len(ids):
-        ids = tokenizer.encode("\n").ids
-    device: torch.device | str = "cpu"
-    if isinstance(model, LanguageModel):
-        device = model.eval().embedding.weight.device
-    chosen = islice(generate(model, torch.tensor(ids[None], device=device), choice, seed), longest)
-    return _as_text(chosen, TextStream(tokenizer, ids), blank=not prompt[-1:].isspace())
-
-
-def _as_text(chosen: Iterator[Tensor], stream: TextStream, blank: bool) -> Iterator[str]:
-    """Pieces that are not empty. After a prompt that ends in a blank, words bring no second one."""
-    texts = chain((stream.add(int(number)) for number in chosen), (stream.end() for _ in range(1)))
-    for number, text in enumerate(filter(None, texts)):
-        yield text if blank or number or stream.exact else text.removeprefix(" ")

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from copy import deepcopy
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from seqwise.config import DEVICES, DYNAMIC_RATE, MAX_LENGTH, Settings, parse_settings
-from seqwise.data.prepare import prepare
-from seqwise.data.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
-from seqwise.data.store import TokenStore
-from seqwise.decoding.choice import Choice
+from torch import nn
+
+from seqwise.config import DEVICES, Settings, parse_settings
+from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import UsageError, nearest
-from seqwise.metrics.perplexity import DEFINITIONS, Perplexity
+from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.ngram import NGram
+from seqwise.tasks import task_of
+from seqwise.tasks.contextual import Contextual
 from seqwise.tasks.counted import CountedModel
-from seqwise.tasks.language import LanguageModel, Model, write_on
-from seqwise.tasks.scoring import evaluation_rows, perplexity, score, score_dynamically
+from seqwise.tasks.language import Language
+from seqwise.tasks.task import Prediction, Progress, Request, Task
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.fit import choose_device, create_run, interruptible, training_of
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
-
-Progress = Callable[[int, int], None]
 
 
 def train(
@@ -63,28 +61,6 @@ def load(folder: str | Path, device: str = "auto") -> Loaded:
     return Loaded(Run.open(folder), device)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A perplexity with what it was measured on and how."""
-
-    result: Perplexity
-    on: str  # which text, in words
-    how: str  # how the model read it, in words
-
-    def metrics(self) -> dict[str, float]:
-        return self.result.metrics()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Metrics under plain names, with their definitions beside them."""
-        return {
-            **self.metrics(),
-            "unknown_tokens": self.result.unknown,
-            "on": self.on,
-            "how": self.how,
-            "definitions": DEFINITIONS,
-        }
-
-
 class Loaded:
     """A run with its best weights in memory."""
 
@@ -95,13 +71,17 @@ class Loaded:
         self.device = choose_device(self.settings.model_copy(update={"device": device}))
 
     @cached_property
-    def model(self) -> Model:
-        tensors = self.run.load_weights()
+    def task(self) -> type[Task]:
+        return task_of(self.settings.task)
+
+    @cached_property
+    def model(self) -> nn.Module | CountedModel:
+        learned, tensors = self.run.learned, self.run.load_weights()
         if self.settings.model == "ngram":
             arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("setting.")}
             numbers = {name[8:]: int(tensor) for name, tensor in tensors.items() if name.startswith("setting.")}
             return CountedModel(NGram.from_tensors(arrays, numbers))
-        model = LanguageModel(self.settings, len(self.run.tokenizer))
+        model = self.task.restore(self.settings, learned)
         load_weights(model, tensors, self.run.folder / WEIGHTS)
         return model.to(self.device).eval()
 
@@ -110,68 +90,63 @@ class Loaded:
         data: str | Path,
         *,
         split: str | None = None,
-        dynamic: bool = False,
-        rate: float = DYNAMIC_RATE,
+        request: Request = Request(),
         progress: Progress | None = None,
+        **how: Any,
     ) -> Evaluation:
-        """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
-        corpus, split = self._text(str(data), split)
-        store = prepare(corpus, self.run.tokenizer)[split]
-        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
-        if dynamic:
-            scored = score_dynamically(self._learner(), store, self.settings, rate, progress)
-            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {rate:g})"
-            return Evaluation(perplexity(scored, store), on, how)
-        scored = score(self.model, store, self.settings, progress=progress)
-        return Evaluation(perplexity(scored, store), on, self._how(store))
+        """Metrics on the test split of the training data, on that of a folder, or on all of other data.
 
-    def predict(
-        self, prompt: str = "", *, choice: Choice = Choice(), seed: int = 0, max_length: int = MAX_LENGTH, **how: Any
-    ) -> Iterator[str]:
-        """Pieces of the continuation as they are chosen; `"".join(...)` for the whole.
-
-        Further keywords are the fields of `Choice` (greedy, temperature, top_k, top_p, repetition_penalty), laid over
-        `choice`: `predict("It was", temperature=0.8, top_p=0.9)`.
+        Further keywords say how: those of `Request`, `Search` and `Choice`, such as `beam=5` or `dynamic=True`.
         """
-        known = [field.name for field in fields(Choice)]
-        for name in how:
-            if name not in known:
-                raise UsageError(f"predict knows no {name!r}.", repair=nearest(name, known))
-        return write_on(self.model, self.run.tokenizer, prompt, replace(choice, **how), seed, max_length)
+        return self.task.evaluate(
+            self.model,
+            self.settings,
+            self.run.learned,
+            str(data),
+            split=split,
+            trained_on=self.run.origin.fingerprint,
+            request=asked(request, how),
+            progress=progress,
+        )
 
-    def _text(self, data: str, split: str | None) -> tuple[Corpus, str]:
-        """Which part of the data to score."""
-        fractions = self.settings.data
-        try:
-            corpus = open_corpus(data, fractions.valid_fraction, fractions.test_fraction)
-        except TooShortError:
-            if split not in (None, "all"):
-                raise
-            return open_whole(data), "all"
-        known = corpus.given or corpus.fingerprint == self.run.origin.fingerprint
-        if split == "all" or (split is None and not known):
-            return whole_of(corpus), "all"
-        if split is not None and split not in corpus.parts:
-            raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
-        return corpus, split or "test"
+    def predict(self, inputs: str | Sequence[str] = "", *, request: Request = Request(), **how: Any) -> Any:
+        """What the model makes of an input: a `Prediction`, or a list of them for a list of inputs.
 
-    def _learner(self) -> LanguageModel:
-        """A copy of the model that dynamic evaluation may change."""
-        if isinstance(self.model, CountedModel):
-            raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-        return deepcopy(self.model)
+        A language model gives the pieces of its continuation as they are chosen; `"".join(...)` for the whole. Further
+        keywords say how: those of `Request`, `Search` and `Choice`, such as `temperature=0.8`, `beam=5` or `top=3`.
+        """
+        request = asked(request, how)
+        if isinstance(inputs, str) and issubclass(self.task, Language):
+            return self.task.stream(self.model, self.run.learned, inputs, request)  # type: ignore[arg-type]
+        found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, request))
+        return found[0] if isinstance(inputs, str) else found
 
-    def _how(self, store: TokenStore) -> str:
-        """How the model reads the text, in words."""
-        if isinstance(self.model, CountedModel):
-            return self.model.counts.describe()
-        window = self.settings.data.window
-        if not self.model.carries:
-            reads = (
-                f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
-            )
-        elif (rows := evaluation_rows(store)) == 1:
-            reads = "state carried over the whole text"
-        else:
-            reads = f"state carried over each of {rows} equal parts of the text"
-        return f"{reads}; {self.model.head.output.describe()}"  # type: ignore[operator]
+    def predict_all(self, inputs: Sequence[str], request: Request = Request()) -> Iterator[Prediction]:
+        """One answer per input, in their order."""
+        return self.task.predict(self.model, self.settings, self.run.learned, inputs, request)
+
+    def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
+        """Contextual vectors: an array (tokens, width) for a text, a list of them for several; the last layer unless set.
+
+        `run.contextual.read(text)` tells which tokens they belong to.
+        """
+        several = [texts] if isinstance(texts, str) else texts
+        found = list(self.contextual.vectors([self.contextual.read(text) for text in several], layer))
+        return found[0] if isinstance(texts, str) else found
+
+    @cached_property
+    def contextual(self) -> Contextual:
+        return Contextual(self.model, self.settings, self.run.learned)
+
+
+def asked(request: Request, how: dict[str, Any]) -> Request:
+    """The request with single wishes laid over it, wherever they belong."""
+    homes = {kind: {field.name for field in fields(kind)} for kind in (Request, Search, Choice)}
+    known = sorted(set().union(*homes.values()))
+    for name in how:
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}.", repair=nearest(name, known))
+    parts = {kind: {name: value for name, value in how.items() if name in names} for kind, names in homes.items()}
+    search = replace(request.search, **parts[Search])
+    choice = replace(request.choice or Choice(), **parts[Choice]) if parts[Choice] else request.choice
+    return replace(request, **{"search": search, "choice": choice} | parts[Request])

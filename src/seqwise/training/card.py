@@ -9,7 +9,13 @@ from typing import Any
 from seqwise.training.run import Run
 
 
-def model_card(run: Run, size: str, rows: Sequence[dict[str, Any]]) -> str:
+def model_card(
+    run: Run,
+    size: str,
+    rows: Sequence[dict[str, Any]],
+    headline: tuple[str, str] = ("loss", "loss"),
+    unit: str = "tokens",
+) -> str:
     """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
     settings, origin = run.settings, run.origin
     validations = [row for row in rows if row.get("validation")]
@@ -18,15 +24,19 @@ def model_card(run: Run, size: str, rows: Sequence[dict[str, Any]]) -> str:
         "",
         f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)",
         f"- split: {origin.split}",
-        f"- tokeniser: {settings.text.tokenizer}, {len(run.tokenizer):,} tokens, learned from the training split",
+        *[
+            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, learned from the training split"
+            for name, tokenizer in run.learned.tokenizers.items()
+        ],
         f"- model: {size}",
         *([f"- budget: {settings.budget}"] if settings.budget else []),
     ]
     if validations:
-        last, best = validations[-1], min(validations, key=lambda row: row["validation"]["loss"])
+        last, best = validations[-1], min(validations, key=lambda row: goal(row["validation"]))
+        value = best["validation"].get(headline[0], best["validation"]["loss"])
         lines += [
-            f"- trained: {last['tokens']:,} tokens in {last['seconds']:.0f} s, {last['step']:,} updates",
-            f"- best validation perplexity: {best['validation']['perplexity']:.2f} per token, at step {best['step']:,}",
+            f"- trained: {last['tokens']:,} {unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
+            f"- best validation {headline[0].replace('_', ' ')}: {value:.4g}, at step {best['step']:,}",
             *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
         ]
     lines += [
@@ -41,9 +51,19 @@ def model_card(run: Run, size: str, rows: Sequence[dict[str, Any]]) -> str:
         "",
         "```",
         shlex.join(["seqwise", "evaluate", str(run.folder), origin.data]),
-        shlex.join(["seqwise", "predict", str(run.folder), "the "]),
+        shlex.join(["seqwise", "predict", str(run.folder), example_input(run)]),
         "```",
         "",
         "All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def goal(validation: dict[str, float]) -> float:
+    """The number that training makes small."""
+    return validation.get("goal", validation["loss"])
+
+
+def example_input(run: Run) -> str:
+    """Something to ask the model: what the task put aside, or a word."""
+    return str(run.learned.facts.get("example", "the "))

@@ -70,7 +70,7 @@ class Count:
         )
         self.run.log(step)
         size = model.counts.describe()
-        write_text(self.run.folder / "README.md", model_card(self.run, size, self.run.metrics()))
+        write_text(self.run.folder / "README.md", model_card(self.run, size, self.run.metrics(), self.task.headline))
         self.say(size)
         return step
 

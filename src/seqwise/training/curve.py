@@ -14,7 +14,7 @@ GREY, TRAIN, VALID = "#888", "#5b8def", "#e07a3f"
 Point = tuple[float, float]
 
 
-def curve_svg(rows: Sequence[dict[str, Any]]) -> str:
+def curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
     """The picture of the rows of `metrics.jsonl`."""
     train = squeeze(smooth([(row["tokens"], row["loss"]) for row in rows]))
     valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
@@ -37,7 +37,7 @@ def curve_svg(rows: Sequence[dict[str, Any]]) -> str:
     parts += [
         f'<circle cx="{x}" cy="{y}" r="3" fill="{VALID}"/>' for x, y in (place(point).split(",") for point in valid)
     ]
-    parts.append(_legend(valid))
+    parts.append(_legend(valid, unit))
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -106,11 +106,11 @@ def _line(points: list[Point], place: Any, colour: str, width: float) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>'
 
 
-def _legend(valid: list[Point]) -> str:
+def _legend(valid: list[Point], unit: str) -> str:
     best = f" (best {min(y for _, y in valid):.3f})" if valid else ""
     return (
         f'<text x="{LEFT}" y="18" fill="{TRAIN}">training loss</text>'
         f'<text x="{LEFT + 100}" y="18" fill="{VALID}">validation loss{best}</text>'
-        f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{GREY}">nats per token</text>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{GREY}">tokens learned from</text>'
+        f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{GREY}">per target</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{GREY}">{unit} learned from</text>'
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from seqwise.config import Settings
@@ -31,6 +32,9 @@ class Facts:
     cores: int
     processes: int = 1
     bfloat16: bool = False  # the device computes in it, not just pretends to
+    examples: int = 0  # sentences, pairs, pictures or windows, where the task has such
+    longest: int = 0  # tokens of the longest example
+    outputs: int = 0  # labels, tags or values to choose from
 
 
 def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -48,11 +52,23 @@ def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     if chosen.model == "ngram":
         return chosen, names
     fill("budget", DEFAULT_BUDGET)
+    if chosen.task in (None, "language"):
+        fill_language(chosen, facts, fill)
+    else:  # each task has its own page of rules
+        page = import_module(f"seqwise.training.defaults_{chosen.task}")
+        getattr(page, f"fill_{chosen.task}")(chosen, facts, fill)
+    if chosen.training.validate_every is None:
+        fill("training.patience", 8)  # of 20 validations: data read to pieces does not get better
+    fill("training.precision", "bfloat16" if facts.cuda and facts.bfloat16 else "float32")
+    return chosen, names
+
+
+def fill_language(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """The rules of the language task."""
     _fill_size(chosen, facts, fill)
     _fill_batches(chosen, facts, fill)
     _fill_regularisation(chosen, facts, fill)
     _fill_optimisation(chosen, facts, fill)
-    return chosen, names
 
 
 def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
@@ -102,9 +118,6 @@ def _fill_optimisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
     )
     fill("training.learning_rate", float(f"{peak * (at / size) ** 0.5:.2g}") if adam else 10.0)
     fill("training.weight_decay", (0.1 if chosen.model == "transformer" else 0.01) if adam else 1e-6)
-    if chosen.training.validate_every is None:
-        fill("training.patience", 8)  # of 20 validations: a text read to pieces does not get better
-    fill("training.precision", "bfloat16" if facts.cuda and facts.bfloat16 else "float32")
 
 
 def expected_epochs(chosen: Settings, facts: Facts) -> float:

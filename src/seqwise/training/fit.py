@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -15,8 +16,12 @@ import torch
 from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
+from seqwise.tasks import task_of
 from seqwise.tasks.checks import check_precision
+from seqwise.tasks.guess import guess_task
 from seqwise.tasks.language import Language
+from seqwise.tasks.task import Progress, Say, Task, silent
+from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
@@ -31,13 +36,6 @@ from seqwise.training.signals import interruptible as interruptible
 SAVE_SECONDS = 120  # at most so much work is lost to a kill
 LOG_EVERY = 10  # updates between lines of metrics.jsonl
 
-Say = Callable[[str], None]
-Progress = Callable[[int, int], None]
-
-
-def silent(message: str) -> None:
-    """Where nobody listens."""
-
 
 def create_run(
     data: str,
@@ -48,29 +46,38 @@ def create_run(
     say: Say = silent,
     progress: Progress | None = None,
     processes: int = 1,
-) -> tuple[Run, Language]:
+) -> tuple[Run, Task]:
     """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
-    folder = out or free_folder(f"{settings.task}-{settings.model}")
-    Run.refuse_existing(folder)
-    settings = settings.model_copy(deep=True)
     if settings.budget is not None:
         Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
-    task = Language.prepare(data, settings, say=say, progress=progress)
+    settings, learned = begin_from(with_task(settings, data, say), say)
+    folder = out or free_folder(f"{settings.task}-{settings.model}")
+    Run.refuse_existing(folder)
+    task = task_of(settings.task).prepare(data, settings, learned, say=say, progress=progress)
     settings, chosen = resolve(settings, _facts(task, choose_device(settings), processes))
     task.check(settings)
     if settings.model != "ngram":
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
-    origin = Origin(data, task.corpus.fingerprint, task.corpus.rule, command, environment.version())
-    run = Run.create(folder, settings, origin, task.tokenizer, environment.describe())
+    origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
+    run = Run.create(folder, settings, origin, task.learned, environment.describe())
     if chosen:
         say(_explain(settings, chosen))
     return run, task
 
 
-def open_task(run: Run, say: Say = silent) -> Language:
+def with_task(settings: Settings, data: str, say: Say = silent) -> Settings:
+    """A copy of the settings that says what is learned: guessed from the data where the user did not say."""
+    settings = settings.model_copy(deep=True)
+    if settings.task is None:
+        settings.task, why = guess_task(data)
+        say(f"task: {settings.task}, because {why}. Another one: --task.")
+    return settings
+
+
+def open_task(run: Run, say: Say = silent) -> Task:
     """The data of a run that exists, which must be what it was."""
-    task = Language.prepare(run.origin.data, run.settings, run.tokenizer, say=say)
-    if task.corpus.fingerprint != run.origin.fingerprint:
+    task = task_of(run.settings.task).prepare(run.origin.data, run.settings, run.learned, say=say)
+    if task.fingerprint != run.origin.fingerprint:
         raise RunError(
             f"{run.origin.data} is not the data this run began with.",
             repair="Put the original file back, or start a new run.",
@@ -78,23 +85,26 @@ def open_task(run: Run, say: Say = silent) -> Language:
     return task
 
 
-def training_of(run: Run, world: World = World(), task: Language | None = None, say: Say = silent) -> Fit | Count:
+def training_of(run: Run, world: World = World(), task: Task | None = None, say: Say = silent) -> Fit | Count:
     """The training that suits the model of a run, at any stage of it: `.ended` if it is over, else `.steps()`."""
     say = say if world.first else silent
-    kind = Count if run.settings.model == "ngram" else Fit
-    return kind(run, task or open_task(run, say), world, say)
+    task = task or open_task(run, say)
+    if isinstance(task, Language) and run.settings.model == "ngram":
+        return Count(run, task, world, say)
+    return Fit(run, task, world, say)
 
 
 class Fit:
     """The training of a neural model by gradients."""
 
-    def __init__(self, run: Run, task: Language, world: World = World(), say: Say = silent):
+    def __init__(self, run: Run, task: Task, world: World = World(), say: Say = silent):
         self.run, self.task, self.world, self.say = run, task, world, say
         settings = run.settings
         check_precision(settings)
         torch.manual_seed(settings.seed)
         with within_memory("the model does not fit into memory"):
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
+        begin_weights(model, run, say)
         self.trainer = Trainer(
             model,
             task.batches(settings, world.rank, world.size),
@@ -178,8 +188,9 @@ class Fit:
         """The learning curve and the model card."""
         rows = self.run.metrics()
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        write_text(self.run.folder / "curve.svg", curve_svg(rows))
-        write_text(self.run.folder / "README.md", model_card(self.run, f"{parameters:,} parameters", rows))
+        write_text(self.run.folder / "curve.svg", curve_svg(rows, self.task.unit))
+        card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.headline, self.task.unit)
+        write_text(self.run.folder / "README.md", card)
 
 
 def choose_device(settings: Settings) -> torch.device:
@@ -191,11 +202,10 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _facts(task: Language, device: torch.device, processes: int) -> Facts:
+def _facts(task: Task, device: torch.device, processes: int) -> Facts:
     cuda = device.type == "cuda"
     return Facts(
-        tokens=len(task.stores["train"]),
-        vocabulary=len(task.tokenizer),
+        **asdict(task.size()),
         cuda=cuda,
         cores=environment.cpu_count(),
         processes=processes,

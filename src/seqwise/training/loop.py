@@ -21,7 +21,7 @@ from torch import nn
 
 from seqwise.backbones.states import Carry, detach, flatten, join_rows, map_carry, structure, unflatten
 from seqwise.config import TrainingSettings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import Rows
 from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
@@ -40,7 +40,7 @@ class Step:
 
     number: int
     epoch: int
-    tokens: int  # targets learned from so far
+    tokens: int  # learned from so far
     loss: float  # mean nats per target of this update
     gradient_norm: float  # before clipping
     learning_rate: float
@@ -58,10 +58,10 @@ class Batches(Protocol):
 
     @property
     def steps(self) -> int: ...
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]: ...
 
 
-Validate = Callable[[], dict[str, float]]  # must hold "loss": the number to make small
+Validate = Callable[[], dict[str, float]]  # must hold "loss"; the number to make small is "goal", or else "loss"
 
 
 @dataclass
@@ -75,8 +75,8 @@ class Place:
     seconds: float = 0.0
     pieces: int = 1  # micro-batches per update
     validations: int = 0
-    best_loss: float | None = None
-    history: list[float] = field(default_factory=list)  # validation losses
+    best_loss: float | None = None  # or the best other goal
+    history: list[float] = field(default_factory=list)  # validation losses, or other goals
     ended: str = ""  # why training is over
     validating: float = 0.0  # seconds spent on validation
 
@@ -168,7 +168,7 @@ class Trainer:
             metrics = self.validate()
         place.seconds, spent = self.world.sum(self._since(self._started), self._since(began))
         place.validating += spent
-        loss = metrics["loss"]
+        loss = metrics.get("goal", metrics["loss"])
         best = math.isfinite(loss) and (place.best_loss is None or loss < place.best_loss)
         if best:
             place.best_loss = loss
@@ -193,7 +193,7 @@ class Trainer:
 
     # One update
 
-    def _update(self, batch: Batch) -> Step:
+    def _update(self, batch: Rows) -> Step:
         place = self.place
         self.model.train()
         batch = batch.to(self.device)
@@ -202,7 +202,10 @@ class Trainer:
         rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        count = int(self.world.sum(batch.count)[0])
+        if hasattr(self.model, "progress"):  # what changes inside a model in the course of training, as the rate does
+            self.model.progress = self._progress()
+        count, tokens = map(int, self.world.sum(batch.count, batch.tokens))
+        count = max(1, count)  # a batch may happen to hold no target
         mine, carry = self._gradients(batch, count)
         self.world.sum_gradients(self._all_gradients())
         total, seconds = self.world.sum(mine, self._since(self._started))
@@ -213,9 +216,9 @@ class Trainer:
         if self.average:
             self.average.update()
         self.carry = carry
-        speed = count / max(1e-9, seconds - place.seconds)
+        speed = tokens / max(1e-9, seconds - place.seconds)
         place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
-        place.tokens, place.seconds = place.tokens + count, seconds
+        place.tokens, place.seconds = place.tokens + tokens, seconds
         return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
 
     def _all_gradients(self) -> list[torch.Tensor]:
@@ -228,13 +231,13 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def _gradients(self, batch: Batch, count: int) -> tuple[float, Carry]:
+    def _gradients(self, batch: Rows, count: int) -> tuple[float, Carry]:
         """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
             self.optimiser.zero_grad(set_to_none=True)
             try:
-                with within_memory(f"one row of {batch.ids.shape[1]:,} tokens does not fit into memory"):
+                with within_memory(f"one row of {batch.length:,} steps does not fit into memory"):
                     return self._accumulate(batch, count)
             except MemoryLimitError:
                 if self.place.pieces >= batch.rows:
@@ -248,7 +251,7 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, batch: Batch, count: int) -> tuple[float, Carry]:
+    def _accumulate(self, batch: Rows, count: int) -> tuple[float, Carry]:
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = 0.0, []
         for start in range(0, batch.rows, size):
@@ -266,7 +269,7 @@ class Trainer:
         mixed = (self.seed * 1_000_003 + self.place.step) * 1_000_003 + self.world.rank
         torch.manual_seed(mixed % 2**63)
 
-    def _non_finite(self, batch: Batch, loss: float, norm: float) -> NonFiniteError:
+    def _non_finite(self, batch: Rows, loss: float, norm: float) -> NonFiniteError:
         rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
         begins = [int(batch.positions[row]) for row in rows] if batch.positions is not None else []
         everywhere = [] if batch.positions is None else batch.positions.tolist()
@@ -274,14 +277,18 @@ class Trainer:
         places = ", ".join(f"{begin:,}" for begin in guilty[:8])
         return NonFiniteError(
             f"the loss is {loss:g} and the gradient norm {norm:g} at step {self.place.step + 1}"
-            + (f", in the samples that begin at token {places}{' …' if len(guilty) > 8 else ''}" if places else "")
+            + (
+                f", in the samples that begin at {batch.origin} {places}{' …' if len(guilty) > 8 else ''}"
+                if places
+                else ""
+            )
             + ". The update was not made.",
             repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
             "or a smaller --training.clip-at.",
         )
 
     @torch.no_grad()
-    def _row_is_finite(self, row: Batch, index: int) -> bool:
+    def _row_is_finite(self, row: Rows, index: int) -> bool:
         carry = map_carry(lambda tensor: tensor[index : index + 1], self.carry)
         return bool(torch.isfinite(self.model(row, carry)[0].total))
 

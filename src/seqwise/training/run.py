@@ -1,6 +1,7 @@
 """A run is a folder: settings, environment, metrics, weights, tokeniser, checkpoints and a model card.
 
-    config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   checkpoints/step-N/   README.md
+    config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   task.json   checkpoints/step-N/
+    README.md   curve.svg
 
 Nothing in it can execute code. `Run` reads and writes the folder; it does not train.
 """
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, nearest_path
+from seqwise.tasks.task import Learned
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import resume_command, save_weights, saving, write_text
 
@@ -52,14 +54,14 @@ class Run:
         self.folder, self.settings, self.origin = folder, settings, origin
 
     @classmethod
-    def create(cls, folder: Path, settings: Settings, origin: Origin, tokenizer: Tokenizer, env: dict) -> Run:
+    def create(cls, folder: Path, settings: Settings, origin: Origin, learned: Learned, env: dict) -> Run:
         """A new folder. An existing run is never overwritten."""
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _whole_or_gone(folder):
             with saving(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                tokenizer.save(folder / TOKENIZER)
+                learned.save(folder)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
             # The last file, whose presence makes the folder a run; `about` at its end vouches for the rest of it.
             write_text(folder / CONFIG, settings.to_yaml() + about)
@@ -110,8 +112,14 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @cached_property
+    def learned(self) -> Learned:
+        """Vocabularies and facts that were learned from the training split."""
+        return Learned.load(self.folder)
+
+    @property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.folder / TOKENIZER)
+        """The vocabulary of the text that is read."""
+        return self.learned.tokenizer
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         save_weights(self.folder / WEIGHTS, weights)
@@ -164,7 +172,7 @@ class Run:
         write_text(self.metrics_file, "".join(line + "\n" for line in kept))
 
 
-CONFIG, ENVIRONMENT, TOKENIZER, WEIGHTS = "config.yaml", "env.json", "tokenizer.json", "model.safetensors"
+CONFIG, ENVIRONMENT, WEIGHTS = "config.yaml", "env.json", "model.safetensors"
 _COPY = "Copy the folder again from where it was made, or train again."
 
 

@@ -1,0 +1,84 @@
+"""Encoders: backbones that read a whole sequence at once and may look in both directions. Settings → encoder.
+
+An encoder is called as `encoder(vectors, lengths=…) → States`. It never continues a sequence, so the carry of its
+`States` is that after the last real step, for decoders that begin there, or None.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seqwise.backbones.build import build_backbone
+from seqwise.backbones.feedforward import FeedForwardBackbone
+from seqwise.backbones.recurrent import bidirectional_layers
+from seqwise.backbones.states import Carry, States
+from seqwise.backbones.transformer import TransformerBackbone
+from seqwise.config import Settings
+from seqwise.layers.recurrent import Deep, real_steps, turn
+from seqwise.layers.scan import blank
+
+RECURRENT = ("rnn", "gru", "lstm")
+
+
+def build_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
+    """The encoder of a resolved run, for vectors of width `inputs` and sequences up to `longest`."""
+    network = settings.network
+    width, depth, dropout = network.width or inputs, network.depth or 1, network.dropout or 0.0
+    both = bool(settings.recurrent.bidirectional)
+    if settings.model == "transformer":
+        return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
+    if settings.model == "feedforward":
+        return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
+    if settings.model in RECURRENT and both and settings.recurrent.joined is not False:
+        return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
+    if not both:
+        return build_backbone(settings, inputs)
+    half = settings.model_copy(update={"network": network.model_copy(update={"width": -(-width // 2)})})
+    return BothWays(build_backbone(half, inputs), build_backbone(half, inputs))
+
+
+class BidirectionalBackbone(nn.Module):
+    """A deep stack in which every layer reads in both directions: `width` is that of the two together."""
+
+    carries = False
+
+    def __init__(self, cell: str, inputs: int, width: int, depth: int, settings: Settings, dropout: float = 0.0):
+        super().__init__()
+        units = -(-width // 2)
+        self.width = 2 * units
+        self.deep = Deep(bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout)
+
+    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+        outputs, state = self.deep(vectors, carry, lengths)
+        return States(outputs, state)
+
+
+class BothWays(nn.Module):
+    """Two backbones of one family, one reading from the end; outputs side by side. Neither sees what the other read."""
+
+    carries = False
+
+    def __init__(self, forwards: nn.Module, backwards: nn.Module):
+        super().__init__()
+        self.forwards, self.backwards = forwards, backwards
+        self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
+
+    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+        ahead = self.forwards(vectors, None, lengths)
+        back = self.backwards(turn(vectors, lengths), None, lengths)
+        both = torch.cat([ahead.vectors, turn(back.vectors, lengths)], dim=-1)
+        return States(both, (ahead.carry, back.carry))
+
+
+class CentredFeedForward(FeedForwardBackbone):
+    """A fixed window whose middle is the position it stands for: it sees as much before as behind."""
+
+    carries = False
+
+    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+        ahead = self.window // 2
+        real = real_steps(vectors, self.inputs, lengths)
+        h = super().forward(F.pad(blank(vectors, real), (0, 0, 0, ahead))).vectors[:, ahead:]
+        return States(blank(h, real))

@@ -1,0 +1,42 @@
+"""`Evaluation`: numbers under plain names, each with the definition or signature that makes it comparable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers that belong together, such as a confusion table: one row per name."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured, on what, how, and what each number means."""
+
+    metrics: dict[str, float]
+    definitions: dict[str, str]
+    on: str  # which data, in words
+    how: str = ""  # how the model was used, in words
+    tables: tuple[Table, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Metrics under plain names, with their definitions beside them; for JSON."""
+        tables = {
+            table.title: {name: dict(zip(table.columns, row)) for name, row in table.rows.items()}
+            for table in self.tables
+        }
+        return {
+            **self.metrics,
+            "on": self.on,
+            "how": self.how,
+            "definitions": {name: self.definitions[name] for name in self.metrics if name in self.definitions},
+            **({"tables": tables} if tables else {}),
+            **({"remarks": list(self.remarks)} if self.remarks else {}),
+        }

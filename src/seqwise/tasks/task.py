@@ -1,0 +1,215 @@
+"""`Task`: what training, evaluation and prediction need of any task, and the nouns they exchange.
+
+A task has two faces. An *instance* is the task on some data: vocabularies are learned, examples are read, a model can
+be built, trained and validated. The *class* can use a trained model without that data: restore, evaluate, predict.
+The pages beside this one implement it; `seqwise.tasks.task_of` finds them by name.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from torch import nn
+
+from seqwise.config import DYNAMIC_RATE, Settings
+from seqwise.decoding.choice import Choice, Search
+from seqwise.errors import RunError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.text.tokenizer import Tokenizer
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int], None]
+
+FACTS = "task.json"
+_COPY = "Copy the folder again from where it was made, or train again."
+
+
+def silent(message: str) -> None:
+    """Where nobody listens."""
+
+
+@dataclass
+class Learned:
+    """What was learned from the training split besides weights: vocabularies by name, and plain facts.
+
+    Facts are what JSON can hold: labels, tags, scales, columns. The tokeniser called "text" is saved as
+    `tokenizer.json`, one called "de" as `tokenizer.de.json`, the facts as `task.json`.
+    """
+
+    tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary of the text that is read."""
+        if "text" not in self.tokenizers:
+            raise RunError(f"the run has no {_file('text')}.", repair=_COPY)
+        return self.tokenizers["text"]
+
+    def save(self, folder: Path) -> None:
+        for name, tokenizer in self.tokenizers.items():
+            tokenizer.save(folder / _file(name))
+        if self.facts:
+            (folder / FACTS).write_text(json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Learned:
+        names = {path: path.name.removeprefix("tokenizer.").removesuffix("json").rstrip(".") or "text"
+                 for path in sorted(folder.glob("tokenizer*.json"))}  # fmt: skip
+        facts = {}
+        if (folder / FACTS).exists():
+            try:
+                facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise RunError(f"the file is damaged: {error}.", file=folder / FACTS, repair=_COPY) from None
+        return cls({name: Tokenizer.load(path) for path, name in names.items()}, facts)
+
+
+def _file(name: str) -> str:
+    return "tokenizer.json" if name == "text" else f"tokenizer.{name}.json"
+
+
+@dataclass(frozen=True)
+class Size:
+    """What the rules for defaults may know of the training data."""
+
+    tokens: int
+    vocabulary: int = 0
+    examples: int = 0
+    longest: int = 0  # tokens of the longest example
+    outputs: int = 0  # labels, tags or values to choose from
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a trained model in `evaluate` and `predict`, for all tasks; each reads what concerns it."""
+
+    search: Search = Search()
+    choice: Choice | None = None  # draw at random instead of searching
+    seed: int = 0
+    max_length: int | None = None
+    target: str | None = None  # translate: languages
+    top: int = 5  # masked, classify: alternatives shown
+    dynamic: bool = False  # language: learn while scoring
+    rate: float = DYNAMIC_RATE  # learning rate of that
+    out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer: as it is printed, and as `--json` gives it."""
+
+    text: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `seqwise check` shows: a table with a row per split, sentences about the data, and warnings."""
+
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[int, ...]]  # split → one number per column
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Batches(Protocol):
+    """What the training loop needs of a source of batches."""
+
+    @property
+    def steps(self) -> int: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
+
+
+class Summing(Protocol):
+    """What validation needs to know of the processes (`training/distribution.py`)."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def sum(self, *numbers: float) -> list[float]: ...
+
+
+class Task(ABC):
+    """A task on some data. `fingerprint` and `rule` tell which data and how it was split."""
+
+    unit: ClassVar[str] = "tokens"  # what speed and budgets count
+    search: ClassVar[Search] = Search()  # how answers are searched for unless the user says otherwise
+    headline: ClassVar[tuple[str, str]] = ("loss", "loss")  # the validation metric to show: its key, and its short name
+
+    fingerprint: str
+    rule: str
+    learned: Learned
+
+    # The task on some data
+
+    @classmethod
+    @abstractmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read and check the data; learn the vocabularies from the training split unless `learned` brings them.
+
+        What is learned or chosen here (such as the kind of tokeniser) is also filled into `settings`.
+        """
+
+    @abstractmethod
+    def size(self) -> Size:
+        """What the rules for defaults may look at."""
+
+    @abstractmethod
+    def check(self, settings: Settings) -> None:
+        """Refuse resolved settings that cannot work with this data or machine, before anything is written."""
+
+    @abstractmethod
+    def build(self, settings: Settings) -> nn.Module:
+        """An untrained model, called as `model(batch, carry) → (Loss, carry)`."""
+
+    @abstractmethod
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Batches:
+        """Training batches."""
+
+    @abstractmethod
+    def validate(self, model: Any, settings: Settings, world: Summing) -> dict[str, float]:
+        """Metrics on the validation split, shared among the processes: `loss`, and `headline`.
+
+        The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
+        """
+
+    @abstractmethod
+    def report(self) -> Report:
+        """What `seqwise check` says."""
+
+    # A trained model, without that data
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, settings: Settings, learned: Learned) -> nn.Module:
+        """A model into which trained weights can be loaded."""
+
+    @classmethod
+    @abstractmethod
+    def evaluate(
+        cls, model: Any, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Metrics with their definitions. `trained_on` is the fingerprint of the training data."""
+
+    @classmethod
+    @abstractmethod
+    def predict(
+        cls, model: Any, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+    ) -> Iterator[Prediction]:
+        """One answer per input, in their order."""
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+        """The inputs that a word on the command line stands for, where it is more than lines of text; None: no more."""
+        return None

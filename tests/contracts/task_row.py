@@ -1,0 +1,21 @@
+"""What the contract of tasks needs to know of one task: some small data, and settings that make a small model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task. `write` puts data into an empty folder and returns what a user would name; it holds rows of unequal
+    length, and enough of them that all three splits have some. `inputs` are what `predict` is asked."""
+
+    task: str
+    write: Callable[[Path], str]
+    inputs: list[str]  # or functions of the folder, see `asked`
+    settings: dict[str, Any] = field(default_factory=dict)  # small sizes, besides task and model
+    families: tuple[str, ...] = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+    asked: Callable[[Path], list[str]] | None = None  # inputs that lie in the folder, such as pictures
