@@ -1,0 +1,55 @@
+"""The forecast head: one vector per window → the next values, as points and as quantiles.
+
+All steps are forecast at once: no error is fed back. It knows nothing of what made the vectors, nor of scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from seqwise.layers.record import observe
+
+
+class PointHead(nn.Module):
+    """y = W h + b, (B, D) → (B, N). It begins at zero, so that a straight path beside it learns first."""
+
+    def __init__(self, width: int, horizon: int):
+        super().__init__()
+        self.output = nn.Linear(width, horizon)
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self.output(vectors)
+
+
+class QuantileHead(nn.Module):
+    """Distances from the point to each quantile, (B, D) → (B, N, Q), sorted along Q: quantiles never cross.
+
+    They begin at half the distances of a normal distribution of the window's own deviation.
+    """
+
+    def __init__(self, width: int, horizon: int, quantiles: Sequence[float]):
+        super().__init__()
+        self.horizon, self.quantiles = horizon, tuple(quantiles)
+        self.output = nn.Linear(width, horizon * len(quantiles))
+        nn.init.zeros_(self.output.weight)
+        normal = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
+        with torch.no_grad():
+            self.output.bias.copy_(normal.div(2).repeat(horizon))
+
+    def forward(self, vectors: Tensor, point: Tensor) -> Tensor:
+        # Without the point's gradient: the point stays the mean, and the quantiles learn their distance from it.
+        distances = self.output(vectors).view(-1, self.horizon, len(self.quantiles))
+        observe(self, "distances", distances)
+        return (point.detach()[..., None] + distances).sort(dim=-1).values
+
+
+def pinball(forecast: Tensor, truth: Tensor, quantiles: Sequence[float]) -> Tensor:
+    """max(q e, (q − 1) e) with e = truth − forecast, for forecasts (B, N, Q) and truth (B, N)."""
+    levels = forecast.new_tensor(sorted(quantiles))
+    error = truth[..., None] - forecast
+    return torch.maximum(levels * error, (levels - 1) * error)

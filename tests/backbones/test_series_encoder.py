@@ -1,0 +1,58 @@
+"""Series become patches, and a vector that sums them up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqwise.backbones.series import SeriesEncoder, patches
+from seqwise.config import Settings, parse_settings
+
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+
+
+def settings(model: str, patch: int = 4) -> Settings:
+    return parse_settings(
+        {
+            "model": model,
+            "network": {"width": 8, "embedding": 6, "depth": 1, "dropout": 0.0},
+            "transformer": {"heads": 2},
+            "forecast": {"patch": patch},
+        }
+    )
+
+
+def test_patches_by_hand():
+    x = torch.arange(1.0, 6.0)[None, :, None]
+    assert patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
+    assert patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
+    two = torch.stack([x, -x], dim=-1).squeeze(2)  # two values a step stay together
+    assert patches(two, 2)[0, 1].tolist() == [2, -2, 3, -3]
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_every_family_sums_up_a_window(model: str):
+    torch.manual_seed(0)
+    encoder = SeriesEncoder(settings(model), 3, 10)
+    x = torch.randn(5, 10, 3)
+    found = encoder(x)
+    assert found.shape == (5, encoder.width)
+    assert encoder.width == (24 if model == "transformer" else 8)
+    assert torch.allclose(found[:2], encoder(x[:2]), atol=1e-6)  # rows do not see each other
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_every_step_of_the_past_matters(model: str):
+    torch.manual_seed(0)
+    encoder = SeriesEncoder(settings(model), 1, 8).double()
+    x = torch.randn(1, 8, 1, dtype=torch.float64, requires_grad=True)
+    (encoder(x) * torch.randn(1, encoder.width, dtype=torch.float64)).sum().backward()
+    assert bool((x.grad != 0).all())
+
+
+@pytest.mark.parametrize("model", ["feedforward", "gru", "transformer"])
+def test_gradients_against_finite_differences(model: str):
+    torch.manual_seed(0)
+    encoder = SeriesEncoder(settings(model, 2), 1, 4).double()
+    x = torch.randn(1, 4, 1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(encoder, x)

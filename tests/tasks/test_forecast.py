@@ -1,0 +1,312 @@
+"""The task forecast: the model against its equation, splits and choices, evaluation, answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seqwise
+from seqwise.config import Settings, parse_settings
+from seqwise.data.rolling import SeriesBatch
+from seqwise.errors import DataError, UsageError
+from seqwise.layers.record import record
+from seqwise.tasks.forecast import Forecast
+from seqwise.tasks.forecast_model import EPSILON, ForecastModel
+from seqwise.tasks.task import Request
+
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}, "transformer": {"heads": 2}}
+
+
+def model_of(
+    family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), **forecast
+) -> ForecastModel:
+    torch.manual_seed(0)
+    values = {**SMALL, "model": family, "horizon": 3, "forecast": {"past": 6, "patch": 2, **forecast}}
+    model = ForecastModel(parse_settings(values), known, quantiles)
+    for parameter in model.parameters():
+        if not parameter.abs().sum():
+            torch.nn.init.normal_(parameter, std=0.5)  # what begins at zero would hide mistakes
+    return model
+
+
+def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> SeriesBatch:
+    torch.manual_seed(1)
+    there = torch.rand(rows, 3) > 0.3
+    return SeriesBatch(
+        torch.randn(rows, 6, dtype=dtype),
+        torch.randn(rows, 3, dtype=dtype),
+        there,
+        torch.randn(rows, 9, known, dtype=dtype),
+    )
+
+
+def test_the_forecast_is_its_equation():
+    model, batch = model_of(known=2), batch_of(known=2)
+    with record(model) as seen:
+        made = model.forecast(batch)
+    past = batch.past.numpy()
+    mean, deviation = past.mean(1, keepdims=True), np.sqrt(past.var(1, keepdims=True) + EPSILON)
+    x = (past - mean) / deviation
+    straight = x @ model.straight.weight.detach().numpy().T + model.straight.bias.detach().numpy()
+    first, _, last = model.effect
+    hidden = np.maximum(batch.known[:, 6:].numpy() @ first.weight.detach().numpy().T + first.bias.detach().numpy(), 0)
+    effect = (hidden @ last.weight.detach().numpy().T + last.bias.detach().numpy())[..., 0]
+    beyond = seen["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
+    beyond = beyond + model.head.output.bias.detach().numpy()
+    expected = (beyond + straight + effect) * deviation + mean
+    assert made.point.detach().numpy() == pytest.approx(expected, abs=1e-4)
+    assert seen["normalised"].numpy() == pytest.approx(x, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
+    model, batch = model_of(family), batch_of()
+    made = model.forecast(batch)
+    squared = (made.point - batch.future) ** 2
+    error = batch.future[..., None] - made.quantiles
+    levels = torch.tensor([0.1, 0.9])
+    each = squared + torch.maximum(levels * error, (levels - 1) * error).mean(-1)
+    loss, carry = model(batch)
+    assert carry is None
+    assert loss.count == int(batch.there.sum()) == batch.count
+    total = float(loss.total.detach())
+    assert total == pytest.approx(float(each[batch.there].detach().sum()), rel=1e-5)
+    rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.rows)]
+    assert sum(rows) == pytest.approx(total, rel=1e-5)
+
+
+def test_a_missing_target_does_not_matter():
+    model, batch = model_of(), batch_of()
+    wild = torch.where(batch.there, batch.future, torch.full_like(batch.future, math.nan))
+    other = SeriesBatch(batch.past, wild, batch.there, batch.known)
+    assert float(model(batch)[0].total.detach()) == float(model(other)[0].total.detach())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_another_level_and_scale_of_the_past_carry_over_to_the_forecast(family: str):
+    model, batch = model_of(family), batch_of(dtype=torch.float64)
+    model = model.double()
+    moved = SeriesBatch(batch.past * 7 + 100, batch.future, batch.there, batch.known)
+    first, second = model.forecast(batch), model.forecast(moved)
+    assert second.point.detach().numpy() == pytest.approx(first.point.detach().numpy() * 7 + 100, abs=1e-2)
+    assert second.quantiles.detach().numpy() == pytest.approx(first.quantiles.detach().numpy() * 7 + 100, abs=1e-2)
+
+
+def test_a_constant_past_is_finite():
+    batch = batch_of()
+    flat = SeriesBatch(torch.ones_like(batch.past), batch.future, batch.there, batch.known)
+    model = model_of()
+    loss, _ = model(flat)
+    loss.total.backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("family", ["feedforward", "lstm"])
+def test_gradients_against_finite_differences(family: str):
+    model, batch = model_of(family, known=1).double(), batch_of(2, known=1, dtype=torch.float64)
+
+    def loss(past: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
+        return model.forecast(SeriesBatch(past, batch.future, batch.there, known)).point
+
+    assert torch.autograd.gradcheck(loss, (batch.past.requires_grad_(), batch.known.requires_grad_()))
+
+
+def test_a_new_model_forecasts_the_mean_of_the_window():
+    values = {**SMALL, "model": "gru", "horizon": 3, "forecast": {"past": 6, "patch": 2}}
+    model, batch = ForecastModel(parse_settings(values), 2, ()), batch_of(known=2)
+    made = model.forecast(batch)
+    assert made.quantiles is None
+    assert made.point.detach().numpy() == pytest.approx(
+        np.repeat(batch.past.mean(1, keepdim=True).numpy(), 3, 1), abs=1e-6
+    )
+
+
+def table(steps: int = 120, series: str = "ab", start: int = 0) -> str:
+    rows = ["time," + ",".join(series)]
+    for step in range(start, start + steps):
+        values = [math.sin(2 * math.pi * step / 12) * (1 + at) + 5 * at + step % 5 / 10 for at in range(len(series))]
+        rows.append(f"{step}," + ",".join(f"{value:.4f}" for value in values))
+    return "\n".join(rows) + "\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forecast")
+    path = folder / "waves.csv"
+    path.write_text(table())
+    settings = {**SMALL, "horizon": 6, "forecast": {"past": 24}, "training": {"batch": 16, "learning_rate": 0.01}}
+    run = seqwise.train(
+        path, task="forecast", model="feedforward", budget="12-epochs", out=folder / "run", settings=settings
+    )
+    return run, path
+
+
+def test_what_is_left_open_is_chosen_and_said(tmp_path):
+    said: list[str] = []
+    settings = Settings()
+    task = Forecast.prepare("builtin:sunspots", settings, say=said.append)
+    forecast = settings.forecast
+    assert (settings.horizon, forecast.past, forecast.season) == (11, 44, 11)
+    assert (forecast.splits, forecast.quantiles) == ("0.7,0.1,0.2", "0.1,0.9")
+    assert said[0] == "series: sunspots; 309 steps (step: year) from 1700 to 2008, time in column 'year'."
+    assert "train 216, valid 31, test 62" in said[1]
+    assert said[2] == "windows: train 162, valid 21, test 52; each forecasts 11 steps from the last 44."
+    assert "season: 11 steps" in said[3]
+    assert task.report().rows["test"] == (62, 62, 0, 52)
+    shares = Settings(data={"valid_fraction": 0.2, "test_fraction": 0.25})
+    Forecast.prepare("builtin:sunspots", shares)
+    assert shares.forecast.splits == "0.55,0.2,0.25"
+
+
+def test_the_naive_forecasts_stand_beside_ours_on_the_same_windows(trained):
+    run, path = trained
+    found = run.evaluate(path)
+    task = Forecast.prepare(str(path), run.settings)
+    values = task.measures.scale.apply(task.series.values)
+    naive, seasonal, ours = [], [], []
+    for origin, at in task.windows["test"]:
+        truth = values[origin : origin + 6, at]
+        naive.append((truth - values[origin - 1, at]) ** 2)
+        seasonal.append((truth - values[origin - 12 : origin - 6, at]) ** 2)
+        made = run.model.forecast(task.rolling.batch(np.array([[origin, at]])).to("cpu"))
+        ours.append((truth - made.point[0].detach().numpy()) ** 2)
+    assert task.measures.season == 12
+    assert found.metrics["naive_mse"] == pytest.approx(np.mean(naive), rel=1e-4)
+    assert found.metrics["seasonal_naive_mse"] == pytest.approx(np.mean(seasonal), rel=1e-4)
+    assert found.metrics["mse"] == pytest.approx(np.mean(ours), rel=1e-3)
+    assert found.metrics["mse"] < found.metrics["naive_mse"] / 3
+    assert found.on.endswith("waves.csv, the test split")
+    assert list(found.tables[0].rows) == ["a", "b"]
+    assert "original scale" in found.tables[0].title
+
+
+def test_mase_does_not_depend_on_the_unit(trained):
+    run, path = trained
+    found = run.evaluate(path)
+    task = Forecast.prepare(str(path), run.settings)
+    train = task.series.values[:84]
+    scale = np.abs(train[12:] - train[:-12]).mean(axis=0)
+    by_hand = np.mean([row[1] / scale[at] for at, row in enumerate(found.tables[0].rows.values())])
+    assert found.metrics["mase"] == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_another_table_is_scored_as_a_whole(trained, tmp_path):
+    run, path = trained
+    other = tmp_path / "later.csv"
+    other.write_text(table(60, start=500))
+    found = run.evaluate(other)
+    assert found.on.endswith("later.csv, all of it")
+    assert found.metrics["windows"] == 2 * (60 - 24 - 6 + 1)
+    assert run.evaluate(path, split="valid").on.endswith("the valid split")
+    with pytest.raises(UsageError, match="no split 'tset'"):
+        run.evaluate(path, split="tset")
+    other.write_text(table(20, start=500))
+    with pytest.raises(DataError, match="no window of 30 steps fits"):
+        run.evaluate(other)
+
+
+def test_the_answer_goes_on_after_the_end(trained):
+    run, path = trained
+    made = run.predict(str(path))
+    rows = list(csv.reader(io.StringIO(made.text)))
+    assert rows[0] == ["time", "a", "a q0.1", "a q0.9", "b", "b q0.1", "b q0.9"]
+    assert [row[0] for row in rows[1:]] == ["120", "121", "122", "123", "124", "125"]
+    values = json.loads(json.dumps(made.values))
+    assert values["step"] == "step of 1"
+    assert float(rows[1][4]) == pytest.approx(values["series"]["b"]["point"][0], rel=1e-4)
+    truth = [5 + 2 * math.sin(2 * math.pi * step / 12) + step % 5 / 10 for step in range(120, 126)]
+    assert values["series"]["b"]["point"] == pytest.approx(truth, abs=1.5)
+    for low, high in zip(*values["series"]["a"]["quantiles"].values()):
+        assert low <= high
+    assert values["series"]["a"]["history"]["stamps"][-1] == "119"
+
+
+def test_a_picture_is_drawn_where_asked(trained, tmp_path):
+    run, path = trained
+    run.predict(str(path), request=Request(out=tmp_path / "a.svg"))
+    assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
+    run.task.evaluate(run.model, run.settings, run.run.learned, str(path), request=Request(out=tmp_path / "b.svg"))
+    assert "came true" in (tmp_path / "b.svg").read_text()
+    with pytest.raises(UsageError, match=r"ending in \.svg"):
+        run.predict(str(path), request=Request(out=tmp_path / "a.pdf"))
+
+
+def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_path):
+    run, _ = trained
+    with pytest.raises(DataError, match="history of 'a' has 20 steps; the model sees 24"):
+        run.predict(table(20))
+    with pytest.raises(DataError, match="there is no column 'b'"):
+        run.predict(table(40, "a"))
+
+
+def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
+    rows = [f"x,2024-01-{1 + day:02},{day % 7}" for day in range(31)]
+    rows += [f"y,2024-01-{1 + day:02},{day % 7 + 10}" for day in range(29)]
+    path = tmp_path / "shops.csv"
+    path.write_text("shop,date,sold\n" + "\n".join(rows) + "\n")
+    settings = {**SMALL, "horizon": 2, "forecast": {"past": 7, "series": "shop", "quantiles": "none"}}
+    settings["training"] = {"batch": 8}
+    run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
+    rows = list(csv.reader(io.StringIO(run.predict(str(path)).text)))
+    assert rows[0] == ["date", "shop", "sold"]
+    assert [row[:2] for row in rows[1:]] == [
+        ["2024-02-01", "x"],
+        ["2024-02-02", "x"],
+        ["2024-01-30", "y"],
+        ["2024-01-31", "y"],
+    ]
+    new = run.predict("shop,date,sold\n" + "".join(f"z,2024-03-{1 + day:02},{day}\n" for day in range(10)))
+    assert new.values["series"]["z"]["stamps"] == ["2024-03-11", "2024-03-12"]
+
+
+def test_what_is_known_in_advance_must_be_there(tmp_path):
+    text = "day,a,feast\n" + "".join(f"{day},{day % 7 % 3},{int(day % 7 == 0)}\n" for day in range(80))
+    path = tmp_path / "feasts.csv"
+    path.write_text(text)
+    settings = {**SMALL, "horizon": 3, "forecast": {"past": 7, "known": "feast"}, "training": {"batch": 8}}
+    run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
+    with pytest.raises(DataError, match="feast must be known for the 3 steps after 79; 0 rows follow"):
+        run.predict(str(path))
+    made = [run.predict(text + "".join(f"{80 + n},,{flag}\n" for n in range(3))) for flag in (0, 1)]
+    assert made[0].values["series"]["a"]["stamps"] == ["80", "81", "82"]
+    assert made[0].values["series"]["a"]["point"] != made[1].values["series"]["a"]["point"]
+
+
+@pytest.mark.parametrize(
+    ("values", "fragment"),
+    [({"model": "ngram"}, "cannot forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
+)
+def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
+    settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"past": 11, "patch": 1}, **values})
+    task = Forecast.prepare("builtin:sunspots", settings)
+    with pytest.raises(UsageError, match=fragment):
+        task.check(settings)
+
+
+def test_same_seed_same_bits(tmp_path):
+    weights = []
+    for name in "ab":
+        run = seqwise.train(
+            "builtin:sunspots", model="lstm", budget="1-epochs", out=tmp_path / name, settings={**SMALL, "seed": 5}
+        )
+        weights.append(run.run.load_weights())
+    assert all(torch.equal(tensor, weights[1][key]) for key, tensor in weights[0].items())
+
+
+def test_standard_input_is_one_table(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(table(30)))
+    assert Forecast.read_inputs("-", Settings()) == [table(30)]
+    assert Forecast.read_inputs("builtin:sunspots", Settings()) == ["builtin:sunspots"]
+
+
+def test_the_input_that_the_card_names_is_the_data(trained):
+    run, path = trained
+    assert f"seqwise predict {run.run.folder} {path}" in Path(run.run.folder / "README.md").read_text()

@@ -1,0 +1,68 @@
+"""The picture of a forecast is well-formed, and shows what it should where it should."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from seqwise.tasks.forecast_plot import HEIGHT, PANELS, forecast_svg, round_ticks, unbroken
+
+
+def panel(**more) -> dict:
+    return {
+        "stamps": ["3", "4"],
+        "point": [3.0, 4.0],
+        "quantiles": {"0.9": [5.0, 6.0], "0.1": [1.0, 2.0]},
+        "history": {"stamps": ["0", "1", "2"], "values": [0.0, None, 2.0]},
+        **more,
+    }
+
+
+def test_history_band_point_and_truth():
+    svg = forecast_svg({"a <b>": panel(truth=[3.0, 3.5])})
+    ElementTree.fromstring(svg)
+    assert "a &lt;b&gt;" in svg
+    assert svg.count("<polygon") == 1
+    assert svg.count("<polyline") == 2 + 1 + 1  # the history is broken by a missing value
+    assert "quantiles 0.1 to 0.9" in svg
+    points = re.search(r'<polygon points="([^"]+)"', svg)[1].split()
+    assert len(points) == 1 + 2 + 2  # from the last value up, and back below
+
+
+def test_without_quantiles_there_is_no_band():
+    svg = forecast_svg({"a": panel(quantiles={})})
+    assert "<polygon" not in svg
+    assert "quantiles" not in svg
+    assert "dashed" not in svg
+
+
+def test_a_panel_per_series_up_to_a_limit():
+    svg = forecast_svg({str(n): panel() for n in range(PANELS + 3)})
+    assert svg.count("<g ") == PANELS
+    assert "and 3 more series" in svg
+    assert f'viewBox="0 0 760 {PANELS * HEIGHT + 20}"' in svg
+
+
+def test_larger_values_stand_higher():
+    svg = forecast_svg({"a": panel(quantiles={})})
+    line = re.findall(r'<polyline points="([^"]+)"', svg)[-1].split()
+    heights = [float(point.split(",")[1]) for point in line]
+    assert heights == sorted(heights, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(0, 4, [0, 1, 2, 3, 4]), (-0.3, 190, [-50, 0, 50, 100, 150, 200]), (5, 5, [4, 6]), (0, 0, [0, 0.5])],
+)
+def test_ticks_are_round_and_cover_the_range(low: float, high: float, ticks: list[float]):
+    found = round_ticks(low, high)
+    assert found[0] <= low <= high <= found[-1]
+    assert len(found) >= 2
+    if low < high:
+        assert found == ticks
+
+
+def test_missing_values_break_a_line():
+    assert unbroken([None, 1.0, 2.0, None, 3.0], 10) == [[(11, 1.0), (12, 2.0)], [(14, 3.0)]]
