@@ -1,0 +1,44 @@
+"""Tag the tokens of Python code with their kinds: words and their characters, read in both directions.
+
+    python examples/05_tag.py
+
+It takes some seconds. The kind of a name cannot be seen in the name: `read` is a method behind a dot and before a
+bracket, a keyword argument before an equals sign inside brackets, a variable elsewhere.
+"""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import seqwise
+from seqwise.layers.record import record
+from seqwise.tasks.tag import Tag
+from seqwise.training.loop import Step
+
+
+def show(step: Step) -> None:
+    if step.validation:
+        print(f"step {step.number:4}  loss {step.loss:.3f}  valid accuracy {step.validation['token_accuracy']:.4f}")
+
+
+def main() -> None:
+    trained = seqwise.train(
+        "builtin:code",  # or a file with a word and its tag per line, or .jsonl with tokens and tags
+        task="tag",
+        model="gru",
+        budget="30k-tokens",
+        settings={"training": {"batch": 8, "validate_every": 100}},
+        on_step=show,
+    )
+    result = trained.evaluate("builtin:code")
+    print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.on}\n")
+
+    line = "data = file.read(size, read=read)"
+    with record(trained.model, "head.scores") as seen:
+        (answer,) = Tag.predict(trained.model, trained.settings, trained.run.learned, [line])
+    shares = seen["head.scores"][0].softmax(dim=-1).amax(dim=-1)  # how sure the model is of each tag
+    for word, tag, share in zip(answer.values["tokens"], answer.values["tags"], shares):
+        print(f"{word:8} {tag:10} {share:.3f}")
+
+
+if __name__ == "__main__":
+    main()

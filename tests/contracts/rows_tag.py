@@ -1,0 +1,46 @@
+"""The tag task for the contract of tasks: names of people and places in made-up sentences, as BIO columns."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from task_row import TaskRow
+
+PEOPLE, PLACES = ["Ann", "Bob", "Carla Diaz", "Dan"], ["Oslo", "New York", "Rome"]
+FRAMES = ["{p} lives in {l} .", "{p} met {p} .", "in {l} it rains", "yes", "{l} and {l} are far from {l} , said {p} ."]
+
+
+def tagged(draw: random.Random) -> list[tuple[str, str]]:
+    """Words of one sentence with their tags."""
+    found: list[tuple[str, str]] = []
+    for word in draw.choice(FRAMES).split():
+        kind = {"{p}": "PER", "{l}": "LOC"}.get(word)
+        if kind is None:
+            found.append((word, "O"))
+        else:
+            names = draw.choice(PEOPLE if kind == "PER" else PLACES).split()
+            found += [(name, f"{'I' if at else 'B'}-{kind}") for at, name in enumerate(names)]
+    return found
+
+
+def write(folder: Path) -> str:
+    draw = random.Random(0)
+    sentences = [tagged(draw) for _ in range(120)]
+    text = "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences)
+    path = folder / "names.conll"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+ROW = TaskRow(
+    task="tag",
+    write=write,
+    inputs=["Ann lives in New York.", "yes", "Rome and Oslo are far, said Carla Diaz."],
+    settings={
+        "network": {"width": 12, "embedding": 8},
+        "tag": {"characters": 4},
+        "training": {"batch": 8},
+        "transformer": {"heads": 2, "hidden": 16},
+    },
+)

@@ -1,0 +1,125 @@
+"""Tag heads: the chain against sums over all sequences, against finite differences, and against padding."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from seqwise.heads.tag import IndependentTags, LinearChain, log_partition, path_score
+from seqwise.layers.record import record
+
+TAGS, WIDTH = 3, 4
+
+
+def chain() -> LinearChain:
+    torch.manual_seed(1)
+    head = LinearChain(WIDTH, TAGS).double()
+    for weight in (head.link, head.begin, head.end):
+        torch.nn.init.normal_(weight)
+    return head
+
+
+def plain_score(scores: list, tags: tuple, head: LinearChain) -> float:
+    """s(x, y) in plain numbers, as the docstring of `LinearChain` has it."""
+    link, begin, end = head.link.tolist(), head.begin.tolist(), head.end.tolist()
+    total = begin[tags[0]] + end[tags[-1]] + sum(scores[t][tag] for t, tag in enumerate(tags))
+    return total + sum(link[a][b] for a, b in itertools.pairwise(tags))
+
+
+def test_the_partition_function_is_the_sum_over_all_sequences():
+    head, lengths = chain(), torch.tensor([4, 1, 3])
+    scores = head.scores(torch.randn(3, 4, WIDTH, dtype=torch.float64))
+    found = log_partition(scores, lengths, head.links())
+    for row, length in enumerate(lengths.tolist()):
+        sequences = itertools.product(range(TAGS), repeat=length)
+        each = [plain_score(scores[row].tolist(), tags, head) for tags in sequences]
+        assert found[row].item() == pytest.approx(math.log(sum(map(math.exp, each))), abs=1e-12)
+
+
+def test_the_score_of_a_path_is_that_of_its_parts():
+    head, lengths = chain(), torch.tensor([4, 1, 3])
+    scores, tags = torch.randn(3, 4, TAGS, dtype=torch.float64), torch.randint(TAGS, (3, 4))
+    found = path_score(scores, tags, lengths, head.links())
+    for row, length in enumerate(lengths.tolist()):
+        path = tuple(tags[row, :length].tolist())
+        assert found[row].item() == pytest.approx(plain_score(scores[row].tolist(), path, head), abs=1e-12)
+
+
+def test_the_probabilities_of_all_sequences_sum_to_one():
+    head = chain()
+    vectors = torch.randn(1, 3, WIDTH, dtype=torch.float64).expand(TAGS**3, -1, -1)
+    tags = torch.tensor(list(itertools.product(range(TAGS), repeat=3)))
+    losses = head.losses(vectors, tags, torch.full((TAGS**3,), 3))
+    assert torch.exp(-losses).sum().item() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_scores_in_the_hundreds_neither_overflow_nor_underflow():
+    head = LinearChain(WIDTH, TAGS)
+    scores = torch.tensor([[[500.0, -500.0, 0.0]] * 6])
+    found = log_partition(scores, torch.tensor([6]), head.links())
+    assert found.item() == pytest.approx(3000.0)
+
+
+def test_gradients_of_the_chain_are_those_of_finite_differences():
+    head, tags, lengths = chain(), torch.randint(TAGS, (2, 4)), torch.tensor([4, 2])
+    scores = torch.randn(2, 4, TAGS, dtype=torch.float64, requires_grad=True)
+    links = tuple(part.detach().requires_grad_() for part in head.links())
+
+    def loss(scores, *links):
+        return log_partition(scores, lengths, links) - path_score(scores, tags, lengths, links)
+
+    assert torch.autograd.gradcheck(loss, (scores, *links))
+
+
+def test_gradients_of_the_scores_are_the_marginal_probabilities():
+    head, lengths = chain(), torch.tensor([3])
+    scores = torch.randn(1, 3, TAGS, dtype=torch.float64, requires_grad=True)
+    log_partition(scores, lengths, head.links()).sum().backward()
+    weights = {y: math.exp(plain_score(scores[0].tolist(), y, head)) for y in itertools.product(range(TAGS), repeat=3)}
+    total = sum(weights.values())
+    for t, tag in itertools.product(range(3), range(TAGS)):
+        share = sum(weight for y, weight in weights.items() if y[t] == tag) / total
+        assert scores.grad[0, t, tag].item() == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", [IndependentTags, LinearChain])
+def test_padding_and_what_stands_in_it_change_nothing(kind):
+    torch.manual_seed(0)
+    head = kind(WIDTH, TAGS).double()
+    vectors, tags, lengths = (
+        torch.randn(2, 5, WIDTH, dtype=torch.float64),
+        torch.randint(TAGS, (2, 5)),
+        torch.tensor([3, 2]),
+    )
+    alone = [head.losses(vectors[i : i + 1, :n], tags[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate((3, 2))]
+    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(alone), rtol=0, atol=1e-12)
+    vectors[0, 3:], tags[0, 3:] = 1e6, 0
+    torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(alone), rtol=0, atol=1e-12)
+
+
+def test_without_links_the_chain_is_independent():
+    torch.manual_seed(0)
+    one, other = IndependentTags(WIDTH, TAGS), LinearChain(WIDTH, TAGS)
+    other.output.load_state_dict(one.output.state_dict())
+    vectors, tags, lengths = torch.randn(2, 5, WIDTH), torch.randint(TAGS, (2, 5)), torch.tensor([5, 2])
+    torch.testing.assert_close(one.losses(vectors, tags, lengths), other.losses(vectors, tags, lengths))
+
+
+def test_independent_losses_by_hand():
+    head = IndependentTags(2, 2)
+    with torch.no_grad():
+        head.output.weight.copy_(torch.eye(2))
+    loss = head.losses(
+        torch.tensor([[[1.0, 0.0], [0.0, 2.0], [9.0, 9.0]]]), torch.tensor([[0, 0, 0]]), torch.tensor([2])
+    )
+    assert loss.item() == pytest.approx(math.log(1 + math.exp(-1)) + math.log(1 + math.exp(2)), abs=1e-6)
+
+
+def test_scores_can_be_recorded_and_have_single_precision_at_least():
+    head = LinearChain(WIDTH, TAGS).bfloat16()
+    with record(head) as seen:
+        head.scores(torch.randn(1, 2, WIDTH, dtype=torch.bfloat16))
+    assert seen["scores"].dtype == torch.float32

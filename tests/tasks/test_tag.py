@@ -1,0 +1,332 @@
+"""The tag task: it learns, padding changes nothing, its figures are those of seqeval, and its answers keep the text."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from seqeval.metrics import f1_score
+
+import seqwise
+from seqwise.config import Settings
+from seqwise.data.schemes import as_bioes, spans_of
+from seqwise.data.tag_batches import Encoded, Lexicon, fold
+from seqwise.data.tagged import Sentence, open_tagged
+from seqwise.errors import DataError, UsageError
+from seqwise.heads.tag import IndependentTags, LinearChain
+from seqwise.tasks.tag import Tag, best_tags
+from seqwise.tasks.task import Learned, Request
+from seqwise.text.tokenizer import Tokenizer
+from seqwise.training.distribution import World
+
+NAMES = ["Ann", "Bob", "Carla", "Dan", "Eve"]
+PLACES = ["Oslo", "New York", "Rome", "Lima"]
+SMALL = {"network": {"width": 16, "embedding": 8, "dropout": 0.0, "depth": 1}, "tag": {"characters": 6}}
+
+
+def sentences(count: int = 120) -> str:
+    found = []
+    for i in range(count):
+        name, place = NAMES[i % 5], PLACES[i % 4].split()
+        words = [(name, "B-PER"), ("lives", "O"), ("in", "O"), (place[0], "B-LOC"), *((w, "I-LOC") for w in place[1:])]
+        found.append(words if i % 3 else [(name, "B-PER"), ("sleeps", "O"), (str(i), "O")])
+    return "\n".join("".join(f"{word} {tag}\n" for word, tag in each) for each in found)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    path = tmp_path / "names.conll"
+    path.write_text(sentences())
+    return str(path)
+
+
+def settled(**more: object) -> Settings:
+    values = {**SMALL, "task": "tag", "data": {"longest": 64}, "training": {"batch": 8}, **more}
+    settings = Settings(**values)  # type: ignore[arg-type]
+    settings.recurrent.bidirectional = True
+    return settings
+
+
+def prepared(path: str, **more: object) -> tuple[Tag, Settings]:
+    settings = settled(**more)
+    return Tag.prepare(path, settings), settings
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "names.conll").write_text(sentences())
+    settings = {**SMALL, "training": {"batch": 4, "learning_rate": 0.02}}
+    return seqwise.train(folder / "names.conll", task="tag", out=folder / "run", budget="6-epochs", settings=settings)
+
+
+def test_it_learns_names_and_says_how_well(trained):
+    result = trained.evaluate(trained.run.origin.data)
+    assert result.metrics["span_f1"] == result.metrics["token_accuracy"] == 1.0
+    assert set(result.metrics) == {"span_f1", "span_precision", "span_recall", "token_accuracy", "spans", "tokens"}
+    assert result.definitions.keys() == result.metrics.keys()
+    assert "BIO" in result.how
+    assert "Viterbi" in result.how
+    assert set(result.tables[0].rows) == {"LOC", "PER"}
+    assert result.on.endswith("the test split")
+
+
+def test_it_answers_with_brackets_and_with_places_in_the_text(trained):
+    text = "Ann  lives in New York"
+    (answer,) = trained.predict_all([text])
+    assert answer.text == "[PER Ann]  lives in [LOC New York]"
+    assert answer.values["tags"] == ["B-PER", "O", "O", "B-LOC", "I-LOC"]
+    for span in answer.values["spans"]:
+        assert text[span["start"] : span["end"]] == span["text"]
+    assert [(span["type"], span["text"]) for span in answer.values["spans"]] == [("PER", "Ann"), ("LOC", "New York")]
+    json.dumps(answer.values)
+
+
+def test_answers_come_in_the_order_of_the_inputs_whatever_their_length(trained):
+    inputs = ["Bob lives in Rome", "", "Eve", "Dan lives in New York", "Ann sleeps"]
+    together = [answer.text for answer in trained.predict_all(inputs)]
+    assert together == [next(iter(trained.predict_all([text]))).text for text in inputs]
+    assert together[1] == ""
+    assert together[0] == "[PER Bob] lives in [LOC Rome]"
+
+
+def test_the_answers_can_be_written_for_conlleval_and_give_the_same_figure(trained, tmp_path: Path):
+    path = tmp_path / "answers.txt"
+    result = trained.evaluate(trained.run.origin.data, split="all", request=Request(out=path))
+    blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
+    true, found = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
+    assert len(blocks) == 120
+    assert result.metrics["span_f1"] == pytest.approx(f1_score(true, found))
+
+
+def test_validation_is_shared_among_processes(data: str):
+    task, settings = prepared(data, data={"longest": 64, "valid_fraction": 0.4})
+    torch.manual_seed(0)
+    model = task.build(settings)
+    whole = task.validate(model, settings, World())
+    sums = []
+
+    class Part:
+        def __init__(self, rank: int):
+            self.rank, self.size = rank, 3
+
+        def sum(self, *numbers: float) -> list[float]:
+            sums.append(numbers)
+            return list(numbers) if numbers[-1] else [*numbers[:-1], 1.0]
+
+    for rank in range(3):
+        task.validate(model, settings, Part(rank))
+    together = np.sum(sums, axis=0)
+    assert together[-1] == whole["tokens"]
+    assert together[0] / together[-1] == pytest.approx(whole["loss"])
+    assert whole["goal"] == pytest.approx(1 - whole["span_f1"])
+
+
+@pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
+@pytest.mark.parametrize("crf", [True, False])
+def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, model: str, crf: bool):
+    task, settings = prepared(data, model=model, tag={"characters": 6, "crf": crf})
+    torch.manual_seed(0)
+    network = task.build(settings).double().eval()
+    encoded = task._encoded("train", 64)
+    batch = encoded.collate(np.arange(6))
+    assert len(set(batch.lengths.tolist())) == 3
+    whole = network(batch)[0]
+    sliced = sum(network(batch.slice(row, row + 1))[0].total for row in range(batch.rows))
+    alone = sum(network(encoded.collate(np.array([number])))[0].total for number in batch.positions.tolist())
+    torch.testing.assert_close(whole.total, sliced, rtol=1e-10, atol=0)
+    torch.testing.assert_close(whole.total, alone, rtol=1e-10, atol=0)
+    assert whole.count == batch.count == int(batch.lengths.sum())
+    tags = network.best(batch)
+    for row, number in enumerate(batch.positions.tolist()):
+        assert torch.equal(network.best(encoded.collate(np.array([number])))[0], tags[row, : batch.lengths[row]])
+
+
+def test_the_same_seed_gives_the_same_bits(data: str):
+    task, settings = prepared(data, network={**SMALL["network"], "dropout": 0.3})
+    results = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        model = task.build(settings)
+        batch = next(task.batches(settings).epoch(1))
+        loss, _ = model(batch)
+        loss.total.backward()
+        results.append([loss.total, *(parameter.grad for parameter in model.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*results))
+
+
+def test_gradients_of_the_whole_model_are_those_of_finite_differences(data: str):
+    task, settings = prepared(
+        data, model="gru", network={"width": 4, "embedding": 2, "depth": 1, "dropout": 0.0}, tag={"characters": 2}
+    )
+    torch.manual_seed(0)
+    model = task.build(settings).double().eval()
+    batch = task._encoded("train", 64).collate(np.arange(2))
+    names, values = zip(*model.named_parameters())
+
+    def loss(*weights: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, dict(zip(names, weights)), (batch,))[0].total
+
+    assert torch.autograd.gradcheck(loss, tuple(value.detach().requires_grad_() for value in values), fast_mode=True)
+
+
+def test_words_seen_once_are_sometimes_forgotten_in_training_only(data: str):
+    task, settings = prepared(data)
+    model = task.build(settings)
+    unknown = task.lexicon.tokenizer.unknown
+    once, often = task.lexicon.word("0000"), task.lexicon.word("lives")
+    model.forgotten.zero_()[often] = 0.5
+    words = torch.full((100, 100), often)
+    share = (model._forget(words) == unknown).float().mean()
+    assert 0.45 < share < 0.55
+    assert torch.equal(model.eval()._forget(words), words)
+    assert once == unknown
+
+
+def test_counts_say_which_words_are_rare(tmp_path: Path):
+    path = tmp_path / "a.conll"
+    path.write_text("".join(f"often X\nonce{i:c} Y\n\n" for i in range(97, 117)))
+    task, settings = prepared(str(path))
+    model = task.build(settings)
+    assert model.forgotten[task.lexicon.word("often")] == 0
+    assert {model.forgotten[task.lexicon.word(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
+
+
+def test_the_chain_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
+    task, settings = prepared(data)
+    assert isinstance(task.build(settings).head, LinearChain)
+    path = tmp_path / "plain.conll"
+    path.write_text(sentences().replace("B-", "").replace("I-", ""))
+    task, settings = prepared(str(path))
+    assert isinstance(task.build(settings).head, IndependentTags)
+    assert task.headline[0] == "token_accuracy"
+    metrics = task.validate(task.build(settings), settings, World())
+    assert "span_f1" not in metrics
+    assert metrics["goal"] == pytest.approx(1 - metrics["token_accuracy"])
+
+
+def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Path):
+    bio = sentences()
+    versions = {"bio": bio, "iob1": bio.replace("B-", "I-")}
+    versions["bioes"] = "\n".join(
+        "".join(
+            f"{row.split()[0]} {tag}\n"
+            for row, tag in zip(
+                block.strip().split("\n"),
+                as_bioes(
+                    spans_of([row.split()[1] for row in block.strip().split("\n")]), block.strip().count("\n") + 1
+                ),
+            )
+        )
+        for block in bio.split("\n\n")
+    )
+    encoded = {}
+    for scheme, text in versions.items():
+        (tmp_path / f"{scheme}.conll").write_text(text)
+        task, _ = prepared(str(tmp_path / f"{scheme}.conll"))
+        assert task.tagged.scheme == scheme
+        encoded[scheme] = [row.tolist() for row in task._encoded("train", 64).tags]
+    assert encoded["bio"] == encoded["iob1"] == encoded["bioes"]
+
+
+def test_a_tag_never_seen_in_training_is_no_reason_to_stop(tmp_path: Path):
+    (tmp_path / "train.conll").write_text(sentences())
+    (tmp_path / "valid.conll").write_text("Acme B-ORG\nis O\n")
+    task, settings = prepared(str(tmp_path))
+    metrics = task.validate(task.build(settings), settings, World())
+    assert metrics["spans"] == 1
+    assert metrics["span_recall"] == 0
+
+
+def test_long_sentences_are_tagged_whole(data: str):
+    task, settings = prepared(data)
+    words = tuple(["Ann", "lives", "in", "New", "York"] * 3)
+    model = task.build(settings).eval()
+    (tags,) = best_tags(model, task.lexicon, [Sentence(words, ("O",) * 15)], longest=4)
+    assert len(tags) == 15
+
+
+def test_evaluation_refuses_tags_of_another_kind(trained, tmp_path: Path):
+    path = tmp_path / "plain.conll"
+    path.write_text(sentences().replace("B-", "").replace("I-", ""))
+    with pytest.raises(DataError, match="trained on tags that mark spans, but this data has plain tags"):
+        trained.evaluate(path)
+
+
+def test_an_ngram_cannot_tag(data: str):
+    task, settings = prepared(data)
+    with pytest.raises(UsageError, match="cannot tag"):
+        task.check(settings.model_copy(update={"model": "ngram"}))
+
+
+def test_a_vocabulary_can_be_taken_over(data: str):
+    known = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
+    task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Learned({"text": known}))
+    assert settings.text.vocabulary == len(known)
+    assert task.lexicon.word("Ann") == known.id("Ann") != known.id("ann")
+    assert task.lexicon.word("Oslo") == known.id("oslo")
+    assert task.build(settings).embedding.weight.shape == (len(known), 8)
+    with pytest.raises(UsageError, match="one token per word"):
+        Tag.prepare(data, settled(), Learned({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
+
+
+def test_spellings_are_folded_for_the_lookup_only():
+    assert fold("USA-1996 x") == "usa-0000_x"
+    lexicon = Lexicon(Tokenizer.train("spaces", ["usa 0000"]), "AUSsua", ["O", "X"], spans=False)
+    assert lexicon.word("USA") == lexicon.word("usa") == lexicon.tokenizer.id("usa")
+    assert lexicon.letters("USA") != lexicon.letters("usa")
+    assert len(lexicon.letters("a" * 100)) == 32
+    assert lexicon.letters("é") == [1]
+
+
+def test_each_different_word_of_a_batch_has_one_row_of_characters(data: str):
+    task, settings = prepared(data)
+    batch = next(task.batches(settings).epoch(0))
+    assert len(batch.letters) == len({tuple(row.tolist()) for row in batch.letters})
+    assert batch.letters[batch.spellings].shape == (*batch.words.shape, batch.letters.shape[1])
+    part = batch.slice(0, 2)
+    assert part.rows == 2
+    assert torch.equal(part.letters, batch.letters)
+
+
+def test_reports_say_what_the_data_holds(data: str):
+    task, _ = prepared(data)
+    report = task.report()
+    assert report.columns == ("sentences", "words", "spans", "unknown")
+    assert sum(row[0] for row in report.rows.values()) == 120
+    assert any("BIO, because" in sentence for sentence in report.sentences)
+
+
+def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
+    tagged = open_tagged("builtin:code")
+    few = replace(tagged.splits, parts={split: some[:60] for split, some in tagged.splits.parts.items()})
+    settings = settled()
+    from seqwise.tasks.tag import learn
+
+    learned = learn(replace(tagged, splits=few), settings)
+    model = Tag.restore(settings, learned)
+    (answer,) = Tag.predict(model, settings, learned, ["x = f('a b')"])
+    assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]
+    assert answer.text.startswith("x/")
+
+
+def test_encoding_an_unknown_word_is_no_error():
+    lexicon = Lexicon(Tokenizer.train("spaces", ["a b"]), "ab", ["O", "X"], spans=False)
+    batch = Encoded([Sentence(("zzz",), ("Y",))], lexicon).collate(np.array([0]))
+    assert batch.words.item() == lexicon.tokenizer.unknown
+    assert batch.tags.item() == 0
+
+
+def test_the_example_learns_what_a_name_is_from_what_stands_around_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    example = Path(__file__).parents[2] / "examples" / "05_tag.py"
+    runpy.run_path(str(example), run_name="__main__")
+    text = capsys.readouterr().out
+    assert float(re.findall(r"token accuracy ([\d.]+)", text)[0]) > 0.9
+    assert re.findall(r"^read +(\w+)", text, re.MULTILINE) == ["method", "argument", "variable"]
