@@ -29,6 +29,14 @@ class Dot(nn.Module):
         """The factor by which a fused kernel multiplies q·k; None where the score is no multiple of q·k."""
         return 1.0
 
+    def prepare(self, keys: Tensor) -> Tensor:
+        """The part of the score that hangs on keys alone, for decoders that ask the same keys at every step."""
+        return keys
+
+    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """The score of prepared keys: `forward(q, k)` is `compare(q, prepare(k))`."""
+        return self(queries, prepared)
+
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(-2, -1)  # (…, T, S)
 
@@ -54,6 +62,12 @@ class General(nn.Module):
     def scale(self, width: int) -> float | None:
         return None
 
+    def prepare(self, keys: Tensor) -> Tensor:
+        return F.linear(keys, self.weight)  # W k
+
+    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return queries @ prepared.transpose(-2, -1)
+
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ self.weight @ keys.transpose(-2, -1)  # (…, T, S)
 
@@ -73,9 +87,15 @@ class Additive(nn.Module):
     def scale(self, width: int) -> float | None:
         return None
 
+    def prepare(self, keys: Tensor) -> Tensor:
+        return F.linear(keys, self.U)
+
+    def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        q = F.linear(queries, self.W)
+        return torch.tanh(q.unsqueeze(-2) + prepared.unsqueeze(-3)) @ self.v  # (…, T, S, units) → (…, T, S)
+
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        q, k = F.linear(queries, self.W), F.linear(keys, self.U)
-        return torch.tanh(q.unsqueeze(-2) + k.unsqueeze(-3)) @ self.v  # (…, T, S, units) → (…, T, S)
+        return self.compare(queries, self.prepare(keys))
 
 
 Score = Dot | General | Additive
@@ -200,21 +220,21 @@ class MultiHeadAttention(nn.Module):
         a cache holds the memory's keys and values, which need no second computation.
         """
         if memory is None:
-            queries, keys, values = self._project_self(x)
+            queries, keys, values = self.project_self(x)
             if cache is not None:
                 keys, values = torch.cat((cache[0], keys), -2), torch.cat((cache[1], values), -2)
         else:
-            queries = self._project_queries(x)
-            keys, values = self._project_memory(memory) if cache is None else cache
+            queries = self.project_queries(x)
+            keys, values = self.project_memory(memory) if cache is None else cache
         looked_at = (keys, values)
         if self.rotary and memory is None:
             queries, keys = turn(queries, keys.shape[-2] - queries.shape[-2]), turn(keys)
         if mask is not None and mask.dim() > 2:
             mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
-        context = self._look(queries, keys, values, mask, causal)
-        return self.outward(context.transpose(1, 2).flatten(2)), looked_at
+        context = self.look(queries, keys, values, mask, causal)
+        return self.join(context), looked_at
 
-    def _look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The fused context; the weights as well for whoever records them."""
         dropout = self.dropout if self.training else 0.0
         if not observed(self):
@@ -227,18 +247,22 @@ class MultiHeadAttention(nn.Module):
             observe(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
-    def _project_self(self, x: Tensor) -> tuple[Tensor, ...]:
+    def join(self, context: Tensor) -> Tensor:
+        """The heads' contexts (B, H, T, K) side by side, through the last projection: (B, T, D)."""
+        return self.outward(context.transpose(1, 2).flatten(2))
+
+    def project_self(self, x: Tensor) -> tuple[Tensor, ...]:
         rows, time, width = x.shape
         stacked = self.inward(x).view(rows, time, 3, self.heads, width // self.heads)
         # Taken apart before they are turned: their gradients then join in one copy instead of two.
         return tuple(part.transpose(1, 2) for part in stacked.unbind(2))  # three of (B, H, T, K)
 
-    def _project_queries(self, x: Tensor) -> Tensor:
+    def project_queries(self, x: Tensor) -> Tensor:
         width = self.width
         queries = F.linear(x, self.inward.weight[:width], self.inward.bias[:width])
         return queries.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
 
-    def _project_memory(self, memory: Tensor) -> KeysValues:
+    def project_memory(self, memory: Tensor) -> KeysValues:
         width = self.width
         both = F.linear(memory, self.inward.weight[width:], self.inward.bias[width:])
         keys, values = both.unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)

@@ -13,7 +13,7 @@ A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,10 @@ class DecoderLayer(nn.Module):
         x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
         return x, (own, other)
 
+    def around(self, norm: LayerNorm, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a part adds, with its norm: for callers that run the parts one by one."""
+        return norm(x + self.drop(part(x)))
+
 
 class PreNormDecoderLayer(DecoderLayer):
     """The three parts of a decoder layer, each preceded by its norm."""
@@ -119,6 +123,9 @@ class PreNormDecoderLayer(DecoderLayer):
         x = x + self.drop(attended)
         x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
         return x, (own, other)
+
+    def around(self, norm: LayerNorm, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + self.drop(part(norm(x)))
 
 
 class Encoder(nn.Module):

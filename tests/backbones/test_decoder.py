@@ -1,0 +1,360 @@
+"""Every decoder through the same checks, each equation by hand, and the Transformer beside its own layers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqwise.backbones.decoder import Decoder, Memory, build_decoder
+from seqwise.backbones.memory import join_memories
+from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
+from seqwise.backbones.transformer_decoder import TransformerDecoder
+from seqwise.config import parse_settings
+from seqwise.errors import UsageError
+from seqwise.layers.attention import Additive, Dot, General, ScaledDot
+from seqwise.layers.record import record
+
+WIDTH, TIME, SOURCE = 8, 5, 6
+VARIANTS = {
+    "lstm none": {"model": "lstm", "translate": {"attention": "none"}},
+    "gru none": {"model": "gru", "translate": {"attention": "none"}},
+    "lstm additive": {"model": "lstm", "translate": {"attention": "additive"}},
+    "gru before additive": {"model": "gru", "recurrent": {"reset": "before"}},
+    "lstm norm additive": {"model": "lstm", "recurrent": {"layer_norm": True}},
+    "gru norm additive": {"model": "gru", "recurrent": {"layer_norm": True}},
+    "rnn dot": {"model": "rnn", "translate": {"attention": "dot"}},
+    "lstm general": {"model": "lstm", "translate": {"attention": "general"}},
+    "lstm general fed": {"model": "lstm", "translate": {"attention": "general", "input_feeding": True}},
+    "gru norm dot fed": {
+        "model": "gru",
+        "recurrent": {"layer_norm": True},
+        "translate": {"attention": "dot", "input_feeding": True},
+    },
+    "attentive none": {"model": "attentive-rnn", "recurrent": {"memory": 3}, "translate": {"attention": "none"}},
+    "attentive additive": {"model": "attentive-rnn", "recurrent": {"memory": 3}},
+    "attentive general": {"model": "attentive-rnn", "translate": {"attention": "general"}},
+    "feedforward additive": {"model": "feedforward", "context": {"length": 3}},
+    "transformer": {"model": "transformer"},
+    "transformer post": {
+        "model": "transformer",
+        "transformer": {"norm": "post", "positions": "sinusoidal", "activation": "relu"},
+    },
+    "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},
+}
+LOOKING = [name for name in VARIANTS if "none" not in name]
+every = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def build(variant: str, depth: int = 2, inputs: int = WIDTH, memory: int = WIDTH, **network) -> Decoder:
+    settings = parse_settings(VARIANTS[variant] | {"network": {"width": WIDTH, "depth": depth, **network}})
+    settings.transformer.heads = 2
+    torch.manual_seed(0)
+    return build_decoder(settings, inputs, memory, longest=20).double().eval()
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def memory_of(rows: int = 2, width: int = WIDTH) -> Memory:
+    return Memory(draw(rows, SOURCE, width, seed=2), torch.tensor([SOURCE, 4, 1][:rows]))
+
+
+def step_by_step(decoder: Decoder, x: Tensor, carry) -> Tensor:
+    outputs = []
+    for t in range(x.shape[1]):
+        states = decoder(x[:, t : t + 1], carry)
+        carry = states.carry
+        outputs.append(states.vectors)
+    return torch.cat(outputs, dim=1)
+
+
+@every
+def test_widths_of_inputs_and_memory_are_free(variant):
+    other = WIDTH if "dot" in variant else 6  # dot products need one width
+    decoder = build(variant, inputs=5, memory=other)
+    states = decoder(draw(2, TIME, 5), None, memory_of(width=other))
+    assert states.vectors.shape == (2, TIME, decoder.width)
+
+
+@every
+def test_one_step_at_a_time_equals_reading_at_once(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    torch.testing.assert_close(step_by_step(decoder, x, decoder.start(memory)), decoder(x, None, memory).vectors)
+
+
+@every
+def test_a_forced_start_may_be_read_at_once_and_continued(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    first = decoder(x[:, :3], decoder.start(memory))
+    second = decoder(x[:, 3:], first.carry)
+    both = torch.cat([first.vectors, second.vectors], dim=1)
+    torch.testing.assert_close(both, decoder(x, None, memory).vectors)
+
+
+@every
+def test_the_future_is_invisible(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    changed = x.clone()
+    changed[:, 3:] += 1
+    before, after = decoder(x, None, memory).vectors, decoder(changed, None, memory).vectors
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.equal(before[:, 3:], after[:, 3:])
+
+
+@every
+def test_padding_of_the_memory_changes_nothing(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    noisy = memory.vectors.clone()
+    noisy[1, 4:] = 100.0
+    alone = decoder(x[1:], None, Memory(memory.vectors[1:, :4])).vectors
+    torch.testing.assert_close(decoder(x, None, Memory(noisy, memory.lengths)).vectors[1:], alone)
+
+
+@every
+def test_the_memory_matters(variant):
+    decoder, x = build(variant), draw(1, TIME, WIDTH)
+    one, other = (decoder(x, None, Memory(draw(1, SOURCE, WIDTH, seed=seed))).vectors for seed in (2, 3))
+    assert (one - other).abs().max() > 1e-3
+
+
+@every
+def test_beams_read_the_memory_of_their_row(variant):
+    """Three beams per row, split, reordered and thinned out, equal sequences that were read alone."""
+    decoder, memory, beams = build(variant), memory_of(3), 3
+    x = draw(9, TIME, WIDTH)  # row r belongs to memory row r // 3
+    carry = decoder(x[::3, :1], decoder.start(memory)).carry
+    carry = decoder.select(carry, torch.arange(3).repeat_interleave(beams))
+    x[:, 0] = x[::3, 0].repeat_interleave(beams, dim=0)
+    carry = decoder(x[:, 1:2], carry).carry
+    parents = torch.tensor([2, 0, 0, 5, 5, 4, 6, 8, 7])
+    carry, x[:, :2] = decoder.select(carry, parents), x[parents, :2]
+    carry = decoder(x[:, 2:3], carry).carry
+    kept, rows = torch.tensor([0, 2]), torch.tensor([0, 1, 2, 6, 7, 8])
+    carry, x = decoder.select(carry, rows, kept), x[rows]
+    last = decoder(x[:, 3:], carry).vectors
+    chosen = kept.repeat_interleave(beams)
+    whole = decoder(x, None, Memory(memory.vectors[chosen], memory.lengths[chosen])).vectors
+    torch.testing.assert_close(last, whole[:, 3:])
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+def test_weights_sum_to_one_over_what_is_there(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    with torch.no_grad():
+        states = decoder(x, None, memory, weights=True)
+    assert states.weights.shape == (2, TIME, SOURCE)
+    torch.testing.assert_close(states.weights.sum(-1), torch.ones(2, TIME, dtype=torch.float64))
+    assert states.weights[1, :, 4:].abs().max() == 0
+    torch.testing.assert_close(states.vectors, decoder(x, None, memory).vectors)
+
+
+@every
+def test_recording_changes_nothing(variant):
+    decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
+    plain = decoder(x, None, memory).vectors
+    with record(decoder) as seen:
+        watched = decoder(x, None, memory).vectors
+        stepped = step_by_step(decoder, x, decoder.start(memory))
+    torch.testing.assert_close(plain, watched)
+    torch.testing.assert_close(plain, stepped)
+    assert len(seen) > 0
+
+
+def test_names_inside_are_stable():
+    x, memory = draw(2, TIME, WIDTH), memory_of()
+    names = {
+        "lstm additive": ("weights", "first.lstm.forget"),
+        "lstm general": ("weights", "backbone.deep.layer.1.lstm.cell"),
+        "lstm general fed": ("weights", "layer.1.lstm.cell"),
+        "transformer": ("decoder.layer.1.cross.weights", "decoder.layer.0.attention.weights"),
+    }
+    for variant, expected in names.items():
+        decoder = build(variant)
+        with record(decoder) as seen:
+            decoder(x, None, memory)
+        assert set(expected) <= set(seen)
+        assert seen[expected[0]].shape[-2:] == (TIME, SOURCE)
+
+
+@every
+def test_gradients_agree_with_finite_differences(variant):
+    decoder, x, source = build(variant, depth=1), draw(1, 2, WIDTH), draw(1, 3, WIDTH, seed=2)
+    parts = [x.requires_grad_(), source.requires_grad_(), *decoder.parameters()][:4]
+
+    def run(*_: Tensor) -> Tensor:
+        return decoder(x, None, Memory(source)).vectors
+
+    assert torch.autograd.gradcheck(run, parts)
+
+
+@every
+def test_every_weight_learns(variant):
+    decoder, x, memory = build(variant).train(), draw(2, TIME, WIDTH), memory_of()
+    decoder(x, None, memory).vectors.square().sum().backward()
+    assert [name for name, weight in decoder.named_parameters() if weight.grad is None] == []
+
+
+@every
+def test_dropout_acts_in_training_only(variant):
+    decoder, x, memory = build(variant, dropout=0.5), draw(2, TIME, WIDTH), memory_of()
+    assert torch.equal(decoder(x, None, memory).vectors, decoder(x, None, memory).vectors)
+    if variant != "feedforward additive":
+        decoder.train()
+        assert not torch.equal(decoder(x, None, memory).vectors, decoder(x, None, memory).vectors)
+
+
+# Each equation by hand
+
+
+def test_the_summary_is_first_last_and_mean():
+    vectors = torch.tensor([[[1.0], [2.0], [6.0], [9.0]], [[1.0], [2.0], [6.0], [9.0]]])
+    assert Memory(vectors).summary().tolist() == [[1, 9, 4.5]] * 2
+    assert Memory(vectors, torch.tensor([3, 2])).summary().tolist() == [[1, 6, 3], [1, 2, 1.5]]
+
+
+def test_memories_join_to_one():
+    parts = [Memory(torch.ones(2, 3, 1)), Memory(torch.full((1, 4, 1), 2.0), torch.tensor([2]))]
+    joined = join_memories(parts)
+    assert joined.vectors.shape == (3, 4, 1)
+    assert joined.lengths.tolist() == [3, 3, 2]
+    assert joined.vectors[0, :, 0].tolist() == [1, 1, 1, 0]
+
+
+def plain_softmax(scores: list[float]) -> list[float]:
+    total = sum(map(math.exp, scores))
+    return [math.exp(score) / total for score in scores]
+
+
+def tiny(attention: str, fed: bool = False) -> Decoder:
+    """Width 1, a vanilla RNN, weights that can be followed by eye: the state begins at tanh(0.1) = 0.0997."""
+    values = {"attention": attention, "input_feeding": fed}
+    settings = parse_settings({"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values})
+    decoder = build_decoder(settings, 1, 1, longest=9).double().eval()
+    with torch.no_grad():
+        for weight in decoder.parameters():
+            weight.fill_(0.5)
+        for name, weight in decoder.named_parameters():
+            if name == "bridge.linear.weight":
+                weight.zero_()
+            if name == "bridge.linear.bias":
+                weight.fill_(0.1)
+    return decoder
+
+
+X, SOURCES = [0.3, -0.8], [1.0, -2.0, 0.4]
+
+
+def run_tiny(decoder: Decoder) -> list[float]:
+    x = torch.tensor(X, dtype=torch.float64).view(1, 2, 1)
+    memory = Memory(torch.tensor(SOURCES, dtype=torch.float64).view(1, 3, 1))
+    return decoder(x, None, memory).vectors.flatten().tolist()
+
+
+def test_bahdanau_by_hand():
+    s, expected = math.tanh(0.1), []
+    for x in X:
+        weights = plain_softmax([0.5 * math.tanh(0.5 * s + 0.5 * h) for h in SOURCES])  # from the previous state
+        c = sum(w * h for w, h in zip(weights, SOURCES))
+        s = math.tanh(0.5 * x + 0.5 * c + 0.5 * s + 0.5)
+        expected.append(math.tanh(0.5 * c + 0.5 * s))
+    assert isinstance(tiny("additive"), Bahdanau)
+    assert run_tiny(tiny("additive")) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("attention", "factor"), [("dot", 1.0), ("general", 0.5)])
+def test_luong_by_hand(attention, factor):
+    s, expected = math.tanh(0.1), []
+    for x in X:
+        s = math.tanh(0.5 * x + 0.5 * s + 0.5)
+        weights = plain_softmax([factor * s * h for h in SOURCES])  # from the new state
+        c = sum(w * h for w, h in zip(weights, SOURCES))
+        expected.append(math.tanh(0.5 * c + 0.5 * s))
+    assert isinstance(tiny(attention), Luong)
+    assert run_tiny(tiny(attention)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_input_feeding_by_hand():
+    s, attentional, expected = math.tanh(0.1), 0.0, []
+    for x in X:
+        s = math.tanh(0.5 * x + 0.5 * attentional + 0.5 * s + 0.5)
+        weights = plain_softmax([s * h for h in SOURCES])
+        c = sum(w * h for w, h in zip(weights, SOURCES))
+        attentional = math.tanh(0.5 * c + 0.5 * s)
+        expected.append(attentional)
+    assert isinstance(tiny("dot", fed=True), Feeding)
+    assert run_tiny(tiny("dot", fed=True)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_state_handed_over_by_hand():
+    s, expected = math.tanh(0.1), []
+    for x in X:
+        s = math.tanh(0.5 * x + 0.5 * s + 0.5)
+        expected.append(s)
+    assert isinstance(tiny("none"), HandedOver)
+    assert run_tiny(tiny("none")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_an_lstm_without_attention_is_pytorchs_own():
+    decoder, x, memory = build("lstm none", depth=2), draw(2, TIME, WIDTH), memory_of()
+    peer = torch.nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True).double()
+    with torch.no_grad():
+        for depth, layer in enumerate(decoder.backbone.deep.layer):
+            getattr(peer, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
+            getattr(peer, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
+            getattr(peer, f"bias_ih_l{depth}").copy_(layer.cell.bias)
+            getattr(peer, f"bias_hh_l{depth}").zero_()
+    _, own = decoder.start(memory)
+    state = tuple(torch.stack([layer[part] for layer in own]) for part in (0, 1))
+    torch.testing.assert_close(decoder(x, None, memory).vectors, peer(x, state)[0])
+
+
+def test_the_transformer_is_pytorchs_own():
+    settings = parse_settings({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
+    settings.transformer.heads, settings.transformer.positions = 2, "none"
+    decoder, x, memory = build_decoder(settings, WIDTH, WIDTH, 9).double().eval(), draw(2, TIME, WIDTH), memory_of()
+    assert isinstance(decoder, TransformerDecoder)
+    peer = torch.nn.TransformerDecoderLayer(
+        WIDTH, 2, 4 * WIDTH, 0.0, "gelu", batch_first=True, norm_first=True, dtype=torch.float64
+    )
+    layer = decoder.decoder.layer[0]
+    with torch.no_grad():
+        for ours, theirs in ((layer.attention, peer.self_attn), (layer.cross, peer.multihead_attn)):
+            theirs.in_proj_weight.copy_(ours.inward.weight)
+            theirs.in_proj_bias.copy_(ours.inward.bias)
+            theirs.out_proj.load_state_dict(ours.outward.state_dict())
+        peer.linear1.load_state_dict(layer.feedforward.inward.state_dict())
+        peer.linear2.load_state_dict(layer.feedforward.outward.state_dict())
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(TIME, dtype=torch.float64)
+    hidden = torch.arange(SOURCE) >= memory.lengths[:, None]
+    expected = decoder.decoder.norm(peer(x, memory.vectors, mask, memory_key_padding_mask=hidden))
+    torch.testing.assert_close(decoder(x, None, memory).vectors, expected)
+
+
+@pytest.mark.parametrize("score", [Dot(), ScaledDot(), General(3, 3), Additive(3, 3, 5)])
+def test_keys_that_were_prepared_have_the_same_scores(score):
+    queries, keys = draw(2, 4, 3), draw(2, 6, 3, seed=2)
+    score = score.double()
+    torch.testing.assert_close(score.compare(queries, score.prepare(keys)), score(queries, keys))
+
+
+# What cannot be
+
+
+def test_dot_attention_needs_one_width():
+    with pytest.raises(UsageError, match="the decoder's is 8, the encoder's 6"):
+        build("rnn dot", memory=6)
+
+
+def test_a_fixed_window_needs_attention():
+    settings = parse_settings({"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}})
+    with pytest.raises(UsageError, match="needs attention"):
+        build_decoder(settings, 4, 4, 9)
+
+
+def test_a_decoder_begins_over_a_memory():
+    with pytest.raises(ValueError, match="over a memory"):
+        build("lstm additive")(draw(1, 2, WIDTH))

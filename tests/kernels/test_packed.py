@@ -1,0 +1,36 @@
+"""Packed products equal the ordinary ones, and stand aside where there are none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from seqwise.kernels import packed
+from seqwise.kernels.packed import ACTIVATIONS, Packed
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("shape", [(1, 40), (7, 40), (3, 5, 40)])
+def test_the_product_is_that_of_linear(activation, shape):
+    torch.manual_seed(0)
+    weight, bias, x = torch.randn(70, 40), torch.randn(70), torch.randn(shape)
+    with torch.inference_mode():
+        found = Packed(weight, bias, rows=7, activation=activation)(x)
+    torch.testing.assert_close(found, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
+
+
+def test_other_precisions_and_few_rows_have_the_ordinary_product():
+    weight = torch.randn(4, 3, dtype=torch.float64)
+    assert Packed(weight, None, rows=8).copy is None
+    assert Packed(weight.float(), None, rows=8, copy=False).copy is None
+    x = torch.randn(2, 3, dtype=torch.float64)
+    assert torch.equal(Packed(weight, None, rows=8)(x), F.linear(x, weight))
+
+
+def test_without_the_library_it_is_the_ordinary_product(monkeypatch):
+    monkeypatch.setattr(packed, "_available", lambda: False)
+    weight, x = torch.randn(4, 3), torch.randn(2, 3)
+    layer = Packed(weight, None, rows=8)
+    assert layer.copy is None
+    assert torch.equal(layer(x), F.linear(x, weight))
