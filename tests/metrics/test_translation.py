@@ -1,0 +1,55 @@
+"""BLEU by hand, its counts, chrF's signature and exact matches."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from seqwise.metrics.translation import BleuCounts, bleu, chrf, exact_match
+
+OUTPUTS = ["the cat sat on the mat today", "a dog ran"]
+REFERENCES = ["the cat sat on a mat today", "a dog ran away"]
+
+
+def test_bleu_is_the_geometric_mean_of_precisions_times_the_brevity_penalty():
+    # matches of 1 to 4 words: 6+3 of 10, 4+2 of 8, 2+1 of 6, 1 of 4; 10 words against 11
+    by_hand = 100 * math.exp(1 - 11 / 10) * (9 / 10 * 6 / 8 * 3 / 6 * 1 / 4) ** 0.25
+    score = bleu(OUTPUTS, [[text] for text in REFERENCES])
+    assert score.value == pytest.approx(by_hand)
+    assert score.signature.startswith("sacreBLEU nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_counts_of_parts_add_up_to_the_score_of_the_whole():
+    parts = [BleuCounts.of(OUTPUTS[at : at + 1], REFERENCES[at : at + 1]).numbers() for at in range(2)]
+    whole = BleuCounts.from_numbers([sum(numbers) for numbers in zip(*parts)])
+    assert whole == BleuCounts.of(OUTPUTS, REFERENCES)
+    assert whole.bleu == pytest.approx(bleu(OUTPUTS, [[text] for text in REFERENCES]).value)
+    assert BleuCounts.of([], []).bleu == 0.0
+
+
+def test_case_counts_and_punctuation_stands_apart():
+    assert bleu(["Ein Hund rennt weg."], [["ein hund rennt weg."]]).value < 50
+    assert bleu(["Ein Hund rennt weg ."], [["Ein Hund rennt weg."]]).value == pytest.approx(100)
+
+
+def test_any_of_several_references_may_match():
+    outputs, references = ["a b c d", "e f g h"], [["x", "a b c d"], ["e f g h"]]
+    assert bleu(outputs, references).value == pytest.approx(100)
+    assert exact_match(outputs, references) == 100.0
+
+
+def test_chrf_is_100_for_equal_texts_and_carries_its_signature():
+    score = chrf(["abc def"], [["abc def"]])
+    assert score.value == pytest.approx(100)
+    assert "nc:6|nw:0" in score.signature
+
+
+def test_exact_match_is_a_percentage_without_blanks_at_the_ends():
+    assert exact_match(["a ", "b", "C"], [["a"], ["b"], ["c"]]) == pytest.approx(200 / 3)
+    assert exact_match([], []) == 0.0
+
+
+def test_a_wrong_number_of_references_is_refused():
+    with pytest.raises(ValueError, match="2 outputs"):
+        bleu(["a", "b"], [["a"]])
