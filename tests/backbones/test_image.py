@@ -1,0 +1,235 @@
+"""Image encoders: equal to their equations, row by row, with gradients that are right."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqwise.backbones.image import (
+    Convolution,
+    Convolutional,
+    Features,
+    Frames,
+    Patches,
+    PictureNorm,
+    Residual,
+    Still,
+    build_image_encoder,
+    moved,
+    scaled,
+)
+from seqwise.config import Settings, TransformerSettings
+from seqwise.layers.record import record
+
+SMALL = TransformerSettings(heads=2, hidden=8)
+
+
+def pixels(*shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def encoders() -> dict[str, nn.Module]:
+    torch.manual_seed(0)
+    return {
+        "convolutional": Still(Convolutional(8, 16, 1)),
+        "patches": Still(Patches(8, 16, 4, 2, SMALL)),
+        "post-norm patches": Still(Patches(8, 16, 4, 1, TransformerSettings(heads=2, hidden=8, norm="post"))),
+    }
+
+
+def test_a_convolution_equals_its_sum_by_hand():
+    layer = Convolution(2, 3, stride=2)
+    x = torch.randn(1, 5, 5, 2)
+    weight, bias = layer.convolution.weight, layer.convolution.bias
+    y = layer(x).detach()
+    assert y.shape == (1, 3, 3, 3)
+    for row, column, channel in [(0, 0, 0), (1, 1, 2), (2, 0, 1)]:
+        total = float(bias.detach()[channel])  # type: ignore[union-attr]
+        for i in range(3):
+            for j in range(3):
+                down, right = 2 * row + i - 1, 2 * column + j - 1
+                if 0 <= down < 5 and 0 <= right < 5:
+                    total += sum(float(weight.detach()[channel, c, i, j] * x[0, down, right, c]) for c in range(2))
+        assert float(y[0, row, column, channel]) == pytest.approx(total, abs=1e-5)
+
+
+def test_a_residual_block_starts_as_the_identity():
+    block, x = Residual(4), torch.randn(2, 3, 3, 4)
+    assert torch.equal(block(x), x)
+    nn.init.normal_(block.outward.convolution.weight)
+    expected = x + block.outward(torch.relu(block.inward(block.norm(x))))
+    assert torch.allclose(block(x), expected)
+
+
+def test_the_norm_of_a_picture_equals_a_group_norm_with_one_group():
+    ours, theirs = PictureNorm(4), nn.GroupNorm(1, 4)
+    for layer in (ours, theirs):
+        nn.init.constant_(layer.weight, 1.5)
+        nn.init.constant_(layer.bias, 0.25)
+    x = torch.randn(3, 5, 5, 4)
+    assert torch.allclose(ours(x), theirs(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1), atol=1e-5)
+    by_hand = (x[1] - x[1].mean()) / (x[1].var(unbiased=False) + 1e-5).sqrt() * 1.5 + 0.25
+    assert torch.allclose(ours(x)[1], by_hand, atol=1e-5)
+
+
+def test_the_grid_may_be_coarser():
+    assert Convolutional(16, 32, grid=4)(pixels(1, 32, 32, 3)).shape == (1, 16, 16)
+    assert Convolutional(16, 64, grid=1).side == 1
+
+
+def test_pixels_are_scaled_to_one_around_zero():
+    assert scaled(torch.tensor([0, 255], dtype=torch.uint8), torch.zeros(1)).tolist() == [-1.0, 1.0]
+
+
+@pytest.mark.parametrize(("size", "side"), [(8, 4), (16, 8), (30, 8), (32, 8), (33, 5), (64, 8), (100, 7)])
+def test_convolutions_leave_at_most_eight_by_eight_regions(size: int, side: int):
+    encoder = Convolutional(16, size)
+    assert encoder.side == side
+    assert encoder(pixels(2, size, size, 3)).shape == (2, side**2, 16)
+
+
+def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
+    encoder = Patches(8, 12, 4, 1, SMALL).eval()
+    image = pixels(1, 12, 12, 3)
+    with record(encoder) as seen:
+        encoder(image)
+    patch = image[0, 4:8, 8:12].float().flatten() / 127.5 - 1  # second row, third column
+    entered = encoder.enter.weight @ patch + encoder.enter.bias + encoder.positions.weight[5]
+    first = encoder.encoder.layer[0].attention_norm
+    expected = first.normalise(entered)  # type: ignore[operator]
+    assert torch.allclose(seen["encoder.layer.0.attention_norm.norm"][0, 5], expected, atol=1e-5)
+
+
+def test_a_side_that_is_no_multiple_of_the_patch_is_filled_up_with_black():
+    torch.manual_seed(0)
+    encoder = Patches(8, 10, 4, 1, SMALL).eval()
+    image = pixels(1, 10, 10, 3)
+    whole = torch.zeros(1, 12, 12, 3, dtype=torch.uint8)
+    whole[:, :10, :10] = image
+    assert encoder.side == 3
+    assert torch.equal(encoder(image), encoder(whole))
+
+
+@pytest.mark.parametrize("name", encoders())
+def test_every_picture_is_read_by_itself(name: str):
+    encoder = encoders()[name].eval()
+    images = pixels(3, 16, 16, 3)
+    together = encoder(images).vectors
+    for number in range(3):
+        alone = encoder(images[number : number + 1]).vectors[0]
+        assert torch.allclose(together[number], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", encoders())
+def test_gradients_equal_finite_differences(name: str):
+    encoder = encoders()[name].double().eval()
+    for parameter in encoder.parameters():  # zeros would hide mistakes
+        nn.init.normal_(parameter, std=0.3)
+    image = (torch.rand(1, 16, 16, 3, dtype=torch.float64) * 255).requires_grad_()
+    names = [n for n, _ in encoder.named_parameters() if n.endswith(("bias", "positions.weight"))][:4]
+    some = [dict(encoder.named_parameters())[n] for n in names]
+    assert torch.autograd.gradcheck(lambda *_: encoder(image).vectors.sum((0, 1)), some, atol=1e-4)
+
+
+def test_regions_know_where_they_are():
+    """The same paint in two corners gives two different regions, once positions are learned."""
+    encoder = Convolutional(8, 32).eval()
+    nn.init.normal_(encoder.positions.weight)
+    regions = encoder(torch.full((1, 32, 32, 3), 99, dtype=torch.uint8))[0].unflatten(0, (8, 8))
+    assert not torch.allclose(regions[3, 3], regions[4, 4], atol=1e-2)
+    without = regions - encoder.positions.weight.unflatten(0, (8, 8))
+    assert torch.allclose(without[3, 3], without[4, 4], atol=1e-5)
+
+
+def test_frames_beyond_the_length_of_a_clip_change_nothing():
+    torch.manual_seed(0)
+    encoder = Frames(Convolutional(8, 16)).eval()
+    clips, lengths = pixels(2, 3, 16, 16, 3), torch.tensor([3, 1])
+    memory = encoder(clips, lengths)
+    assert memory.vectors.shape == (2, 3 * 16, 8)
+    assert memory.lengths.tolist() == [48, 16]
+    alone = encoder(clips[1:, :1], torch.tensor([1]))
+    assert torch.allclose(memory.vectors[1, :16], alone.vectors[0], atol=1e-5)
+
+
+def test_the_regions_of_a_frame_are_pooled_and_told_by_time():
+    torch.manual_seed(0)
+    still = Convolutional(8, 16)
+    encoder = Frames(still).eval()
+    clip = pixels(1, 16, 16, 3).repeat(2, 1, 1, 1)[None]
+    first, second = encoder(clip, torch.tensor([2])).vectors[0].unflatten(0, (2, 16))
+    grid = still(clip[0, :1]).unflatten(1, (8, 8))[0]
+    # Position 0 is (0, 1, 0, 1, …): sin 0 and cos 0.
+    assert torch.allclose(first[0] - torch.tensor([0.0, 1.0] * 4), grid[:2, :2].mean((0, 1)), atol=1e-5)
+    shift = second - first
+    assert torch.allclose(shift, shift[:1].expand_as(shift), atol=1e-5)
+    assert shift.abs().max() > 0.1
+
+
+def test_features_pass_one_matrix_and_a_norm():
+    encoder = Features(5, 8, 3)
+    values = torch.randn(2, 3, 5)
+    memory = encoder(values, torch.tensor([3, 2]))
+    entered = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
+    normed = (entered - entered.mean()) / (entered.var(unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(memory.vectors[1, 2], normed + encoder.positions.weight[2], atol=1e-5)
+    assert memory.lengths.tolist() == [3, 2]
+
+
+def test_moving_takes_pixels_from_where_they_were_and_repeats_the_edge():
+    torch.manual_seed(3)
+    image = pixels(20, 6, 6, 3)
+    found = moved(image, 2, flip=False)
+    for before, after in zip(image, found):
+        fits = []
+        for down in range(-2, 3):
+            for right in range(-2, 3):
+                rows = (torch.arange(6) + down).clamp(0, 5)
+                columns = (torch.arange(6) + right).clamp(0, 5)
+                fits.append(torch.equal(before[rows][:, columns], after))
+        assert sum(fits) == 1
+    assert torch.equal(moved(image, 0, flip=False), image)
+
+
+def test_half_of_the_pictures_are_mirrored():
+    torch.manual_seed(0)
+    image = pixels(200, 4, 4, 3)
+    found = moved(image, 0, flip=True)
+    mirrored = [torch.equal(after, before.flip(1)) for before, after in zip(image, found)]
+    same = [torch.equal(after, before) for before, after in zip(image, found)]
+    assert all(a or b for a, b in zip(mirrored, same))
+    assert 70 < sum(mirrored) < 130
+
+
+def test_all_frames_of_a_clip_move_together():
+    torch.manual_seed(1)
+    clip = pixels(4, 1, 6, 6, 3).repeat(1, 3, 1, 1, 1)
+    found = moved(clip, 2, flip=True)
+    assert found.shape == clip.shape
+    assert torch.equal(found[:, 0], found[:, 1])
+    assert not torch.equal(found, clip)
+
+
+@pytest.mark.parametrize(
+    ("caption", "kind"),
+    [
+        ({"encoder": "convolutional", "size": 16, "blocks": 0}, Still),
+        ({"encoder": "patches", "size": 16, "patch": 4}, Still),
+        ({"encoder": "convolutional", "size": 16, "frames": True}, Frames),
+        ({"encoder": "features"}, Features),
+    ],
+)
+def test_settings_choose_the_encoder(caption: dict, kind: type):
+    settings = Settings(caption=caption, network={"width": 8}, transformer={"heads": 2})
+    encoder = build_image_encoder(settings, 5, 3)
+    assert isinstance(encoder, kind)
+    assert encoder.width == 8
+
+
+def test_regions_and_maps_can_be_looked_at():
+    model = nn.ModuleDict({"encoder": Still(Convolutional(8, 32))})
+    with record(model) as seen:
+        model["encoder"](pixels(1, 32, 32, 3))
+    assert seen["encoder.regions"].shape == (1, 64, 8)
+    assert seen["encoder.encoder.stage.0.maps"].shape == (1, 16, 16, 8)

@@ -1,0 +1,336 @@
+"""The caption task: what it learns, what it refuses, and that neither padding nor the batch changes a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+from PIL import Image
+
+from seqwise.config import Settings, parse_settings
+from seqwise.decoding.choice import Choice, Search
+from seqwise.errors import DataError, UsageError
+from seqwise.layers.record import record
+from seqwise.tasks.caption import Caption
+from seqwise.tasks.caption_model import Captioner
+from seqwise.tasks.describing import measured
+from seqwise.tasks.task import Learned, Request
+from seqwise.training.budgets import Budget
+from seqwise.training.defaults import Facts, resolve
+from seqwise.training.distribution import World
+from seqwise.training.loop import Trainer
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
+FAMILIES = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
+SMALL = {
+    "network": {"width": 16, "embedding": 8, "dropout": 0.0},
+    "training": {"batch": 8},
+    "transformer": {"heads": 2},
+}
+
+
+def album(folder: Path, kind: str = "pictures") -> Path:
+    """48 inputs of one colour with captions of unequal length; clips and features are of unequal length too."""
+    draw, rows = np.random.RandomState(0), ["image,caption"]
+    for number in range(48):
+        name = list(COLOURS)[number % 3]
+        shape = {"pictures": (8, 8, 3), "frames": (1 + number % 4, 8, 8, 3), "features": (1 + number % 4, 3)}[kind]
+        values = np.clip(np.array(COLOURS[name]) + draw.randint(-20, 20, shape), 0, 255)
+        if kind == "pictures":
+            Image.fromarray(values.astype(np.uint8)).save(folder / f"{number}.png")
+        else:
+            np.save(folder / f"{number}.npy", values.astype(np.uint8) if kind == "frames" else values / 255 - 0.5)
+        rows.append(f"{number},{name}")
+        if number % 2:
+            rows.append(f"{number},a square of {name} paint .")
+    (folder / "captions.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def prepared(data: Path | str, model: str = "gru", say=lambda line: None, **more) -> tuple[Caption, Settings]:
+    settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
+    task = Caption.prepare(str(data), settings, say=say)
+    size = task.size()
+    facts = Facts(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.longest, size.outputs)
+    return task, resolve(settings, facts)[0]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    return album(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def trained(pictures: Path) -> tuple[Caption, Settings, Captioner]:
+    task, settings = prepared(pictures, training={"batch": 8, "learning_rate": 0.01, "validate_every": 1000})
+    torch.manual_seed(0)
+    model = task.build(settings)
+    trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse("15-epochs"), None, 0)
+    losses = [step.loss for step in trainer.steps()]
+    assert losses[-1] < 0.5 < losses[0]
+    return task, settings, model
+
+
+# Learning and use
+
+
+def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Path):
+    task, settings, model = trained
+    found = Caption.evaluate(model, settings, task.learned, str(pictures), trained_on=task.fingerprint)
+    assert found.metrics["exact_match"] == 100.0
+    assert found.metrics["pictures"] == len(task.splits.parts["test"])
+    assert found.on.endswith("the test split")
+    assert "sacreBLEU" in found.definitions["bleu"]
+    everything = Caption.evaluate(model, settings, task.learned, str(pictures), split="all")
+    assert everything.metrics["pictures"] == 48
+    assert everything.metrics["exact_match"] > 95
+    assert everything.metrics["distinct"] == pytest.approx(100 * 3 / 48, abs=0.1)
+
+
+def test_captions_come_in_the_order_of_the_inputs(trained, pictures: Path):
+    task, settings, model = trained
+    names = [str(pictures / f"{number}.png") for number in (5, 0, 1, 3)]
+    found = list(Caption.predict(model, settings, task.learned, names))
+    assert [prediction.values["image"] for prediction in found] == names
+    assert [next(c for c in COLOURS if c in p.values["caption"]) for p in found] == ["blue", "red", "green", "red"]
+    assert found[0].text == f"{names[0]}\t{found[0].values['caption']}"
+    (alone,) = Caption.predict(model, settings, task.learned, names[:1])
+    assert alone.text == alone.values["caption"] == found[0].values["caption"]
+
+
+def test_n_best_sampling_and_a_forced_start(trained, pictures: Path):
+    task, settings, model = trained
+    name = [str(pictures / "1.png")]
+    (several,) = Caption.predict(model, settings, task.learned, name, Request(Search(beam=4, n_best=3)))
+    scores = [(each["ended"], each["score"]) for each in several.values["captions"]]
+    assert scores == sorted(scores, reverse=True)
+    assert len({each["caption"] for each in several.values["captions"]}) == 3
+    drawn = [
+        next(Caption.predict(model, settings, task.learned, name, Request(choice=Choice(temperature=3.0), seed=seed)))
+        for seed in (1, 1, 2, 3, 4)
+    ]
+    assert drawn[0].text == drawn[1].text
+    assert len({prediction.text for prediction in drawn}) > 1
+    (begun,) = Caption.predict(model, settings, task.learned, name, Request(Search(start="a square")))
+    assert begun.text.startswith("a square")
+    (short,) = Caption.predict(model, settings, task.learned, name, Request(Search(start="a square"), max_length=3))
+    assert len(short.text.split()) == 3
+
+
+def test_a_model_is_the_same_after_saving(trained, pictures: Path, tmp_path: Path):
+    task, settings, model = trained
+    task.learned.save(tmp_path)
+    again = Caption.restore(settings, Learned.load(tmp_path))
+    again.load_state_dict(model.state_dict())
+    batch = task.collate("valid", np.arange(3))
+    assert torch.equal(again.eval()(batch)[0].total, model.eval()(batch)[0].total)
+
+
+def test_validation_is_the_mean_over_all_tokens(trained):
+    task, settings, model = trained
+    found = task.validate(model, settings, World())
+    with torch.no_grad():
+        numbers = np.arange(len(task.pairs["valid"].rows))
+        by_row = [model.eval()(task.collate("valid", np.array([n])))[0] for n in numbers]
+    expected = sum(float(loss.total) for loss in by_row) / sum(loss.count for loss in by_row)
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found["exact_match"] == 100
+
+
+def test_where_the_decoder_looks_can_be_seen(trained, pictures: Path):
+    task, _, model = trained
+    with record(model, "*") as seen, torch.no_grad():
+        model.eval()(task.collate("valid", np.arange(2)))
+    assert seen["encoder.regions"].shape[:2] == (2, 16)
+    weights = [name for name in seen if name.endswith("weights") and seen[name].shape[-1] == 16]
+    assert len(weights) == 1
+    assert torch.allclose(seen[weights[0]].sum(-1), torch.ones(()), atol=1e-5)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["pictures", "frames", "features"])
+def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str, kind: str):
+    """So neither the padding of captions nor that of clips and features changes anything."""
+    task, settings = prepared(album(tmp_path, kind), family)
+    torch.manual_seed(0)
+    model = task.build(settings).eval()
+    batch = task.collate("train", np.arange(6))
+    with torch.no_grad():
+        whole = model(batch)[0]
+        rows = [model(task.collate("train", np.array([number])))[0] for number in range(6)]
+        pieces = [model(batch.slice(number, number + 1))[0] for number in range(6)]
+    assert whole.count == batch.count == sum(row.count for row in rows)
+    assert float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-5)
+    assert float(whole.total) == pytest.approx(sum(float(row.total) for row in pieces), rel=1e-5)
+
+
+def test_a_batch_holds_captions_between_their_marks(pictures: Path):
+    task, settings = prepared(pictures)
+    batch = next(iter(task.batches(settings).epoch(0)))
+    tokenizer = task.learned.tokenizer
+    for row in range(batch.rows):
+        real = batch.mask[row]
+        assert batch.ids[row, 0] == tokenizer.id("<bos>")
+        assert torch.equal(batch.ids[row][real][1:], batch.targets[row][real][:-1])
+        assert batch.targets[row][real][-1] == tokenizer.end
+        pair = int(batch.positions[row])
+        example = task.pairs["train"].examples[int(task.pairs["train"].owners[pair])]
+        assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
+        assert np.array_equal(batch.pictures[row].numpy(), task.gallery.pictures.arrays[example.number])
+
+
+def test_every_caption_is_in_an_epoch_once(pictures: Path):
+    task, settings = prepared(pictures)
+    seen = [int(number) for batch in task.batches(settings).epoch(1) for number in batch.positions]
+    assert sorted(seen) == list(range(len(task.pairs["train"].rows)))
+
+
+def test_the_same_seed_gives_the_same_bits(pictures: Path):
+    task, settings = prepared(pictures, caption={"shift": 2, "flip": True})
+    results = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        model = task.build(settings)
+        trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse("200-tokens"), None, 5)
+        results.append([step.loss for step in trainer.steps()])
+    assert results[0] == results[1]
+
+
+def test_an_untrained_model_predicts_by_frequency(pictures: Path):
+    task, settings = prepared(pictures)
+    end = task.learned.tokenizer.end
+    bias = task.build(settings).writer.output.bias
+    counts = np.bincount(np.concatenate(task.pairs["train"].rows), minlength=len(bias))
+    counts[end] = len(task.pairs["train"].rows)
+    assert torch.allclose(bias, torch.log(torch.tensor((counts + 1) / (counts.sum() + len(counts)))).float())
+
+
+# Settings
+
+
+def test_the_data_tells_what_is_looked_at(tmp_path: Path):
+    for kind in ("pictures", "frames", "features"):
+        (tmp_path / kind).mkdir()
+        said: list[str] = []
+        _, settings = prepared(album(tmp_path / kind, kind), say=said.append)
+        caption = settings.caption
+        assert (caption.encoder, caption.frames) == (
+            "features" if kind == "features" else "convolutional",
+            kind == "frames",
+        )
+        assert caption.size == (None if kind == "features" else 8)
+        assert "train 43" in " ".join(said) or "train 44" in " ".join(said)
+
+
+@pytest.mark.parametrize(
+    ("more", "fragment"),
+    [
+        ({"caption": {"encoder": "features"}}, "features encoder does not read this data"),
+        ({"caption": {"frames": True}}, "holds a picture per row"),
+    ],
+)
+def test_settings_that_contradict_the_data_are_refused(pictures: Path, more: dict, fragment: str):
+    with pytest.raises(UsageError, match=fragment):
+        prepared(pictures, **more)
+
+
+def test_models_that_cannot_work_are_refused_before_training(pictures: Path):
+    task, settings = prepared(pictures)
+    settings.model = "ngram"
+    with pytest.raises(UsageError, match="cannot look at a picture"):
+        task.check(settings)
+    task, settings = prepared(pictures, "transformer", network={"width": 15, "embedding": 15})
+    with pytest.raises(UsageError):
+        task.check(settings)
+
+
+@pytest.mark.parametrize("encoder", ["convolutional", "patches"])
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_every_family_passes_the_check_with_both_encoders(pictures: Path, family: str, encoder: str):
+    task, settings = prepared(pictures, family, caption={"encoder": encoder, "patch": 4})
+    task.check(settings)
+
+
+def test_other_kinds_of_input_than_in_training_are_refused(trained, tmp_path: Path):
+    task, settings, model = trained
+    data = album(tmp_path, "features")
+    with pytest.raises(UsageError, match="trained on a picture per row; received features"):
+        Caption.evaluate(model, settings, task.learned, str(data))
+    with pytest.raises(DataError, match=r"0.npy: this model was trained on a picture"):
+        list(Caption.predict(model, settings, task.learned, [str(data / "0.npy")]))
+
+
+def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
+    rows = ["image,caption", *(f"{n % 20},common words {'rare' if n == 5 else 'again'}" for n in range(6000))]
+    np.save(tmp_path / "features.npy", np.random.RandomState(0).random_sample((20, 3)))
+    (tmp_path / "captions.csv").write_text("\n".join(rows))
+    task, settings = prepared(tmp_path)
+    assert settings.text.min_count == 3
+    assert "rare" not in task.learned.tokenizer.tokens(range(len(task.learned.tokenizer)))
+
+
+def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
+    settings = Settings(caption={"encoder": "convolutional", "size": 8})
+    found = Caption.read_inputs(str(pictures), settings)
+    assert found is not None
+    assert [Path(name).name for name in found][:3] == ["0.png", "1.png", "2.png"]
+    assert Caption.read_inputs(str(pictures / "3.png"), settings) == [str(pictures / "3.png")]
+    assert Caption.read_inputs(str(pictures / "captions.csv"), settings) is None
+    assert Caption.read_inputs("a word", settings) is None
+    with pytest.raises(DataError, match=r"holds no \.png"):
+        Caption.read_inputs(str(tmp_path), settings)
+    for clip in ("x", "y"):
+        (tmp_path / clip).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / clip / "0.png")
+    settings.caption.frames = True
+    assert Caption.read_inputs(str(tmp_path), settings) == [str(tmp_path / "x"), str(tmp_path / "y")]
+    assert Caption.read_inputs(str(tmp_path / "x"), settings) == [str(tmp_path / "x")]
+
+
+def test_a_drawn_picture_is_named_by_its_number(trained):
+    task, settings, model = trained
+    (found,) = Caption.predict(model, settings, task.learned, ["builtin:shapes/7"])
+    assert found.values["image"] == "builtin:shapes/7"
+    with pytest.raises(DataError, match="builtin:shapes/7999"):
+        list(Caption.predict(model, settings, task.learned, ["builtin:shapes/8000"]))
+
+
+# Numbers
+
+
+def test_scores_use_all_references():
+    outputs = ["a dog runs on grass .", "two cats"]
+    references = [["a dog runs on grass.", "the dog is running"], ["a bird", "2 cats", "two small cats sleep"]]
+    metrics, definitions = measured(outputs, references)
+    streams = [["a dog runs on grass.", "a bird"], ["the dog is running", "2 cats"], [None, "two small cats sleep"]]
+    expected = sacrebleu.BLEU().corpus_score(["a dog runs on grass.", "two cats"], streams)
+    assert metrics["bleu"] == pytest.approx(expected.score)
+    assert metrics["exact_match"] == 50
+    assert metrics["distinct"] == 100
+    assert measured(["same", "same"], references)[0]["distinct"] == 50
+    assert set(metrics) == set(definitions)
+
+
+def test_the_check_reports_pictures_captions_and_tokens(pictures: Path):
+    task, _ = prepared(pictures)
+    report = task.report()
+    assert report.columns == ("pictures", "captions", "tokens", "unknown")
+    assert sum(row[0] for row in report.rows.values()) == 48
+    assert sum(row[1] for row in report.rows.values()) == 72
+
+
+def test_the_longest_caption_can_end(trained, pictures: Path):
+    """A caption as long as the longest of training is followed by its end, not cut before it."""
+    task, settings, model = trained
+    assert settings.data.longest == 7  # a square of green paint . and the end
+    name = [str(pictures / "1.png")]
+    wanted = "a square of green paint."
+    request = Request(Search(beam=4, n_best=4, start="a square of green paint"))
+    (found,) = Caption.predict(model, settings, task.learned, name, request)
+    assert {each["caption"]: each["ended"] for each in found.values["captions"]}[wanted]
