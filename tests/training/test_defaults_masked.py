@@ -22,7 +22,9 @@ def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
     assert isinstance(settings.data.window, int)
     assert settings.data.window >= 3
     recurrent = model not in ("feedforward", "transformer")
-    assert (settings.recurrent.bidirectional, settings.recurrent.joined) == ((True, False) if recurrent else (None, None))
+    assert (settings.recurrent.bidirectional, settings.recurrent.joined) == (
+        (True, False) if recurrent else (None, None)
+    )
     assert ("recurrent.joined" in names) is recurrent
     if model == "transformer":
         assert (network.width or 0) % (settings.transformer.heads or 7) == 0
@@ -30,7 +32,8 @@ def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
 
 def test_what_the_user_sets_stays():
     settings, names = resolve(
-        parse_settings({"task": "masked", "network": {"width": 30}, "data": {"window": 10}}), Facts(10**6, 3000, False, 2)
+        parse_settings({"task": "masked", "network": {"width": 30}, "data": {"window": 10}}),
+        Facts(10**6, 3000, False, 2),
     )
     assert (settings.network.width, settings.network.embedding, settings.data.window) == (30, 15, 10)
     assert "network.width" not in names

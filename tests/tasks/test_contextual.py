@@ -1,0 +1,119 @@
+"""Contextual vectors are those the model computes, for every task that has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import seqwise
+from seqwise.errors import UsageError
+from seqwise.training.api import Loaded
+
+SMALL = {
+    "budget": "1k-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 2},
+    "training": {"batch": 4, "validate_every": 1000},
+}
+TEXTS = ["the old model reads", "", "every small word", "a gate of the state and a vector in the state."]
+
+
+@pytest.fixture(scope="module")
+def trained(book: Path, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("vectors")
+    (folder / "rows.csv").write_text("text,label\n" + "the old model reads,a\nevery small word,b\n" * 30)
+    (folder / "rows.conll").write_text("the O\nold B-X\nmodel O\n\nevery O\nsmall B-X\n\n" * 20)
+    data = {"classify": folder / "rows.csv", "tag": folder / "rows.conll"}
+    runs: dict[tuple[str, str], Loaded] = {}
+
+    def get(task: str, model: str) -> Loaded:
+        if (task, model) not in runs:
+            out = folder / f"{task}-{model}"
+            window = {"data": {"window": 16}} if task in ("masked", "language") else {}
+            runs[task, model] = seqwise.train(
+                data.get(task, book),
+                out=out,
+                settings=SMALL | window,
+                task=task,
+                model=model,
+                text={"tokenizer": "words"} if task != "tag" else {},
+            )
+        return runs[task, model]
+
+    return get
+
+
+PAIRS = [("masked", "transformer"), ("masked", "lstm"), ("language", "gru"), ("classify", "gru"), ("tag", "lstm")]
+
+
+@pytest.mark.parametrize(("task", "model"), PAIRS)
+def test_there_is_a_vector_per_token_and_layer(task: str, model: str, trained):
+    run = trained(task, model)
+    for layer in (None, 0, 1, 2):
+        found = run.embed(TEXTS, layer)
+        assert [len(vectors) for vectors in found] == [4, 0, 3, 12]
+        assert {vectors.shape[1] for vectors in found} == {run.contextual.width(2 if layer is None else layer)}
+    assert np.array_equal(run.embed(TEXTS[0]), run.embed(TEXTS[0], 2))
+
+
+@pytest.mark.parametrize(("task", "model"), PAIRS)
+def test_neighbours_in_a_batch_change_nothing(task: str, model: str, trained):
+    run = trained(task, model)
+    together = run.embed(TEXTS)
+    for text, vectors in zip(TEXTS, together):
+        assert np.allclose(run.embed(text), vectors, atol=1e-5)
+
+
+def test_masked_vectors_are_the_states_between_two_line_breaks(trained):
+    run = trained("masked", "transformer")
+    tokenizer = run.run.tokenizer
+    line = tokenizer.encode("\n").ids
+    ids = np.concatenate([line, tokenizer.encode(TEXTS[0]).ids, line])
+    with torch.no_grad():
+        states = run.model.states(torch.from_numpy(ids)[None])[0, 1:-1]
+    assert np.allclose(run.embed(TEXTS[0]), states.numpy(), atol=1e-5)
+
+
+def test_vectors_of_a_tagger_are_its_states(trained):
+    run = trained("tag", "lstm")
+    seen: list[torch.Tensor] = []
+    hook = run.model.encoder.register_forward_hook(lambda module, inputs, output: seen.append(output.vectors))
+    run.predict("every small word")
+    hook.remove()
+    assert np.allclose(run.embed("every small word"), seen[0][0].numpy(), atol=1e-5)
+
+
+def test_tokens_stand_where_their_offsets_say(trained):
+    read = trained("masked", "transformer").contextual.read("The old model, 日本 reads.")
+    assert read.tokens == ["The", "old", "model", ",", "日本", "reads", "."]
+    assert [read.text[start:stop] for start, stop in read.offsets] == read.tokens
+
+
+def test_the_same_word_has_another_vector_in_another_context(trained):
+    run = trained("masked", "lstm")
+    one, two = run.embed("the old model reads"), run.embed("a small model writes")
+    assert not np.allclose(one[2], two[2])
+    assert np.array_equal(run.embed("the old model reads", 0)[2], run.embed("a small model writes", 0)[2])
+
+
+def test_a_transformer_reads_a_long_text_in_pieces(trained):
+    run = trained("masked", "transformer")
+    assert run.contextual.longest == 14  # a window of 16, less two line breaks
+    words = " ".join(["old", "model"] * 20)
+    vectors = run.embed(words)
+    assert len(vectors) == 40
+    assert np.allclose(vectors[:14], run.embed(" ".join(["old", "model"] * 7)), atol=1e-5)
+
+
+def test_a_layer_that_is_not_there_is_refused(trained):
+    with pytest.raises(UsageError, match="there is no layer 3: expected a number from 0"):
+        trained("masked", "lstm").embed("the", 3)
+
+
+def test_counts_give_no_vectors(book: Path, tmp_path: Path):
+    run = seqwise.train(book, out=tmp_path / "ngram", model="ngram", task="language", device="cpu")
+    with pytest.raises(UsageError, match="ngram of the task language gives no vectors"):
+        run.embed("the")

@@ -1,0 +1,210 @@
+"""`--init RUN`: settings, vocabulary and weights of another run, to the bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqwise
+from seqwise.config import parse_settings
+from seqwise.errors import RunError, SeqwiseError, UsageError
+from seqwise.tasks.initialise import copy_weights, take_over
+from seqwise.training.fit import create_run, training_of
+from seqwise.training.run import Run
+
+SMALL = {
+    "budget": "1k-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 2},
+    "data": {"window": 16},
+    "text": {"tokenizer": "words"},
+    "training": {"batch": 4, "validate_every": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def run_of(book: Path, tmp_path_factory: pytest.TempPathFactory):
+    """A run folder of a task and family, trained once for a moment."""
+    folders: dict[tuple[str, ...], Path] = {}
+
+    def get(task: str, model: str, positions: str = "rotary") -> Path:
+        key = (task, model, positions)
+        if key not in folders:
+            folders[key] = tmp_path_factory.mktemp("runs") / "-".join(key)
+            seqwise.train(
+                book, out=folders[key], settings=SMALL, task=task, model=model, transformer={"positions": positions}
+            )
+        return folders[key]
+
+    return get
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> str:
+    rows = [f"the {'old' if n % 2 else 'small'} model reads {n % 7},{'old' if n % 2 else 'small'}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    return str(tmp_path / "rows.csv")
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> str:
+    lines = "the O\nold B-X\nmodel O\nreads O\n\nevery O\nsmall B-X\nword O\n\n" * 20
+    (tmp_path / "rows.conll").write_text(lines)
+    return str(tmp_path / "rows.conll")
+
+
+def begun(data: str, init: Path, out: Path, task: str, **values: object) -> tuple[Run, torch.nn.Module, list[str]]:
+    """A run that has made no step, its model, and what was said."""
+    said: list[str] = []
+    settings = parse_settings({"task": task, "init": str(init), "budget": "2k-tokens", "device": "cpu", **values})
+    run, prepared = create_run(data, settings, out, say=said.append)
+    return run, training_of(run, task=prepared, say=said.append).model, said  # type: ignore[union-attr]
+
+
+SOURCES = [
+    ("masked", "transformer"),
+    ("masked", "lstm"),
+    ("masked", "attentive-rnn"),
+    ("masked", "feedforward"),
+    ("language", "gru"),
+    ("language", "transformer"),
+]
+
+
+@pytest.mark.parametrize(("task", "model"), SOURCES)
+def test_a_classifier_begins_with_the_bits_of_the_run(task: str, model: str, run_of, labelled: str, tmp_path: Path):
+    source = Run.open(run_of(task, model))
+    run, new, said = begun(labelled, source.folder, tmp_path / "out", "classify")
+    weights = source.load_weights()
+    copied = 0
+    for name, parameter in new.named_parameters():
+        if name.startswith(("embedding.", "encoder.")):
+            known = name if name in weights else name.replace("encoder.", "backbone.", 1)
+            assert torch.equal(parameter, weights[known]), name
+            copied += parameter.numel()
+    assert run.settings.model == model
+    assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
+    assert run.settings.network.width == 16
+    assert any(f"{copied:,} weights of embedding and encoder begin as in {source.folder}" in each for each in said)
+    assert any(each.startswith(f"from {source.folder}: its vocabulary of {len(source.tokenizer)}") for each in said)
+
+
+def test_a_tagger_begins_with_the_bits_of_the_run(run_of, tagged: str, tmp_path: Path):
+    source = Run.open(run_of("masked", "lstm"))
+    run, new, _ = begun(tagged, source.folder, tmp_path / "out", "tag")
+    weights = source.load_weights()
+    assert all(
+        torch.equal(parameter, weights[name])
+        for name, parameter in new.named_parameters()
+        if name.startswith(("embedding.", "encoder."))
+    )
+    assert run.settings.tag.characters == 0
+
+
+def test_the_encoder_is_used_and_learns_on(run_of, labelled: str, tmp_path: Path):
+    """Other weights in the source give other scores; training moves them; the run stands alone afterwards."""
+    source = run_of("masked", "lstm")
+    trained = seqwise.train(
+        labelled, out=tmp_path / "out", task="classify", init=str(source), budget="4k-tokens", device="cpu"
+    )
+    before, after = Run.open(source).load_weights(), trained.run.load_weights()
+    moved = [name for name in before if name in after and not torch.equal(before[name], after[name])]
+    assert any(name.startswith("encoder.forwards") for name in moved)
+    assert any(name.startswith("encoder.backwards") for name in moved)
+    assert trained.predict("the old model reads").values["label"] in ("old", "small")
+    again = seqwise.load(tmp_path / "out").evaluate(labelled)
+    assert again.metrics == trained.evaluate(labelled).metrics
+
+
+def test_learned_positions_bring_the_longest_text_along(run_of, labelled: str, tmp_path: Path):
+    source = run_of("masked", "transformer", "learned")
+    run, new, _ = begun(labelled, source, tmp_path / "out", "classify")
+    assert run.settings.data.longest == 16
+    assert torch.equal(new.encoder.positions.weight, Run.open(source).load_weights()["encoder.positions.weight"])
+
+
+def test_what_was_not_set_is_taken_and_named():
+    source = parse_settings(
+        {"task": "masked", "model": "gru", "network": {"width": 32, "depth": 2, "embedding": 16, "dropout": 0.3},
+         "recurrent": {"update": "replaces", "bidirectional": True, "joined": False}}
+    )  # fmt: skip
+    mine = parse_settings({"task": "classify", "network": {"width": 32}})
+    settings, taken = take_over(mine, source, "runs/a")
+    assert (settings.model, settings.network.depth, settings.recurrent.update) == ("gru", 2, "replaces")
+    assert settings.network.dropout is None  # regularisation is not taken
+    assert set(taken) == {
+        *("model", "network.depth", "network.embedding"),
+        *("recurrent.update", "recurrent.bidirectional", "recurrent.joined"),
+    }
+    assert mine.model == "lstm"
+
+
+@pytest.mark.parametrize(
+    ("mine", "source", "fragments"),
+    [
+        ({"network": {"width": 8}}, {}, ["--network.width is 8, but runs/a has 16", "Leave these out"]),
+        ({"model": "gru", "network": {"depth": 3}}, {}, ["--model is gru", "has transformer", "--network.depth is 3"]),
+        ({"text": {"tokenizer": "bpe"}}, {}, ["--text.tokenizer is bpe, but runs/a has words"]),
+        ({"recurrent": {"bidirectional": True}}, {"task": "language", "model": "gru"}, ["--recurrent.bidirectional"]),
+        ({"task": "tag", "tag": {"characters": 20}}, {}, ["--tag.characters is 20"]),
+        ({"task": "translate"}, {}, ["classify or tag", "--task translate"]),
+        ({}, {"task": "language", "model": "ngram"}, ["runs/a is a ngram", "no encoder"]),
+        ({}, {"task": "language", "model": "feedforward"}, ["feedforward of the task language", "masked"]),
+        ({}, {"task": "classify"}, ["of the task classify", "no encoder"]),
+    ],
+)
+def test_what_cannot_fit_is_refused(mine: dict, source: dict, fragments: list[str]):
+    theirs = {"task": "masked", "model": "transformer", "network": {"width": 16, "depth": 2, "embedding": 16}}
+    theirs |= {"text": {"tokenizer": "words", "vocabulary": 30}} | source
+    with pytest.raises(UsageError) as caught:
+        take_over(parse_settings({"task": "classify"} | mine), parse_settings(theirs), "runs/a")
+    assert [part for part in fragments if part not in str(caught.value)] == []
+
+
+def test_weights_are_copied_whole_or_not_at_all():
+    model = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(3, 2), "encoder": torch.nn.Linear(2, 2)})
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    weights = {
+        "embedding.weight": torch.zeros(3, 2),
+        "encoder.weight": torch.zeros(2, 5),
+        "encoder.bias": torch.zeros(2),
+    }
+    with pytest.raises(RunError, match=r"encoder.weight has shape \(2, 5\) in runs/a, the model needs \(2, 2\)"):
+        copy_weights(model, weights, "runs/a")
+    del weights["encoder.weight"]
+    with pytest.raises(RunError, match=r"runs/a has no encoder.weight"):
+        copy_weights(model, weights, "runs/a")
+    assert all(torch.equal(before[name], parameter) for name, parameter in model.named_parameters())
+
+
+def test_a_vocabulary_of_pieces_cannot_tag(book: Path, tagged: str, tmp_path: Path):
+    seqwise.train(
+        book, out=tmp_path / "pieces", settings=SMALL, task="masked", model="gru", text={"tokenizer": "characters"}
+    )
+    with pytest.raises(SeqwiseError, match="one token per word"):
+        begun(tagged, tmp_path / "pieces", tmp_path / "out", "tag")
+
+
+def test_a_folder_that_is_no_run_is_named(labelled: str, tmp_path: Path):
+    with pytest.raises(RunError, match="is not a run"):
+        begun(labelled, tmp_path / "nothing", tmp_path / "out", "classify")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp_path: Path):
+    source = tmp_path / "source"
+    shutil.copytree(run_of("masked", "lstm"), source)
+    settings = parse_settings({"task": "classify", "init": str(source), "budget": "5k-tokens", "device": "cpu"})
+    run, task = create_run(labelled, settings, tmp_path / "out")
+    first = training_of(run, task=task)
+    list(first.steps(stop=lambda: True))
+    shutil.rmtree(source)
+    said: list[str] = []
+    second = training_of(Run.open(tmp_path / "out"), say=said.append)
+    for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
+        assert torch.equal(before, after), name
+    assert "going on at step 1." in said
+    assert not any("begin as in" in each for each in said)

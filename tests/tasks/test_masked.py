@@ -1,0 +1,350 @@
+"""Filling in: the models against their formulas, and the task from text to filled text."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import seqwise
+from seqwise.backbones.encoder import BothWays
+from seqwise.config import Settings, parse_settings
+from seqwise.data.masking import MaskedBatch
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.filling import fill_in, read
+from seqwise.tasks.masked import Masked, learn_tokenizer
+from seqwise.tasks.masked_model import MaskedModel, TwoWayModel, build_model
+from seqwise.text.tokenizer import Tokenizer
+from seqwise.training.defaults import Facts, resolve
+
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
+
+
+def settings_of(model: str, **sections: dict) -> Settings:
+    values = {
+        "task": "masked",
+        "model": model,
+        "network": {"width": 12, "depth": 2, "embedding": 6, "dropout": 0.0},
+        "transformer": {"heads": 2},
+        "data": {"window": 9},
+        "training": {"batch": 4},
+        "budget": "1k-tokens",
+        "device": "cpu",
+    }
+    values |= {name: values.get(name, {}) | section for name, section in sections.items()}
+    return resolve(parse_settings(values), Facts(5000, 20, False, 1))[0]
+
+
+def batch_of(rows: int = 3, length: int = 7, both: bool = False) -> MaskedBatch:
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.randint(3, 20, (rows, length), generator=draw)
+    chosen = torch.rand(rows, length, generator=draw) < 0.3
+    chosen[:, 2] = True
+    return MaskedBatch(targets.masked_fill(chosen, 1), targets, chosen, both=both)
+
+
+def model_of(family: str, **sections: dict) -> MaskedModel | TwoWayModel:
+    torch.manual_seed(0)
+    return build_model(settings_of(family, **sections), 20, torch.arange(20)).eval()
+
+
+def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_hidden_tokens():
+    model, batch = model_of("transformer"), batch_of()
+    scores = model.output(model.states(batch.ids))
+    losses = [
+        -scores[row, place, batch.targets[row, place]]
+        for row in range(3)
+        for place in range(7)
+        if batch.chosen[row, place]
+    ]
+    loss, carry = model(batch)
+    assert loss.total.item() == pytest.approx(sum(losses).item(), rel=1e-5)
+    assert (loss.count, carry) == (batch.count, None)
+
+
+@pytest.mark.parametrize("family", RECURRENT)
+def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
+    model, batch = model_of(family), batch_of(both=True)
+    left, right = model.states(batch.ids).chunk(2, dim=-1)
+    total = 0.0
+    for row in range(3):
+        total += F.cross_entropy(model.output.logits(left[row, :-1]), batch.targets[row, 1:], reduction="sum").item()
+        total += F.cross_entropy(model.output.logits(right[row, 1:]), batch.targets[row, :-1], reduction="sum").item()
+    loss, _ = model(batch)
+    assert loss.total.item() == pytest.approx(total, rel=1e-5)
+    assert loss.count == batch.count == 2 * 3 * 6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_is_the_sum_of_its_rows(family: str):
+    model, batch = model_of(family), batch_of(both=family in RECURRENT)
+    rows = [model(batch.slice(row, row + 1))[0] for row in range(batch.rows)]
+    whole = model(batch)[0]
+    assert whole.total.item() == pytest.approx(sum(row.total.item() for row in rows), rel=1e-5)
+    assert whole.count == sum(row.count for row in rows)
+
+
+@pytest.mark.parametrize("family", RECURRENT)
+def test_no_direction_sees_what_it_predicts(family: str):
+    """A token changes what comes after it in its own direction, and nothing of what predicts it."""
+    model = model_of(family)
+    assert isinstance(model.encoder, BothWays)
+    ids = torch.randint(3, 20, (1, 7), generator=torch.Generator().manual_seed(1))
+    other = ids.clone()
+    other[0, 3] = (ids[0, 3] + 1) % 17 + 3
+    (left, right), (left_other, right_other) = (model.states(each).chunk(2, dim=-1) for each in (ids, other))
+    assert torch.equal(left[:, :3], left_other[:, :3])
+    assert torch.equal(right[:, 4:], right_other[:, 4:])
+    assert not torch.equal(left[:, 3:], left_other[:, 3:])
+    assert not torch.equal(right[:, :4], right_other[:, :4])
+
+
+@pytest.mark.parametrize("family", ["transformer", "feedforward"])
+def test_a_hidden_token_is_seen_from_both_sides(family: str):
+    model, ids = model_of(family), torch.full((1, 5), 4)
+    before, behind = ids.clone(), ids.clone()
+    before[0, 1], behind[0, 3] = 7, 7
+    middle = model.states(ids)[0, 2]
+    assert not torch.equal(model.states(before)[0, 2], middle)
+    assert not torch.equal(model.states(behind)[0, 2], middle)
+
+
+def test_two_directions_are_combined_by_bayes_rule_in_plain_numbers():
+    model = model_of("lstm")
+    states = model.states(torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(2)))
+    left, right = (model.output(half)[0].tolist() for half in states.chunk(2, dim=-1))
+    prior = [math.log((count + 1) / (190 + 20)) for count in range(20)]
+    wanted = [left[1][x] + right[3][x] - prior[x] for x in range(20)]
+    norm = math.log(sum(map(math.exp, wanted)))
+    scores = model.scores(states, torch.tensor([0]), torch.tensor([2]))
+    assert scores[0].tolist() == pytest.approx([score - norm for score in wanted], abs=1e-4)
+    ends = model.scores(states, torch.tensor([0, 0]), torch.tensor([0, 4]))
+    assert ends[0].tolist() == pytest.approx(right[1], abs=1e-4)  # nothing stands before the first
+    assert ends[1].tolist() == pytest.approx(left[3], abs=1e-4)
+
+
+def test_bayes_rule_is_exact_where_both_sides_are_independent_given_the_token():
+    """l and r depend on x alone: from p(x | l) and p(x | r), and p(x), comes p(x | l, r)."""
+    x, l_given_x, r_given_x = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.6, 0.3]), np.array([0.7, 0.2, 0.9])
+    by_l, by_r, by_both = x * l_given_x, x * r_given_x, x * l_given_x * r_given_x
+    combined = by_l / by_l.sum() * by_r / by_r.sum() / x
+    assert combined / combined.sum() == pytest.approx(by_both / by_both.sum())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_changes_no_filling(family: str):
+    model = model_of(family)
+    short = torch.randint(3, 20, (1, 5), generator=torch.Generator().manual_seed(3))
+    long = torch.randint(3, 20, (1, 9), generator=torch.Generator().manual_seed(4))
+    rows = torch.cat([F.pad(short, (0, 4)), long])
+    lengths, at = torch.tensor([5, 9]), torch.tensor([0, 0, 0])
+    places = torch.tensor([0, 2, 4])
+    padded = model.scores(model.states(rows, lengths), at, places, lengths)
+    alone = model.scores(model.states(short), at, places)
+    assert torch.allclose(padded, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["transformer", "gru"])
+def test_gradients_agree_with_finite_differences(family: str):
+    model = model_of(family, network={"width": 4, "depth": 1, "embedding": 3}).double()
+    batch = batch_of(rows=2, length=4, both=family == "gru")
+
+    def loss(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        swapped = {"embedding.weight": weight, "output.weight": weight, "output.bias": bias}
+        return torch.func.functional_call(model, swapped, (batch,))[0].total
+
+    inputs = (model.embedding.weight.detach().requires_grad_(), model.output.bias.detach().requires_grad_())
+    assert torch.autograd.gradcheck(loss, inputs)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_new_model_predicts_by_frequency(family: str):
+    torch.manual_seed(0)
+    counts = torch.arange(20) * 50
+    model = build_model(settings_of(family), 20, counts).eval()
+    with torch.no_grad():
+        model.embedding.weight.zero_()  # the part of the score that depends on the state
+    scores = model.scores(model.states(torch.full((1, 5), 4)), torch.tensor([0]), torch.tensor([2]))
+    assert scores[0].exp().tolist() == pytest.approx(((counts + 1) / (counts.sum() + 20)).tolist(), rel=1e-4)
+
+
+# ---- the task
+
+
+SMALL = {
+    "budget": "30k-tokens",
+    "device": "cpu",
+    "network": {"width": 32, "depth": 1},
+    "data": {"window": 16},
+    "training": {"batch": 16, "learning_rate": 0.02, "validate_every": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def cycle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text in which each word is told by those around it."""
+    words = ["one", "two", "three", "four", "five", "six", "seven"]
+    path = tmp_path_factory.mktemp("masked") / "cycle.txt"
+    lines = [" ".join(words[(start + at) % 7] for at in range(7)) for start in range(7)]
+    path.write_text("\n".join(lines * 40) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("family", ["transformer", "lstm", "feedforward"])
+def test_what_the_neighbours_tell_is_filled_in(cycle: Path, tmp_path: Path, family: str):
+    run = seqwise.train(cycle, out=tmp_path / family, settings=SMALL, task="masked", model=family)
+    found = run.evaluate(cycle, split="test")
+    assert found.metrics["accuracy"] > 0.8
+    assert found.metrics["perplexity"] < 2.5
+    assert ("forward_perplexity" in found.metrics) is (family == "lstm")
+    answer = run.predict("one two [MASK] four five six seven", top=2)
+    assert answer.values["filled"] == "one two three four five six seven"
+    assert len(answer.values["masks"][0]) == 2
+    assert answer.values["masks"][0][0]["probability"] > 0.5
+    again = run.predict(["two [MASK] four", "one two [MASK] four five six seven"], top=2)[1]
+    assert again.values == answer.values
+    assert found.metrics == seqwise.load(tmp_path / family).evaluate(cycle, split="test").metrics
+
+
+def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):
+    short = SMALL | {"budget": "2k-tokens"}
+    first, second = (
+        seqwise.train(cycle, out=tmp_path / name, settings=short, task="masked", model="gru") for name in "ab"
+    )
+    for name, tensor in first.run.load_weights().items():
+        assert torch.equal(tensor, second.run.load_weights()[name]), name
+
+
+def prepared(content: str, tmp_path: Path, **values: object) -> tuple[Masked, Settings]:
+    (tmp_path / "a.txt").write_text(content)
+    settings = parse_settings({"task": "masked", **values})
+    return Masked.prepare(str(tmp_path / "a.txt"), settings), settings
+
+
+def test_words_seen_once_are_unknown_unless_the_user_says_otherwise(tmp_path: Path):
+    text = "the cat sat on the mat\n" * 60 + "a zebra came\n" + "the cat sat on the mat\n" * 60
+    task, settings = prepared(text, tmp_path)
+    assert (task.tokenizer.kind, settings.text.min_count, settings.text.vocabulary) == ("words", 2, len(task.tokenizer))
+    assert task.tokenizer.id("zebra") == task.tokenizer.unknown
+    assert task.tokenizer.specials == ("<pad>", "<mask>")
+    task, _ = prepared(text, tmp_path, text={"tokenizer": "words"})
+    assert task.tokenizer.id("zebra") != task.tokenizer.unknown
+
+
+def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
+    class Large:
+        def sample(self) -> str:
+            return "the cat"
+
+        def size(self, split: str) -> int:
+            return 3_000_000
+
+        def texts(self, split: str) -> list[str]:
+            return ["the cat sat on the mats\n" * 50]
+
+    said: list[str] = []
+    settings = Settings()
+    assert learn_tokenizer(Large(), settings, said.append).kind == "wordpiece"  # type: ignore[arg-type]
+    assert said == [
+        "tokeniser: wordpiece with 2,048 tokens: one per 1,000 bytes of text, rounded down to a power of two, "
+        "between 1,024 and 16,384."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "fragments"),
+    [
+        ({"model": "ngram"}, ["one side"]),
+        ({"model": "lstm", "recurrent": {"bidirectional": False}}, ["two directions", "--recurrent.bidirectional"]),
+        ({"model": "lstm", "recurrent": {"joined": True}}, ["see what it predicts", "--recurrent.joined"]),
+        ({"network": {"output": "sampled"}}, ["full softmax", "sampled"]),
+        ({"data": {"window": "full"}}, ["--data.window", "received full"]),
+        ({"data": {"window": 2}}, ["--data.window", "from 3 on", "received 2"]),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(values: dict, fragments: list[str], tmp_path: Path):
+    task, settings = prepared("the cat sat on the mat\n" * 60, tmp_path, **values)
+    settings, _ = resolve(settings, Facts(5000, 20, False, 1))
+    with pytest.raises(UsageError) as caught:
+        task.check(settings)
+    assert [part for part in fragments if part not in str(caught.value)] == []
+
+
+def test_a_text_in_which_the_masks_hide_nothing_is_refused(tmp_path: Path):
+    task, settings = prepared("the cat sat on the mat\n" * 20, tmp_path, masked={"rate": 0.001})
+    settings, _ = resolve(settings, Facts(5000, 20, False, 1))
+    with pytest.raises(DataError, match=r"the valid text has \d+ tokens, and the fixed masks hide none"):
+        task.check(settings)
+
+
+# ---- filling in
+
+
+TEXT = ["the cat sat on the mat.\n", "cats play; playing cats.\n"] * 30
+
+
+@pytest.mark.parametrize("kind", ["words", "spaces", "wordpiece", "bpe", "characters"])
+def test_every_tokeniser_reads_a_gap_between_line_breaks(kind: str):
+    tokenizer = Tokenizer.train(kind, TEXT, 300, specials=("<pad>", "<mask>"))
+    gapped = read(tokenizer, "the [MASK] sat on <mask>")
+    line = int(tokenizer.encode("\n").ids[0])
+    assert gapped.ids[0] == gapped.ids[-1] == line
+    assert [int(gapped.ids[place]) for place in gapped.places] == [1, 1]
+    assert gapped.unknown == []
+    assert (
+        tokenizer.encode("the").ids.tolist()
+        == gapped.ids[1 : gapped.places[0]].tolist()[: 3 if kind == "characters" else 1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "token", "filled"),
+    [
+        ("words", "cat", "the cat sat"),
+        ("wordpiece", "##s", "thes sat"),
+        ("bpe", "Ġcat", "the cat sat"),
+        ("characters", "m", "the m sat"),
+    ],
+)
+def test_the_best_filling_is_written_into_the_text(kind: str, token: str, filled: str):
+    tokenizer = Tokenizer.train(kind, TEXT, 300, specials=("<pad>", "<mask>"))
+    model = build_model(settings_of("transformer"), len(tokenizer))
+    with torch.no_grad():
+        model.output.bias[tokenizer._ids[token]] = 50.0
+        model.output.bias[:2] = 90.0  # specials are no answers
+    (answer,) = fill_in(model, tokenizer, ["the [MASK] sat"], 8, 3)
+    assert answer.values["filled"] == filled
+    assert answer.text.splitlines()[0] == filled
+    assert len(answer.values["masks"][0]) == 3
+
+
+def test_a_long_text_is_read_around_its_gaps():
+    tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
+    model = build_model(settings_of("transformer", transformer={"positions": "learned"}), len(tokenizer)).eval()
+    text = "the cat sat on " * 20 + "[MASK] " + "the mat . " * 20 + "[MASK]"
+    (answer,) = fill_in(model, tokenizer, [text], 9, 2)
+    assert len(answer.values["masks"]) == 2
+    assert "[MASK] 1: " in answer.text
+    (excerpt,) = fill_in(model, tokenizer, ["cat sat on [MASK] the mat."], 6, 2)
+    assert len(excerpt.values["masks"]) == 1
+
+
+def test_what_the_model_does_not_know_is_said():
+    tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
+    (answer,) = fill_in(build_model(settings_of("gru"), len(tokenizer)), tokenizer, ["the zebra [MASK]"], 8, 1)
+    assert answer.values["unknown"] == ["zebra"]
+    assert "does not know 'zebra'" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "top", "problem"), [("the cat", 5, "nothing to fill in"), ("[MASK]", 0, "received 0")]
+)
+def test_nothing_to_fill_in_is_refused(text: str, top: int, problem: str):
+    tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
+    with pytest.raises(UsageError, match=problem):
+        list(fill_in(build_model(settings_of("gru"), len(tokenizer)), tokenizer, [text], 8, top))
