@@ -50,3 +50,12 @@ def test_a_cell_of_ones_own_learns_to_remember(printed):
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
     assert losses[-1] < 0.2 < losses[0]
     assert len(re.findall(r"gate at each step:(?: 0\.\d\d){10}$", text, re.MULTILINE)) == 1
+
+
+def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
+    text = printed(4)
+    accuracy = re.search(r"^accuracy +([\d.]+) ", text, re.MULTILINE)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 0.6  # the most frequent label is a quarter
+    weights = [float(number) for number in re.findall(r"^ +\S+ (0\.\d\d) ?█*$", text, re.MULTILINE)]
+    assert sum(weights) == pytest.approx(1, abs=0.1)

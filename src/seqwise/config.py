@@ -190,6 +190,8 @@ class CaptionSettings(Section):
     """Pixels to which the longer side of pictures is brought; that of the largest, at most 64, unless set."""
     frames: bool | None = None
     """Clips of several frames instead of single pictures; told by the data."""
+    grid: int | None = Field(None, ge=1)
+    """convolutional: most regions along a side; the sides are halved until then."""
     blocks: int | None = Field(None, ge=0)
     """convolutional: residual blocks after each halving of the sides."""
     patch: int | None = Field(None, ge=2)
@@ -255,7 +257,7 @@ class TrainingSettings(Section):
     """How gradients are clipped."""
     clip_at: float = Field(1.0, gt=0)
     """Largest gradient norm, or largest gradient entry."""
-    ema: float = Field(0.0, ge=0, lt=1)
+    ema: float | None = Field(None, ge=0, lt=1)
     """Decay of the moving average of the weights that is evaluated and saved; 0 is off. asgd averages by itself."""
     batch: int | None = Field(None, ge=1)
     """Rows per update, over all processes."""

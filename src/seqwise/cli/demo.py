@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
     run, task = create_run("builtin:docs", settings, folder, command="seqwise demo", say=console.say)
     fit = Fit(run, task=task, say=console.say)
     choice = Choice(temperature=0.6)
-    before = "".join(write_on(fit.model, task.learned.tokenizer, PROMPT, choice, 0, 120))
+    model: Any = fit.model
+    before = "".join(write_on(model, task.learned.tokenizer, PROMPT, choice, 0, 120))
     losses: list[float] = []
     with interruptible() as stop, TrainingDisplay(task.headline) as display:
         for step in fit.steps(stop):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -55,7 +55,8 @@ class Rows:
         return self._mapped(lambda name, t: t if name == "positions" else t.to(device, non_blocking=True))
 
     def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
-        return replace(self, **{name: function(name, tensor) for name, tensor in self._tensors().items()})
+        changed: dict[str, Any] = {name: function(name, tensor) for name, tensor in self._tensors().items()}
+        return replace(self, **changed)
 
     def _tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -35,14 +35,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Search:
-    """How the best sequence is searched for. A beam of 1 is greedy search."""
+    """How the best sequence is searched for. A beam of 1 is greedy search. The penalties are defined in `beam.py`."""
 
     beam: int = 1
-    length_penalty: float = 1.0
-    coverage_penalty: float = 0.0
+    length_penalty: float = 1.0  # α: 0 compares log-probabilities, larger ones prefer longer sequences
+    coverage_penalty: float = 0.0  # β: what was not looked at costs; only where there is attention
     n_best: int = 1
     min_length: int = 0
-    no_repeat: int = 0
+    no_repeat: int = 0  # length of runs of tokens that may not come twice
     start: str = ""
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ class Caption(Task):
 
     headline = ("bleu", "bleu")
     search = Search(beam=5)
+    example = "picture.png"
 
     def __init__(self, gallery: Gallery, learned: Learned, longest: int):
         self.gallery, self.splits, self.learned, self.longest = gallery, gallery.splits, learned, longest
@@ -72,6 +73,8 @@ class Caption(Task):
         fill_in(settings, pictures.kind, gallery.size)
         if learned is None:
             facts = {"kind": pictures.kind, "width": pictures.width, "regions": pictures.longest}
+            if data.startswith("builtin:"):
+                facts["example"] = f"{data}/0"
             learned = Learned({"text": learn_tokenizer(gallery.splits.parts["train"], settings, say)}, facts)
         require_alike(pictures, learned.facts)
         task = cls(gallery, learned, settings.data.longest or LONGEST)

@@ -55,7 +55,7 @@ def _of_folder(folder: Path) -> tuple[TaskName, str]:
     names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     if any(name.startswith("captions.") for name in names):
         return "caption", "the folder holds captions"
-    endings = {}
+    endings: dict[str, list[str]] = {}
     for name in names:
         stem, _, ending = name.removesuffix(".gz").rpartition(".")
         if ending in ("csv", "tsv", "jsonl", "txt", "zip", "md") or ending in NAMES:

@@ -178,11 +178,11 @@ class Language(Task):
         else:
             scored = score(model, store, settings, progress=progress)
             how = how_it_reads(model, settings, store)
-        result, remarks = perplexity(scored, store), ()
+        result, remarks = perplexity(scored, store), []
         if result.unknown:
             share = result.unknown / result.tokens
-            remarks = (f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted.",)
-        return Evaluation(result.metrics(), DEFINITIONS, on, how, remarks=remarks)
+            remarks.append(f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted.")
+        return Evaluation(result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks))
 
     @classmethod
     def predict(

@@ -41,6 +41,7 @@ class Tag(Task):
     """The task on some sentences: vocabulary, alphabet and tags are known, a model can be built, trained and scored."""
 
     headline = ("span_f1", "F1")
+    example = "Ada Lovelace lived in London."
 
     def __init__(self, tagged: Tagged, learned: Learned, longest: int = LONGEST):
         self.tagged, self.learned, self.longest = tagged, learned, longest
@@ -48,7 +49,7 @@ class Tag(Task):
         self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
         self.lexicon = lexicon_of(learned)
         if not self.lexicon.spans:
-            self.headline = ("token_accuracy", "accuracy")  # type: ignore[misc]
+            self.headline = ("token_accuracy", "accuracy")
 
     @classmethod
     def prepare(

@@ -140,8 +140,9 @@ class Task(ABC):
     """A task on some data. `fingerprint` and `rule` tell which data and how it was split."""
 
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
+    example: ClassVar[str] = "the "  # something to ask a model, where `learned.facts` has no better "example"
     search: ClassVar[Search] = Search()  # how answers are searched for unless the user says otherwise
-    headline: ClassVar[tuple[str, str]] = ("loss", "loss")  # the validation metric to show: its key, and its short name
+    headline: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
 
     fingerprint: str
     rule: str

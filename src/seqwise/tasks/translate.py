@@ -47,6 +47,7 @@ class Translate(Task):
 
     headline = ("bleu", "BLEU")
     search = Search(beam=5)
+    example = "a text"
 
     def __init__(self, splits: Splits[Pair], learned: Learned, settings: Settings):
         self.splits, self.learned = splits, learned
@@ -58,7 +59,7 @@ class Translate(Task):
         self.sources = {split: encode(learned.tokenizer, [pair.source for pair in pairs]) for split, pairs in parts}
         self.written = {split: _columns(pairs, learned.tokenizers, self.names) for split, pairs in parts}
         if _mean_words(splits.parts["valid"]) < SPELLED:
-            self.headline = ("exact_match", "exact")  # type: ignore[misc]
+            self.headline = ("exact_match", "exact")
 
     @classmethod
     def prepare(

@@ -90,7 +90,7 @@ class Loaded:
         data: str | Path,
         *,
         split: str | None = None,
-        request: Request = Request(),
+        request: Request | None = None,
         progress: Progress | None = None,
         **how: Any,
     ) -> Evaluation:
@@ -105,30 +105,33 @@ class Loaded:
             str(data),
             split=split,
             trained_on=self.run.origin.fingerprint,
-            request=asked(request, how),
+            request=self._asked(request, how),
             progress=progress,
         )
 
-    def predict(self, inputs: str | Sequence[str] = "", *, request: Request = Request(), **how: Any) -> Any:
+    def predict(self, inputs: str | Sequence[str] = "", *, request: Request | None = None, **how: Any) -> Any:
         """What the model makes of an input: a `Prediction`, or a list of them for a list of inputs.
 
         A language model gives the pieces of its continuation as they are chosen; `"".join(...)` for the whole. Further
         keywords say how: those of `Request`, `Search` and `Choice`, such as `temperature=0.8`, `beam=5` or `top=3`.
         """
-        request = asked(request, how)
+        request = self._asked(request, how)
         if isinstance(inputs, str) and issubclass(self.task, Language):
             return self.task.stream(self.model, self.run.learned, inputs, request)  # type: ignore[arg-type]
         found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, request))
         return found[0] if isinstance(inputs, str) else found
+
+    def _asked(self, request: Request | None, how: dict[str, Any]) -> Request:
+        return asked(request or Request(search=self.task.search), how)
 
     def predict_all(self, inputs: Sequence[str], request: Request = Request()) -> Iterator[Prediction]:
         """One answer per input, in their order."""
         return self.task.predict(self.model, self.settings, self.run.learned, inputs, request)
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
-        """Contextual vectors: an array (tokens, width) for a text, a list of them for several; the last layer unless set.
+        """Contextual vectors: an array (tokens, width) for a text, a list of them for several.
 
-        `run.contextual.read(text)` tells which tokens they belong to.
+        They are those of the last layer unless set. `run.contextual.read(text)` tells which tokens they belong to.
         """
         several = [texts] if isinstance(texts, str) else texts
         found = list(self.contextual.vectors([self.contextual.read(text) for text in several], layer))

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from seqwise.tasks import task_of
 from seqwise.training.run import Run
 
 
@@ -65,5 +66,5 @@ def goal(validation: dict[str, float]) -> float:
 
 
 def example_input(run: Run) -> str:
-    """Something to ask the model: what the task put aside, or a word."""
-    return str(run.learned.facts.get("example", "the "))
+    """Something to ask the model."""
+    return str(run.learned.facts.get("example", task_of(run.settings.task).example))

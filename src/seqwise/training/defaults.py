@@ -57,6 +57,7 @@ def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     else:  # each task has its own page of rules
         page = import_module(f"seqwise.training.defaults_{chosen.task}")
         getattr(page, f"fill_{chosen.task}")(chosen, facts, fill)
+    fill("training.ema", 0.0)  # where the rules of the task do not say otherwise
     if chosen.training.validate_every is None:
         fill("training.patience", 8)  # of 20 validations: data read to pieces does not get better
     fill("training.precision", "bfloat16" if facts.cuda and facts.bfloat16 else "float32")

@@ -100,7 +100,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.optimiser = make_optimiser(model, settings)
         self.schedule = make_schedule(settings.schedule, settings.warmup)
-        decay = None if settings.optimizer == "asgd" else settings.ema
+        decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
         self.average = Average(model, decay) if decay != 0 else None
         self.place = Place(pieces=settings.accumulate)
         self.carry: Carry = None
@@ -203,7 +203,7 @@ class Trainer:
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         if hasattr(self.model, "progress"):  # what changes inside a model in the course of training, as the rate does
-            self.model.progress = self._progress()
+            self.model.progress = self._progress()  # type: ignore[assignment]
         count, tokens = map(int, self.world.sum(batch.count, batch.tokens))
         count = max(1, count)  # a batch may happen to hold no target
         mine, carry = self._gradients(batch, count)

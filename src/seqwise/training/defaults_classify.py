@@ -1,0 +1,64 @@
+"""What an expert would have set for the task classify: the rules that fill every setting left open.
+
+Labelled texts are few: a small network that is dropped out of strongly beats a large one. The numbers come from the
+searches in docs/log.md.
+"""
+
+from __future__ import annotations
+
+import math
+
+from seqwise.config import Settings
+from seqwise.training.defaults import RECURRENT, Facts, Fill
+
+FEW = 50_000  # examples; with more a larger network pays, and less has to be dropped
+LONGEST = 512
+
+
+def fill_classify(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """Fill in all that the task needs."""
+    _fill_size(chosen, facts, fill)
+    _fill_regularisation(chosen, facts, fill)
+    _fill_batches(chosen, facts, fill)
+    _fill_optimisation(chosen, facts, fill)
+
+
+def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    few = facts.examples < FEW
+    fill("network.width", 128 if few else 384 if facts.cuda else 256)
+    fill("network.depth", 2 if chosen.model == "transformer" or (facts.cuda and not few) else 1)
+    fill("network.embedding", chosen.network.width)
+    if chosen.model in RECURRENT:
+        fill("recurrent.bidirectional", True)
+    if chosen.model == "transformer":
+        width = chosen.network.width or 1
+        fill("transformer.heads", next(heads for heads in (4, 2, 1) if width % heads == 0))
+        fill("transformer.hidden", 2 * width)
+    fill("classify.pooling", "attention" if few else "max")
+
+
+def _fill_regularisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    few, transformer = facts.examples < FEW, chosen.model == "transformer"
+    fill("network.dropout", (0.3 if transformer else 0.5) if few else 0.2)
+    if chosen.model in RECURRENT:
+        fill("recurrent.weight_dropout", 0.0)
+    fill("classify.word_dropout", 0.1)
+    fill("classify.label_smoothing", 0.0)
+
+
+def _fill_batches(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """Small batches: more updates learn more from few examples."""
+    rows = max(1, min(32 if facts.examples < FEW else 128, facts.examples // 8))
+    fill("training.batch", math.ceil(rows / facts.processes) * facts.processes)  # each process has as many
+    fill("data.longest", max(1, min(LONGEST, facts.longest)))
+    fill("data.tokens", 32_768 if facts.cuda else 8_192)
+
+
+def _fill_optimisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
+    """Large steps: most words are seen a few times only. With many texts they are seen often enough."""
+    adam, few = chosen.training.optimizer == "adamw", facts.examples < FEW
+    rate = (3e-3 if few else 1e-3) if chosen.model == "transformer" else (1e-2 if few else 3e-3)
+    fill("training.learning_rate", rate if adam else 1.0)
+    fill("training.weight_decay", 0.01 if adam else 1e-6)
+    if few and adam:
+        fill("training.ema", 0.995)  # few texts make noisy updates; their average is better than the last of them

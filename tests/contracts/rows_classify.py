@@ -1,0 +1,38 @@
+"""The classify task for the contract of tasks: made-up opinions, by the words in them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from task_row import TaskRow
+
+WORDS = {
+    "good": ["good", "lovely", "a joy", "well made", "bright"],
+    "bad": ["bad", "dull", "a bore", "too long", "empty"],
+    "mixed": ["so so", "not bad", "fair", "good in parts"],
+}
+
+
+def write(folder: Path) -> str:
+    draw = random.Random(0)
+    lines = []
+    for _ in range(120):
+        label = draw.choice(sorted(WORDS))
+        text = ", ".join(draw.choices(WORDS[label], k=draw.randint(1, 5)))
+        lines.append(f"the film is {text}\t{label}" if draw.random() < 0.7 else f"{text}\t{label}")
+    path = folder / "opinions.tsv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+ROW = TaskRow(
+    task="classify",
+    write=write,
+    inputs=["a joy", "the film is dull, a bore, too long", "", "unheard-of words, fair"],
+    settings={
+        "network": {"width": 12, "embedding": 8},
+        "training": {"batch": 8},
+        "transformer": {"heads": 2, "hidden": 16},
+    },
+)

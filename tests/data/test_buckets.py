@@ -1,0 +1,131 @@
+"""Batches of whole examples: each once, within the budget, the same in any number of processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from seqwise.data.batch import Rows
+from seqwise.data.buckets import GROWTH, Buckets, in_order, pad
+from seqwise.errors import UsageError
+
+LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
+
+
+@dataclass(frozen=True)
+class Numbers(Rows):
+    """A batch that only knows which examples it holds."""
+
+    numbers: Tensor
+
+
+def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world=1) -> Buckets[Numbers]:
+    return Buckets(lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world)
+
+
+def epoch(source: Buckets[Numbers], number: int = 0, start: int = 0) -> list[list[int]]:
+    return [batch.numbers.tolist() for batch in source.epoch(number, start)]
+
+
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=60),
+    st.integers(1, 12),
+    st.one_of(st.none(), st.integers(1, 500)),
+    st.integers(0, 3),
+)
+def test_every_example_comes_once_and_the_budget_is_kept(
+    lengths: list[int], rows: int, tokens: int | None, number: int
+):
+    source = buckets(lengths, rows, tokens)
+    found = epoch(source, number)
+    assert len(found) == source.steps
+    assert sorted(each for batch in found for each in batch) == list(range(len(lengths)))
+    for batch in found:
+        longest = max(lengths[each] for each in batch)
+        assert len(batch) <= rows
+        assert len(batch) == 1 or tokens is None or len(batch) * longest <= tokens
+
+
+def test_one_long_example_makes_no_other_batch_smaller():
+    assert sorted(map(len, epoch(buckets([10] * 64 + [100_000], rows=16, tokens=160)))) == [1, 16, 16, 16, 16]
+
+
+def test_little_of_a_batch_is_padding():
+    lengths = np.random.default_rng(1).integers(5, 60, 5_000)
+    padded = sum(len(batch) * lengths[batch].max() for batch in epoch(buckets(lengths, 64, None)))
+    assert lengths.sum() > 0.88 * padded
+    assert GROWTH == 1.2
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    assert epoch(buckets(), 3) == epoch(buckets(), 3)
+    assert epoch(buckets(), 3) != epoch(buckets(), 4)
+    assert epoch(buckets(), 3) != epoch(buckets(seed=1), 3)
+
+
+def test_batches_of_alike_lengths_come_in_mixed_order():
+    means = [LENGTHS[batch].mean() for batch in epoch(buckets())]
+    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.5
+
+
+def test_other_examples_meet_in_each_epoch():
+    lengths = [50, *np.random.default_rng(2).integers(1, 80, 2_000)]
+    partners = [set(next(batch for batch in epoch(buckets(lengths), number) if 0 in batch)) for number in (0, 1)]
+    assert len(partners[0] & partners[1]) < len(partners[0]) / 2
+
+
+def test_an_epoch_can_begin_at_any_batch():
+    whole = epoch(buckets(), 2)
+    assert [epoch(buckets(), 2, start) for start in (0, 5, len(whole))] == [whole, whole[5:], []]
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_several_processes_share_the_batches_of_one(world: int):
+    rows, tokens = 12, 500  # at least one row of 80 tokens for each of four processes
+    one = epoch(buckets(rows=rows, tokens=tokens), 1)
+    shares = [epoch(buckets(rows=rows, tokens=tokens, rank=rank, world=world), 1) for rank in range(world)]
+    for batch, *parts in zip(one, *shares, strict=True):
+        joined = [each for part in parts for each in part]
+        extra = max(0, world - len(batch))  # only a last batch with fewer rows than processes is filled up
+        assert len(joined) == len(batch) + extra
+        assert set(batch) <= set(joined)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert min(map(len, parts)) >= 1
+
+
+def test_each_process_has_an_example_even_where_the_budget_allows_one():
+    shares = [epoch(buckets([50] * 8, rows=4, tokens=60, rank=rank, world=2)) for rank in (0, 1)]
+    assert [len(batch) for share in shares for batch in share] == [1] * 8
+    assert sorted(each for share in shares for batch in share for each in batch) == list(range(8))
+
+
+def test_what_cannot_be_divided_is_refused():
+    with pytest.raises(UsageError, match="7 rows cannot be divided among 2 processes"):
+        buckets(rows=7, world=2)
+    with pytest.raises(UsageError, match="1 examples cannot be divided among 2"):
+        buckets([5], rows=2, world=2)
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_evaluation_reads_each_example_once_with_the_long_ones_first(world: int):
+    shares = [[numbers.tolist() for numbers in in_order(LENGTHS, 16, 400, rank, world)] for rank in range(world)]
+    assert sorted(each for share in shares for batch in share for each in batch) == list(range(len(LENGTHS)))
+    for share in shares:
+        longest = [LENGTHS[batch].max() for batch in share]
+        assert longest == sorted(longest, reverse=True)
+        assert all(len(batch) * most <= 400 or len(batch) == 1 for batch, most in zip(share, longest))
+
+
+def test_nothing_to_evaluate_is_no_batch():
+    assert list(in_order([], 16)) == []
+
+
+def test_rows_are_filled_up_to_the_longest():
+    assert pad([np.array([3, 4]), np.array([5])], value=9).tolist() == [[3, 4], [5, 9]]
+    assert pad([np.array([], dtype=np.int64)]).tolist() == [[0]]

@@ -1,0 +1,171 @@
+"""Rows of tables, however they are written."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from seqwise.data.findings import Findings
+from seqwise.data.tables import Table, read_table, split_columns, suffix_of
+from seqwise.errors import DataError
+
+NAMES = ("text", "label")
+
+
+def table(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> tuple[Table, Findings]:
+    path, findings = folder / name, Findings()
+    data = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return read_table(path, NAMES, findings, split_columns(columns)), findings
+
+
+def read(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:
+    found, findings = table(folder, name, content, columns)
+    findings.stop()
+    return [(row.values["text"], row.values["label"], row.line) for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.csv", "text,label\ngood,1\nbad,0\n", None),
+        ("a.csv", "label,text\n1,good\n0,bad\n", None),
+        ("a.csv", "Text, LABEL\ngood,1\nbad,0", None),
+        ("a.csv", "text,label\r\ngood,1\r\nbad,0\r\n", None),
+        ("a.csv", "text,label\rgood,1\rbad,0\r", None),
+        ("a.csv", b"\xef\xbb\xbftext,label\ngood,1\nbad,0\n", None),
+        ("a.csv", 'text,label\n"good",1\n"bad","0"\n', None),
+        ("a.CSV.gz", "text,label\ngood,1\nbad,0\n", None),
+        ("a.tsv", "text\tlabel\ngood\t1\nbad\t0\n", None),
+        ("a.tsv", "id\tlabel\ttext\n7\t1\tgood\n8\t0\tbad\n", None),
+        ("a.csv", "id,stars,review\n7,1,good\n8,0,bad\n", "review,stars"),
+        ("a.csv", "text,label,extra\ngood,1,x\nbad,0,y\n", "1,2"),
+        ("a.jsonl", '{"text": "q", "r": "good", "stars": "1"}\n{"r": "bad", "stars": "0"}', "r,stars"),
+        ("a.jsonl.gz", '{"text": "good", "label": "1"}\r\n{"text": "bad", "label": "0"}\r\n', None),
+    ],
+)  # fmt: skip
+def test_the_same_rows_from_every_format(tmp_path: Path, name: str, content: str | bytes, columns: str | None):
+    first = 1 if name.startswith("a.jsonl") else 2
+    assert read(tmp_path, name, content, columns) == [("good", "1", first), ("bad", "0", first + 1)]
+
+
+@pytest.mark.parametrize("columns", [None, "1,2"])
+def test_a_file_without_a_header_is_read_from_its_first_line(tmp_path: Path, columns: str | None):
+    assert read(tmp_path, "a.tsv", "good\t1\nbad\t0\n", columns) == [("good", "1", 1), ("bad", "0", 2)]
+    assert read(tmp_path, "a.txt", "good\t1\n", columns) == [("good", "1", 1)]
+    assert read(tmp_path, "a.csv", "good,1\n", columns) == [("good", "1", 1)]
+
+
+def test_columns_by_number_may_be_in_any_order_and_leave_some_out(tmp_path: Path):
+    assert read(tmp_path, "a.tsv", "7\t1\tgood\n8\t0\tbad\n", "3,2") == [("good", "1", 1), ("bad", "0", 2)]
+
+
+def test_a_quoted_text_may_hold_commas_quotes_and_line_breaks_and_the_lines_are_still_right(tmp_path: Path):
+    content = 'text,label\r\n"one, ""two""\r\nthree",a\r\nfour,b\r\n'
+    assert read(tmp_path, "a.csv", content) == [('one, "two"\nthree', "a", 2), ("four", "b", 4)]
+
+
+def test_quotes_in_tab_separated_files_are_text(tmp_path: Path):
+    assert read(tmp_path, "a.tsv", '"good\t1\nb"a"d\t0\n') == [('"good', "1", 1), ('b"a"d', "0", 2)]
+
+
+def test_characters_that_only_look_like_line_breaks_are_text(tmp_path: Path):
+    assert read(tmp_path, "a.tsv", "go\x0bo\x85d\u2028\t1\n") == [("go\x0bo\x85d\u2028", "1", 1)]
+    assert read(tmp_path, "a.csv", "go\x0co\u2029d,1\n") == [("go\x0co\u2029d", "1", 1)]
+
+
+def test_json_values_keep_their_type_and_half_characters_are_replaced(tmp_path: Path):
+    found, _ = table(tmp_path, "a.jsonl", r'{"text": ["\ud800a", "\ud83d\ude00"], "label": true}')
+    assert found.rows[0].values == {"text": ["�a", "😀"], "label": True}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_blank_lines_are_counted_but_not_those_at_the_end(tmp_path: Path, name: str):
+    lines = {
+        "a.csv": ["a,1", "b,0"],
+        "a.tsv": ["a\t1", "b\t0"],
+        "a.jsonl": ['{"text": "a", "label": 1}', '{"text": "b", "label": 0}'],
+    }
+    found, findings = table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
+    assert [row.line for row in found.rows] == [1, 3]
+    assert findings.sentences() == [f"1 blank lines, which are passed over ({tmp_path / name}:2)."]
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
+def test_a_row_of_empty_fields_is_a_row(tmp_path: Path, name: str, content: str):
+    assert read(tmp_path, name, content) == [("a", "1", 1), ("", "", 2), ("b", "0", 3)]
+
+
+def test_ragged_rows_are_all_reported_with_their_lines(tmp_path: Path):
+    _, findings = table(tmp_path, "a.csv", "text,label\none, two,1\ngood,1\nbad\n")
+    assert [(error.line, error.problem) for error in findings.errors] == [
+        (2, "expected 2 fields as in line 1, found 3."),
+        (4, "expected 2 fields as in line 1, found 1."),
+    ]
+    assert "must stand in quotes" in findings.errors[0].repair
+
+
+def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):
+    _, findings = table(tmp_path, "a.csv", 'text,label\ngood,1\n"bad,0\nfine,1\n')
+    assert [(error.line, error.problem) for error in findings.errors] == [
+        (3, "a quote is opened here and never closed.")
+    ]
+    assert [row.line for row in table(tmp_path, "b.csv", '"never closed,1\n')[0].rows] == []
+
+
+def test_after_a_wrong_quote_reading_goes_on(tmp_path: Path):
+    found, findings = table(tmp_path, "a.csv", 'text,label\n"good"x,1\nbad,0\n"a\nb"c,1\nfine,1\n')
+    assert [error.line for error in findings.errors] == [2, 4]
+    assert "read up to line 5" in findings.errors[1].problem
+    assert [row.line for row in found.rows] == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "parts"),
+    [
+        ("a.csv", "", None, ["a.csv: the file is empty", "text, label"]),
+        ("a.csv", "\n \n", None, ["a.csv: the file is empty"]),
+        ("a.jsonl", "\n\n", None, ["a.jsonl: the file is empty", '{"text": …, "label": …}']),
+        ("a.csv", "sentence,label\ngood,1\n", None, ["a.csv:1: ", "no column text", "--columns sentence,label"]),
+        ("a.csv", "\nreview,label\ngood,1\n", None, ["a.csv:2: ", "no column text"]),
+        ("a.csv", "good;1\nbad;0\n", None, ["found 1 columns", "semicolons"]),
+        ("a.tsv", "good,1\nbad,0\n", None, ["found 1 columns", "commas"]),
+        ("a.tsv", "good\nbad\n", None, ["found 1 columns", "tabs in .tsv"]),
+        ("a.csv", "1,good,x\n", None, ["found 3 columns", "--columns 1,2"]),
+        ("a.csv", "review,stars\ngood,1\n", "reveiw,stars", ["no column 'reveiw'", "Perhaps you meant 'review'"]),
+        ("a.csv", "good,1\n", "1,3", ["no column 3: the first line has 2"]),
+        ("a.csv", "good,1\n", "0,1", ["no column 0"]),
+        ("a.csv", "good,1\n", "²,1", ["no column '²'"]),
+        ("a.csv", "good,1\n", "text", ["--columns: expected 2 (text, label), received 1"]),
+        ("a.jsonl", "{}", "text", ["--columns: expected 2 (text, label), received 1"]),
+        ("a.csv", b"caf\xe9,1\n", None, ["a.csv:1: byte 0xE9", "iconv -f latin1"]),
+        ("a.csv", "good,1\n".encode("utf-16"), None, ["UTF-16"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, content, columns: str | None, parts: list[str]):
+    with pytest.raises(DataError) as caught:
+        table(tmp_path, name, content, columns)
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ('{"text": "a"', "not valid JSON"),
+        ('{"text": "a"}', "expected label, found text"),
+        ("[1]", "expected text, label, found list"),
+        ("{}", "found an empty object"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line: str, part: str):
+    found, findings = table(tmp_path, "a.jsonl", f'{{"text": "good", "label": 1}}\n{line}\n')
+    assert [row.line for row in found.rows] == [1]
+    assert [error.line for error in findings.errors] == [2]
+    assert part in findings.errors[0].problem
+
+
+def test_the_ending_of_a_packed_file_is_that_of_what_is_inside():
+    assert [suffix_of(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]

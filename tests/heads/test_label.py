@@ -1,0 +1,117 @@
+"""Pooling and label scores: equal to their equations in plain numbers, blind to padding, right in their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqwise.errors import UsageError
+from seqwise.heads.label import POOLINGS, AttentionPooling, Label, LastPooling, balanced, make_pooling
+from seqwise.layers.record import record
+
+STATES = torch.tensor([[[1.0, -2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 7.0], [8.0, 8.0]]])
+LENGTHS = torch.tensor([2, 1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("last", [[3, 4], [5, 6]]),
+        ("mean", [[2, 1], [5, 6]]),
+        ("max", [[3, 4], [5, 6]]),
+        ("attention", [[2, 1], [5, 6]]),  # a new one is the mean
+    ],
+)
+def test_pooling_by_hand(kind: str, expected: list[list[float]]):
+    assert make_pooling(kind, 2)(STATES, LENGTHS).tolist() == expected
+
+
+def test_the_last_state_of_what_reads_from_the_end_is_the_first():
+    assert LastPooling(2, backwards=1)(STATES, LENGTHS).tolist() == [[3, -2], [5, 6]]
+
+
+def test_attention_pooling_is_its_equation():
+    pooling = AttentionPooling(2)
+    with torch.no_grad():
+        pooling.W.copy_(torch.tensor([[0.5, -0.3], [0.2, 0.1]]))
+        pooling.b.copy_(torch.tensor([0.1, -0.2]))
+        pooling.c.copy_(torch.tensor([1.5, -0.7]))
+    scores = []
+    for h in STATES[0, :2].tolist():
+        u = [math.tanh(0.5 * h[0] - 0.3 * h[1] + 0.1), math.tanh(0.2 * h[0] + 0.1 * h[1] - 0.2)]
+        scores.append(1.5 * u[0] - 0.7 * u[1])
+    a = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
+    expected = [a[0] * 1 + a[1] * 3, a[0] * -2 + a[1] * 4]
+    with record(pooling) as seen:
+        found = pooling(STATES, LENGTHS)
+    assert found[0].tolist() == pytest.approx(expected)
+    assert seen["weights"][0].tolist() == pytest.approx([*a, 0.0])
+
+
+def noisy(kind: str) -> Label:
+    torch.manual_seed(0)
+    head = Label(make_pooling(kind, 4, 2), 3).double()
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter)
+    return head.eval()
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_padding_changes_nothing_however_large(kind: str):
+    head = noisy(kind)
+    states, lengths = torch.randn(3, 5, 4, dtype=torch.float64), torch.tensor([5, 2, 3])
+    expected = torch.cat([head(states[i : i + 1, :n], torch.tensor([n])) for i, n in enumerate(lengths.tolist())])
+    spoiled = states.clone()
+    for row, length in enumerate(lengths.tolist()):
+        spoiled[row, length:] = 1e30
+    assert torch.allclose(head(spoiled, lengths), expected)
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_an_empty_row_gets_the_biases(kind: str):
+    head = noisy(kind)
+    scores = head(torch.zeros(2, 3, 4, dtype=torch.float64), torch.tensor([0, 3]))
+    assert torch.equal(scores[0], head.output.bias)
+    states = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
+    head(states, torch.tensor([0])).sum().backward()
+    assert states.grad is not None
+    assert not states.grad.any()
+
+
+@pytest.mark.parametrize("kind", POOLINGS)
+def test_gradients_equal_finite_differences(kind: str):
+    head, lengths, targets = noisy(kind), torch.tensor([4, 2]), torch.tensor([0, 2])
+    parameters = dict(head.named_parameters())
+
+    def losses(states: Tensor, *values: Tensor) -> Tensor:
+        scores = torch.func.functional_call(head, dict(zip(parameters, values)), (states, lengths))
+        return head.losses(scores, targets, 0.1)
+
+    states = torch.randn(2, 4, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(losses, (states, *parameters.values()))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_equal_those_of_pytorch(smoothing: float):
+    scores, targets = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 3, 0])
+    weights = torch.tensor([0.5, 2.0, 1.0, 0.7])
+    plain, weighted = Label(make_pooling("mean", 2), 4), Label(make_pooling("mean", 2), 4, weights=weights)
+    expected = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
+    assert torch.allclose(plain.losses(scores, targets, smoothing), expected)
+    assert torch.allclose(weighted.losses(scores, targets, smoothing), expected * weights[targets])
+
+
+def test_balanced_weights_give_every_label_the_same_sum_and_the_examples_a_mean_of_one():
+    counts = torch.tensor([90, 9, 1])
+    weights = balanced(counts)
+    assert (weights * counts).tolist() == pytest.approx([100 / 3] * 3)
+    assert float((weights * counts).sum() / counts.sum()) == pytest.approx(1)
+
+
+def test_an_unknown_pooling_is_refused():
+    with pytest.raises(UsageError, match="no pooling 'maximum'"):
+        make_pooling("maximum", 2)

@@ -1,0 +1,61 @@
+"""The bag-of-words baseline finds what single words and pairs of words tell."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "bag_of_words.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("benchmarks_bag_of_words", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_rows_are_tf_idf_of_length_one_by_hand(script):
+    bag = script.Bag([np.array([5, 6]), np.array([5])], 2)
+    assert list(bag.places) == [(5,), (5, 6), (6,)]
+    rare, common = np.log(3 / 2) + 1, np.log(3 / 3) + 1
+    dense = bag.rows([np.array([5, 6, 6]), np.array([9])]) @ torch.eye(3)
+    expected = np.array([common, rare, rare]) / np.linalg.norm([common, rare, rare])
+    assert dense[0].tolist() == pytest.approx(expected.tolist())
+    assert dense[1].tolist() == [0, 0, 0]
+
+
+def test_the_weights_are_where_the_penalised_loss_has_no_slope(script):
+    rows = script.Bag([np.array([1, 2]), np.array([2, 3]), np.array([1])], 1).rows(
+        [np.array([1, 2]), np.array([2, 3]), np.array([1])]
+    )
+    targets = torch.tensor([0, 1, 0])
+    weight, bias = script.fit(rows, targets, 3, 2, penalty=0.5)
+    weight.requires_grad_()
+    loss = F.cross_entropy(rows @ weight + bias, targets, reduction="sum") + 0.25 * weight.square().sum()
+    loss.backward()
+    assert weight.grad is not None
+    assert float(weight.grad.abs().max()) < 1e-3
+
+
+def test_pairs_tell_what_words_cannot(script, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    lines = [f"not bad {n}\ty\nbad not {n}\tn" for n in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    script.main([str(tmp_path / "a.tsv"), "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows["words and pairs"]["accuracy"] == 1.0
+    assert rows["words"]["accuracy"] < 0.9
+    script.main([str(tmp_path / "a.tsv")])
+    assert "words and pairs" in capsys.readouterr().out
