@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
-from seqwise.data.batching import Streams, Windows
-from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.batching import Streams, Windows
+from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
 from seqwise.environment import cpu_count, describe
-from seqwise.tasks.language import LanguageModel
+from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 

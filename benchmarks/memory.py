@@ -29,9 +29,9 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
-from seqwise.data.batching import Streams, Windows
-from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
-from seqwise.tasks.language import LanguageModel
+from seqwise.data.corpus.batching import Streams, Windows
+from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seqwise.data.prepare import prepare
-from seqwise.data.sources import Corpus, open_corpus, open_whole
+from seqwise.data.corpus.prepare import prepare
+from seqwise.data.corpus.sources import Corpus, open_corpus, open_whole
 from seqwise.environment import describe
 from seqwise.text.learning import KINDS
 from seqwise.text.tokenizer import Tokenizer

@@ -31,7 +31,7 @@ from seqwise.layers.positions import Learned, Rotary, Sinusoidal
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
-from seqwise.tasks.language import LanguageModel
+from seqwise.tasks.language.task import LanguageModel
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)

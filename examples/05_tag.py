@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import seqwise
 from seqwise.layers.record import record
-from seqwise.tasks.tag import Tag
+from seqwise.tasks.tag.task import Tag
 from seqwise.training.loop import Step
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 import seqwise
-from seqwise.data.shapes import shapes
+from seqwise.data.images.shapes import shapes
 from seqwise.layers.record import record
 
 

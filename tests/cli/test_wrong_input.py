@@ -60,7 +60,7 @@ OPTIONS = {
     "--modle lstm": "unknown option '--modle'. Perhaps you meant '--model'.\nSee seqwise train --help.",
     "--model lstmm": "--model: expected one of feedforward, rnn, gru, lstm,",
     "--text.tokenizer word": "--text.tokenizer: expected one of bpe, characters, spaces, wordpiece, words; rec",
-    "--task lang": "--task: expected one of caption, classify, forecast, language, masked, tag, translate; received 'lang'. Perhaps you meant 'language'.",
+    "--task lang": "--task: expected one of caption, classify, forecast, language, masked, tag, translate; rec",
     "--budget 5": "the budget '5' is not understood.\nWrite a time",
     "--budget=": "the budget '' is not understood.\nWrite a time",
     "--budget 0s": "the budget '0s' is empty.\nWrite a time",

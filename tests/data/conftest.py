@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from stores import write_store
 
-from seqwise.data.store import TokenStore
+from seqwise.data.corpus.store import TokenStore
 
 
 @pytest.fixture

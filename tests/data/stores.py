@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
 
 
 def write_store(path: Path, ids: np.ndarray, vocabulary: int = 60_000, split: str = "train") -> TokenStore:

@@ -10,9 +10,9 @@ import pytest
 from drawn import array, picture
 
 from seqwise.config import Settings
-from seqwise.data.captions import open_captions
+from seqwise.data.images.captions import open_captions
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.caption import Caption
+from seqwise.tasks.caption.task import Caption
 
 GOOD = "image,caption\n" + "".join(f"{n}.png,text {n}\n" for n in range(6))
 PNG = {f"images/{n}.png": picture((n, 9, 9)) for n in range(6)}

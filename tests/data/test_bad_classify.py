@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import DataError
-from seqwise.tasks.classify import Classify
+from seqwise.tasks.classify.task import Classify
 
 GOOD = "".join(f"a good one {number},yes\na bad one {number},no\n" for number in range(20))
 TABS = GOOD.replace(",", "\t")

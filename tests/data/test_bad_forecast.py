@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.forecast import Forecast
+from seqwise.tasks.forecast.task import Forecast
 
 YEARS = "".join(f"{1900 + n},{n % 7}.5\n" for n in range(80))
 GOOD = "year,a\n" + YEARS

@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.config import parse_settings
 from seqwise.errors import DataError
-from seqwise.tasks.masked import Masked
+from seqwise.tasks.masked.task import Masked
 from seqwise.training.defaults import Facts, resolve
 
 GOOD = "the cat sat on the mat\n"

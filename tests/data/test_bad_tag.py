@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.tagged import open_tagged
+from seqwise.data.tagging.tagged import open_tagged
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.tag import Tag
+from seqwise.tasks.tag.task import Tag
 
 GOOD = "EU B-ORG\nrejects O\n\nPeter B-PER\nBlackburn I-PER\n\nYes O\n\nNo O\n\n"
 FIVE = "one O\ntwo O\nthree O\nfour O\nfive O\n\n"

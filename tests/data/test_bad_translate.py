@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.pairs import look_at, open_pairs
+from seqwise.data.pairs.pairs import look_at, open_pairs
 from seqwise.errors import UsageError
 
 

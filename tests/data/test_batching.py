@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqwise.data.batch import Batch
-from seqwise.data.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
-from seqwise.data.store import TokenStore
+from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
+from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
 Counting = Callable[[int], TokenStore]

@@ -12,7 +12,7 @@ import pytest
 from drawn import array, picture
 
 from seqwise.config import DataSettings
-from seqwise.data.captions import Gallery, open_captions
+from seqwise.data.images.captions import Gallery, open_captions
 from seqwise.errors import DataError
 
 

@@ -7,8 +7,8 @@ from datetime import date
 
 import pytest
 
-from seqwise.data.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, ordinal, written_dates
-from seqwise.data.pairs import dates
+from seqwise.data.pairs.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, ordinal, written_dates
+from seqwise.data.pairs.pairs import dates
 
 DAY = date(1997, 5, 3)  # a Saturday
 

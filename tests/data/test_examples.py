@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from seqwise.data.corpus.sources import TooShortError
 from seqwise.data.examples import Splits, divide, examples_to_score, files_of, fits, open_examples, repeated
 from seqwise.data.findings import Findings
-from seqwise.data.sources import TooShortError
 from seqwise.errors import DataError
 
 

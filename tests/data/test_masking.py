@@ -9,10 +9,10 @@ import pytest
 import torch
 from stores import write_store
 
-from seqwise.data.batching import Windows
-from seqwise.data.masking import EvaluationMasks, MaskedBatch, MaskedWindows, Masks, uniform
+from seqwise.data.corpus.batching import Windows
+from seqwise.data.corpus.masking import EvaluationMasks, MaskedBatch, MaskedWindows, Masks, uniform
+from seqwise.data.corpus.store import TokenStore
 from seqwise.data.order import mix
-from seqwise.data.store import TokenStore
 from seqwise.errors import DataError
 
 MASKS = Masks(rate=0.15, mask=1, first=2, vocabulary=50, unknown=3)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.languages import Languages
-from seqwise.data.pairs import look_at, open_pairs
+from seqwise.data.pairs.languages import Languages
+from seqwise.data.pairs.pairs import look_at, open_pairs
 from seqwise.errors import DataError, UsageError
 
 

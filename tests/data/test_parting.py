@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from seqwise.data.parting import find_parting
+from seqwise.data.pairs.parting import find_parting
 
 
 def texts(count: int = 400) -> tuple[list[str], list[str]]:

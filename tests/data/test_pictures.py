@@ -11,7 +11,7 @@ import pytest
 from drawn import BLUE, RED, array, picture
 from PIL import Image
 
-from seqwise.data.pictures import (
+from seqwise.data.images.pictures import (
     Pictures,
     choose_size,
     from_array,
@@ -20,7 +20,7 @@ from seqwise.data.pictures import (
     read_many,
     read_paths,
 )
-from seqwise.data.shelves import Shelf, natural
+from seqwise.data.images.shelves import Shelf, natural
 from seqwise.errors import DataError
 
 

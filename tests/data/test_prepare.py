@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqwise.data import prepare as module
-from seqwise.data.prepare import cache_folder, prepare
-from seqwise.data.sources import Corpus, open_corpus
-from seqwise.data.store import StoreWriter
+from seqwise.data.corpus import prepare as module
+from seqwise.data.corpus.prepare import cache_folder, prepare
+from seqwise.data.corpus.sources import Corpus, open_corpus
+from seqwise.data.corpus.store import StoreWriter
 from seqwise.errors import SaveError
 from seqwise.text import learning
 from seqwise.text.tokenizer import Tokenizer
@@ -118,7 +118,8 @@ def test_a_full_disk_says_how_much_is_needed(corpus: Corpus, own_cache: Path, mo
 
 def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, own_cache: Path) -> None:
     code = (
-        "import sys; from seqwise.data.sources import open_corpus; from seqwise.data.prepare import prepare\n"
+        "import sys\nfrom seqwise.data.corpus.sources import open_corpus\n"
+        "from seqwise.data.corpus.prepare import prepare\n"
         "from seqwise.text.tokenizer import Tokenizer\n"
         "corpus = open_corpus(sys.argv[1])\n"
         "store = prepare(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"

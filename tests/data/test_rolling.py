@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.measures import Measures, Scale, in_sample_error, season_of_values
-from seqwise.data.rolling import Rolling, WindowBatches, borders, rule_of
-from seqwise.data.series import Series, read_series
+from seqwise.data.series.measures import Measures, Scale, in_sample_error, season_of_values
+from seqwise.data.series.rolling import Rolling, WindowBatches, borders, rule_of
+from seqwise.data.series.series import Series, read_series
 
 
 def series_of(*columns: list[float | str], header: str = "abcdefg", **forecast) -> Series:

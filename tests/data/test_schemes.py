@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from seqwise.data.schemes import allowed, as_bio, as_bioes, bioes_tags, breaches, guess_scheme, parts, spans_of
+from seqwise.data.tagging.schemes import allowed, as_bio, as_bioes, bioes_tags, breaches, guess_scheme, parts, spans_of
 
 ANY = st.lists(
     st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "ORG"))]), max_size=12

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.series import Series, filled, read_series
+from seqwise.data.series.series import Series, filled, read_series
 from seqwise.errors import DataError
 
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from seqwise.data.shapes import COLOURS, FORMS, SIZE, _distance, shapes
+from seqwise.data.images.shapes import COLOURS, FORMS, SIZE, _distance, shapes
 
 THING = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(FORMS)})"
 CAPTION = re.compile(rf"{THING}(?: (above|below|left of|right of) {THING})?")

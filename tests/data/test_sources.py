@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.data import reading
-from seqwise.data.sources import Corpus, open_corpus, open_whole
+from seqwise.data.corpus.sources import Corpus, open_corpus, open_whole
 from seqwise.errors import DataError
 
 LINES = "".join(f"line {number}\n" for number in range(100))

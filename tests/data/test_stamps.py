@@ -7,7 +7,7 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from seqwise.data.stamps import Clock, clock_of, style_of, tick_of
+from seqwise.data.series.stamps import Clock, clock_of, style_of, tick_of
 
 
 def clock(texts: list[str]) -> Clock:

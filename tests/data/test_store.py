@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stores import write_store
 
-from seqwise.data.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
 from seqwise.errors import DataError, SaveError
 
 FACTS = StoreFacts(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.data.code_tags import code_lines, lines_of, words_of
-from seqwise.data.tagged import in_pieces, open_tagged
+from seqwise.data.tagging.code import code_lines, lines_of, words_of
+from seqwise.data.tagging.tagged import in_pieces, open_tagged
 
 SENTENCES = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n\nYes UH O\n\nNo UH O\n"
 

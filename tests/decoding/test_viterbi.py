@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from seqwise.data.schemes import allowed, bioes_tags, breaches
+from seqwise.data.tagging.schemes import allowed, bioes_tags, breaches
 from seqwise.decoding.viterbi import forbid, viterbi
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 
-from seqwise.data.schemes import spans_of
+from seqwise.data.tagging.schemes import spans_of
 from seqwise.metrics.spans import DEFINITIONS, SpanCounts, scores
 
 TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "ORG", "LOC"))]

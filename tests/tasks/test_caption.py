@@ -14,9 +14,9 @@ from seqwise.config import Settings, parse_settings
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
-from seqwise.tasks.caption import Caption
-from seqwise.tasks.caption_model import Captioner
-from seqwise.tasks.describing import measured
+from seqwise.tasks.caption.describing import measured
+from seqwise.tasks.caption.model import Captioner
+from seqwise.tasks.caption.task import Caption
 from seqwise.tasks.task import Learned, Request
 from seqwise.training.budgets import Budget
 from seqwise.training.defaults import Facts, resolve

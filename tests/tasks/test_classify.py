@@ -12,8 +12,8 @@ import torch
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, SaveError, UsageError
 from seqwise.layers.record import record
-from seqwise.tasks.classifier import Classifier, TextBatch, collate, score
-from seqwise.tasks.classify import Classify, _prediction
+from seqwise.tasks.classify.model import Classifier, TextBatch, collate, score
+from seqwise.tasks.classify.task import Classify, _prediction
 from seqwise.tasks.task import Learned, Request
 from seqwise.training.api import Loaded, load, train
 from seqwise.training.defaults import Facts, resolve

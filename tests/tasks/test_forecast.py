@@ -14,11 +14,11 @@ import torch
 
 import seqwise
 from seqwise.config import Settings, parse_settings
-from seqwise.data.rolling import SeriesBatch
+from seqwise.data.series.rolling import SeriesBatch
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
-from seqwise.tasks.forecast import Forecast
-from seqwise.tasks.forecast_model import EPSILON, ForecastModel
+from seqwise.tasks.forecast.model import EPSILON, ForecastModel
+from seqwise.tasks.forecast.task import Forecast
 from seqwise.tasks.task import Request
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")

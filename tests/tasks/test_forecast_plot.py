@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqwise.tasks.forecast_plot import HEIGHT, PANELS, forecast_svg, round_ticks, unbroken
+from seqwise.tasks.forecast.plot import HEIGHT, PANELS, forecast_svg, round_ticks, unbroken
 
 
 def panel(**more) -> dict:

@@ -14,14 +14,14 @@ import torch
 import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
-from seqwise.data.prepare import prepare
-from seqwise.data.sources import open_corpus, open_whole
-from seqwise.data.store import TokenStore
+from seqwise.data.corpus.prepare import prepare
+from seqwise.data.corpus.sources import open_corpus, open_whole
+from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
 from seqwise.errors import NonFiniteError, UsageError
-from seqwise.tasks.language import Language, write_on
-from seqwise.tasks.scoring import score, score_counts, score_dynamically
+from seqwise.tasks.language.scoring import score, score_counts, score_dynamically
+from seqwise.tasks.language.task import Language, write_on
 from seqwise.training.api import Loaded
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]

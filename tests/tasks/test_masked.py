@@ -13,11 +13,11 @@ from torch.nn import functional as F
 import seqwise
 from seqwise.backbones.encoder import BothWays
 from seqwise.config import Settings, parse_settings
-from seqwise.data.masking import MaskedBatch
+from seqwise.data.corpus.masking import MaskedBatch
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.filling import fill_in, read
-from seqwise.tasks.masked import Masked, learn_tokenizer
-from seqwise.tasks.masked_model import MaskedModel, TwoWayModel, build_model
+from seqwise.tasks.masked.filling import fill_in, read
+from seqwise.tasks.masked.model import MaskedModel, TwoWayModel, build_model
+from seqwise.tasks.masked.task import Masked, learn_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.defaults import Facts, resolve
 

@@ -15,12 +15,12 @@ from seqeval.metrics import f1_score
 
 import seqwise
 from seqwise.config import Settings
-from seqwise.data.schemes import as_bioes, spans_of
-from seqwise.data.tag_batches import Encoded, Lexicon, fold
-from seqwise.data.tagged import Sentence, open_tagged
+from seqwise.data.tagging.batches import Encoded, Lexicon, fold
+from seqwise.data.tagging.schemes import as_bioes, spans_of
+from seqwise.data.tagging.tagged import Sentence, open_tagged
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTags, LinearChain
-from seqwise.tasks.tag import Tag, best_tags
+from seqwise.tasks.tag.task import Tag, best_tags
 from seqwise.tasks.task import Learned, Request
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
@@ -307,7 +307,7 @@ def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
     tagged = open_tagged("builtin:code")
     few = replace(tagged.splits, parts={split: some[:60] for split, some in tagged.splits.parts.items()})
     settings = settled()
-    from seqwise.tasks.tag import learn
+    from seqwise.tasks.tag.task import learn
 
     learned = learn(replace(tagged, splits=few), settings)
     model = Tag.restore(settings, learned)

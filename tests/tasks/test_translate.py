@@ -13,7 +13,7 @@ from seqwise.config import Settings
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import UsageError
 from seqwise.tasks.task import Learned, Request
-from seqwise.tasks.translate import Translate
+from seqwise.tasks.translate.task import Translate
 from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 

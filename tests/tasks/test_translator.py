@@ -8,7 +8,7 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.layers.record import record
-from seqwise.tasks.translator import Marks, PairBatch, Translator, collate
+from seqwise.tasks.translate.model import Marks, PairBatch, Translator, collate
 
 SOURCES = [np.array([5, 6, 7]), np.array([8]), np.array([5, 8])]
 TARGETS = [[np.array([4, 5])], [np.array([6, 7, 8, 9])], [np.array([9])]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.languages import Languages
-from seqwise.data.pairs import Pair, dates
-from seqwise.tasks.vocabularies import SPECIALS, decode, encode, learn_vocabularies, marks_of, same_alphabet
+from seqwise.data.pairs.languages import Languages
+from seqwise.data.pairs.pairs import Pair, dates
+from seqwise.tasks.translate.vocabularies import SPECIALS, decode, encode, learn_vocabularies, marks_of, same_alphabet
 
 DE, BOTH = Languages("en", ("de",)), Languages("en", ("de", "fr"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from seqwise.config import FAMILIES, Settings
 from seqwise.training.defaults import Facts, resolve
-from seqwise.training.defaults_forecast import patch_of
+from seqwise.training.defaults.forecast import patch_of
 
 
 @pytest.mark.parametrize("cuda", [False, True])

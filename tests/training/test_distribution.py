@@ -63,7 +63,7 @@ def lose_a_worker(book: Path, folder: Path) -> tuple[int, str]:
 # The second process would begin with weights of its own, were it not given those of the first.
 UNLIKE = """
 import os, runpy, torch
-from seqwise.tasks.language import Language
+from seqwise.tasks.language.task import Language
 
 build = Language.build
 

@@ -230,7 +230,7 @@ def test_a_signal_ends_counting_at_once(book, tmp_path, capsys, monkeypatch, num
         signal.raise_signal(number)
         raise AssertionError("still counting")
 
-    monkeypatch.setattr("seqwise.tasks.language.Language.count", count)
+    monkeypatch.setattr("seqwise.tasks.language.task.Language.count", count)
     assert train(book, "--model", "ngram", "--text.tokenizer", "characters", "--out", tmp_path / "run") == 130
     said = capsys.readouterr().err
     assert f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}" in said

@@ -28,7 +28,7 @@ class Demo:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --budget 2m")
     from seqwise.cli.progress import TrainingDisplay, sketch
-    from seqwise.tasks.language import write_on
+    from seqwise.tasks.language.task import write_on
     from seqwise.training.api import Loaded
     from seqwise.training.fit import Fit, create_run, free_folder, interruptible
 

@@ -16,10 +16,10 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from seqwise.config import HELD_OUT
+from seqwise.data.corpus.sources import TooShortError, files_below, missing_file
 from seqwise.data.findings import Findings
 from seqwise.data.order import shuffled
 from seqwise.data.reading import unreadable
-from seqwise.data.sources import TooShortError, files_below, missing_file
 from seqwise.data.splitting import SPLITS, by_name, split_of, spread
 from seqwise.data.tables import suffix_of
 from seqwise.errors import DataError, nearest

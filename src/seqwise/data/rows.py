@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from seqwise.data.batch import Batch
-from seqwise.data.store import TokenStore
+from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
 Window = int | Literal["full"]

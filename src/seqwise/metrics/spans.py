@@ -1,7 +1,7 @@
 """Precision, recall and F1 of spans, and accuracy of tags: what the program conlleval computes, from counts.
 
 A span counts as found if its type, its first and its last token are all right. It knows nothing of how tags are read;
-that is in `data/schemes.py`.
+that is in `data/tagging/schemes.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from seqwise.data.schemes import Span
+from seqwise.data.tagging.schemes import Span
 from seqwise.metrics.evaluation import Table
 
 DEFINITIONS = {

@@ -1,4 +1,7 @@
-"""Tasks: the entrance. One page per task, where tokens, backbone, head, loss, decoding and metrics meet."""
+"""Tasks: the entrance. One folder per task, whose `task.py` wires tokens, backbone, head, loss, decoding and metrics.
+
+What all of them share lies beside the folders: the interface (`task.py`), the guess, checks, writing, vectors.
+"""
 
 from __future__ import annotations
 
@@ -24,4 +27,4 @@ def task_of(name: str | None) -> type[Task]:
     """The class of the task called `name`."""
     if name not in _PAGES:
         raise KeyError(name)
-    return getattr(import_module(f"seqwise.tasks.{name}"), _PAGES[name])
+    return getattr(import_module(f"seqwise.tasks.{name}.task"), _PAGES[name])

@@ -18,11 +18,11 @@ from seqwise.backbones.layerwise import every_layer
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import Settings
 from seqwise.data.buckets import in_order, pad
-from seqwise.data.code_tags import words_of
-from seqwise.data.tag_batches import Encoded, TagBatch
-from seqwise.data.tagged import Sentence
+from seqwise.data.tagging.batches import Encoded, TagBatch
+from seqwise.data.tagging.code import words_of
+from seqwise.data.tagging.tagged import Sentence
 from seqwise.errors import UsageError
-from seqwise.tasks.tag import lexicon_of
+from seqwise.tasks.tag.task import lexicon_of
 from seqwise.tasks.task import Learned
 from seqwise.text.words import word_places
 

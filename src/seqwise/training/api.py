@@ -17,8 +17,8 @@ from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.ngram import NGram
 from seqwise.tasks import task_of
 from seqwise.tasks.contextual import Contextual
-from seqwise.tasks.counted import CountedModel
-from seqwise.tasks.language import Language
+from seqwise.tasks.language.counted import CountedModel
+from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import Prediction, Progress, Request, Task
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.fit import choose_device, create_run, interruptible, training_of

@@ -13,8 +13,8 @@ import torch
 from seqwise.config import Settings
 from seqwise.metrics.perplexity import exp
 from seqwise.ngram import NGram
-from seqwise.tasks.language import Language
-from seqwise.tasks.scoring import score
+from seqwise.tasks.language.scoring import score
+from seqwise.tasks.language.task import Language
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import write_text
 from seqwise.training.distribution import World

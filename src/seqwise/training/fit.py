@@ -19,7 +19,7 @@ from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.tasks import task_of
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.guess import guess_task
-from seqwise.tasks.language import Language
+from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import Progress, Say, Task, silent
 from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.budgets import Budget

@@ -54,7 +54,7 @@ class Step:
 
 
 class Batches(Protocol):
-    """What the loop needs of `data/batching.py`."""
+    """What the loop needs of `data/corpus/batching.py`."""
 
     @property
     def steps(self) -> int: ...

@@ -1,0 +1,1 @@
+"""Pictures with captions: files, folders, arrays, drawn shapes."""

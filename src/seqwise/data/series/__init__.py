@@ -1,0 +1,1 @@
+"""Series of numbers over time: stamps, policies, scales, windows."""

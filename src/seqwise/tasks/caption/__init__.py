@@ -1,0 +1,1 @@
+"""A text for a picture."""

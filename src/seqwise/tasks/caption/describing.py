@@ -1,0 +1,159 @@
+"""A trained captioner in use: captions for pictures, the inputs that a path stands for, and how good captions are.
+
+It knows nothing of training or of splits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqwise.config import CaptionSettings, Settings
+from seqwise.data.corpus.sources import files_below
+from seqwise.data.images.captions import BUILTIN, Captioned
+from seqwise.data.images.pictures import KINDS, Pictures, from_array, read_paths
+from seqwise.data.images.shapes import SIZE, shapes
+from seqwise.data.images.shelves import ARRAY, ENDINGS, PICTURES, natural
+from seqwise.decoding.beam import Hypothesis, sample, search
+from seqwise.errors import DataError, UsageError
+from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match
+from seqwise.tasks.caption.model import Captioner
+from seqwise.tasks.task import Learned, Progress, Request
+from seqwise.text.patterns import END, join_words
+
+PAD, BEGIN = "<pad>", "<bos>"
+SPECIALS = (PAD, BEGIN, END)
+LONGEST = 64  # tokens of one caption, its end included, unless set
+ROWS = 128  # pictures that are looked at together
+
+
+@torch.no_grad()
+def write(
+    model: Captioner, settings: Settings, learned: Learned, pictures: Pictures, numbers: np.ndarray,
+    request: Request = Request(), progress: Progress | None = None,
+) -> list[list[Hypothesis]]:  # fmt: skip
+    """The captions of these pictures, each with the best first."""
+    tokenizer, device = learned.tokenizer, next(model.parameters()).device
+    longest = request.max_length or settings.data.longest or LONGEST  # one more than the longest caption: it may end
+    never = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
+    known: dict[str, Any] = {"begin": tokenizer.id(BEGIN), "end": tokenizer.end, "longest": longest, "never": never}
+    known |= {"how": request.search, "start": tokenizer.encode(request.search.start).ids.tolist()}
+    model.eval()
+    found: list[list[Hypothesis]] = []
+    for begin in range(0, len(numbers), ROWS):
+        taken, lengths = pictures.take(numbers[begin : begin + ROWS])
+        given: list[Tensor | None] = [torch.from_numpy(taken).to(device)]
+        given.append(None if lengths is None else torch.from_numpy(lengths).to(device))
+        memory = model.look(*given)  # type: ignore[arg-type]
+        if request.choice is not None:
+            found += sample(model.writer, memory, choice=request.choice, seed=request.seed + begin, **known)
+        else:
+            found += search(model.writer, memory, **known)
+        if progress:
+            progress(len(found), len(numbers))
+    return found
+
+
+def texts(found: Sequence[Sequence[Hypothesis]], learned: Learned) -> list[list[str]]:
+    """Hypotheses as text, without what only marks a place."""
+    marks = {learned.tokenizer.id(special) for special in SPECIALS}
+    return [
+        [learned.tokenizer.decode(number for number in h.ids if number not in marks).strip() for h in best]
+        for best in found
+    ]
+
+
+def references_of(examples: Sequence[Captioned]) -> list[list[str]]:
+    """The captions of each picture, with blanks where our tokenisers put them."""
+    return [[join_words(caption.split()) for caption in example.captions] for example in examples]
+
+
+def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[dict[str, float], dict[str, str]]:
+    """Numbers, and what they mean."""
+    outputs = [join_words(output.split()) for output in outputs]
+    by_bleu, by_chrf = bleu(outputs, references), chrf(outputs, references)
+    metrics = {
+        "bleu": by_bleu.value,
+        "chrf": by_chrf.value,
+        "exact_match": exact_match(outputs, references),
+        "distinct": 100 * len(set(outputs)) / max(1, len(outputs)),
+        "pictures": len(outputs),
+    }
+    firsts = 100 * len({texts[0] for texts in references}) / max(1, len(references))
+    most = Counter(len(texts) for texts in references).most_common(1)[0][0]
+    definitions = {
+        "bleu": f"BLEU-4 against all captions of a picture (mostly {most}), {by_bleu.signature}",
+        "chrf": f"chrF2 against the same, {by_chrf.signature}",
+        "exact_match": EXACT,
+        "distinct": f"different captions per 100 pictures; first captions in the data: {firsts:.1f}",
+        "pictures": "pictures that were captioned",
+    }
+    return metrics, definitions
+
+
+def how(settings: Settings, request: Request) -> str:
+    """How captions were made, in words."""
+    encoder = f"{settings.caption.encoder} encoder, {settings.model} decoder"
+    if request.choice is not None:
+        return f"{encoder}; drawn at random, seed {request.seed}"
+    beam = request.search.beam
+    return f"{encoder}; {f'beam {beam}, length penalty {request.search.length_penalty:g}' if beam > 1 else 'greedy'}"
+
+
+def inputs_at(path: Path, settings: CaptionSettings) -> list[str] | None:
+    """The inputs at a path: one picture or array, or all of a folder. None where it holds neither.
+
+    For clips a folder of frames is one input, and a folder of such folders as many.
+    """
+    if path.is_file():
+        return [str(path)] if path.suffix.lower() in ENDINGS else None
+    if not path.is_dir():
+        return None
+    wanted = (ARRAY,) if settings.encoder == "features" else PICTURES
+    files = sorted(files_below(path), key=lambda file: natural(str(file)))
+    found = [str(file) for file in files if file.suffix.lower() in wanted]
+    if settings.frames:
+        folders = {str(file.parent): None for file in files if file.suffix.lower() in PICTURES}
+        found = [*folders, *(str(file) for file in files if file.suffix.lower() == ARRAY)]
+    if not found:
+        raise DataError(f"the folder holds no {', '.join(wanted)}.", repair="Name another folder.", file=path)
+    return found
+
+
+def pictures_of(names: Sequence[str], settings: Settings, facts: Mapping[str, Any]) -> Pictures:
+    """The pictures, clips or arrays at these paths; `builtin:shapes/7` is the drawn one of that number."""
+    drawn = [name for name in names if name.startswith(f"{BUILTIN}/")]
+    paths = [Path(name) for name in names if name not in drawn]
+    size = settings.caption.size or SIZE
+    read = iter(read_paths(paths, size, facts["kind"]))
+    arrays = [_drawn(name, size) if name in drawn else next(read) for name in names]
+    pictures = Pictures("pictures" if drawn else facts["kind"], arrays)
+    require_alike(pictures, facts)
+    return pictures
+
+
+def _drawn(name: str, size: int) -> np.ndarray:
+    number, pictures = name.rpartition("/")[2], shapes()[0]
+    if not number.isdigit() or int(number) >= len(pictures):
+        repair = f"They are {BUILTIN}/0 … {BUILTIN}/{len(pictures) - 1}."
+        raise DataError(f"there is no picture {name!r}.", repair=repair)
+    return from_array(pictures[int(number)], size).array
+
+
+def require_alike(pictures: Pictures, facts: Mapping[str, Any]) -> None:
+    """Refuse pictures that are not of the kind that the model was made for."""
+    kind, width, regions = facts["kind"], facts["width"], facts["regions"]
+    if pictures.kind != kind:
+        raise UsageError(f"this model was trained on {KINDS[kind]} per row; received {KINDS[pictures.kind]}.")
+    if kind == "features" and (pictures.width != width or pictures.longest > regions):
+        raise UsageError(
+            f"this model was trained on at most {regions:,} regions of width {width:,}; "
+            f"received {pictures.longest:,} of width {pictures.width:,}.",
+            repair="Compute the features as for training.",
+        )

@@ -1,0 +1,297 @@
+"""Captioning: a sentence for a picture, a clip or ready features, one-to-many.
+
+    picture → image encoder → regions ─┐
+    caption → tokens → embedding → decoder over the regions → next token → negative log likelihood
+                                                                      └→ search → caption
+
+The page wires pieces; each piece is explained where it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from seqwise.config import Settings
+from seqwise.data.buckets import Buckets, in_order, pad
+from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.images.captions import Captioned, Gallery, open_captions
+from seqwise.data.images.pictures import KINDS
+from seqwise.decoding.choice import Search
+from seqwise.errors import UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.translation import bleu, exact_match
+from seqwise.tasks.caption.describing import (
+    BEGIN,
+    LONGEST,
+    ROWS,
+    SPECIALS,
+    how,
+    inputs_at,
+    measured,
+    pictures_of,
+    references_of,
+    require_alike,
+    texts,
+    write,
+)
+from seqwise.tasks.caption.model import CaptionBatch, Captioner
+from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.text.patterns import END
+from seqwise.text.tokenizer import Tokenizer
+
+MANY, SEEN = 5_000, 3  # from so many captions on, words seen more rarely are left out of the vocabulary
+GRAIN = 16  # tokens; sorted more finely by length, a batch would hold one kind of sentence, and so one kind of picture
+INTERIM = 200  # pictures that are captioned at each validation
+
+
+class Caption(Task):
+    """The task on some pictures with captions: a vocabulary is known, a model can be built, trained and scored."""
+
+    headline = ("bleu", "bleu")
+    search = Search(beam=5)
+    example = "picture.png"
+
+    def __init__(self, gallery: Gallery, learned: Learned, longest: int):
+        self.gallery, self.splits, self.learned, self.longest = gallery, gallery.splits, learned, longest
+        self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
+        self.pairs = {split: Pairs(examples, learned.tokenizer) for split, examples in self.splits.parts.items()}
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read and check pictures and captions; learn the vocabulary from the training split unless it is there."""
+        gallery = open_captions(data, settings.data, settings.caption.size, settings.columns, progress=progress)
+        pictures = gallery.pictures
+        fill_in(settings, pictures.kind, gallery.size)
+        if learned is None:
+            facts = {"kind": pictures.kind, "width": pictures.width, "regions": pictures.longest}
+            if data.startswith("builtin:"):
+                facts["example"] = f"{data}/0"
+            learned = Learned({"text": learn_tokenizer(gallery.splits.parts["train"], settings, say)}, facts)
+        require_alike(pictures, learned.facts)
+        task = cls(gallery, learned, settings.data.longest or LONGEST)
+        if settings.data.longest is None:
+            settings.data.longest = min(LONGEST, max(len(row) for row in task.pairs["train"].rows) + 1)
+        task.longest = settings.data.longest
+        task.count_long()
+        task.introduce(say)
+        return task
+
+    def count_long(self) -> None:
+        """A remark for every caption that will be cut."""
+        what = f"captions of more than {self.longest - 1:,} tokens, which are cut there (--data.longest)"
+        for pairs in self.pairs.values():
+            for row, owner in zip(pairs.rows, pairs.owners):
+                if len(row) >= self.longest:
+                    example = pairs.examples[int(owner)]
+                    self.splits.findings.remark(what, example.file or example.image, example.line or None)
+
+    def introduce(self, say: Say) -> None:
+        sizes = ", ".join(f"{split} {len(pairs.examples):,}" for split, pairs in self.pairs.items())
+        captions = sum(len(pairs.rows) for pairs in self.pairs.values())
+        rule = f"{self.rule[0].upper()}{self.rule[1:]}"
+        say(f"{self.described()}: {sizes}; {captions:,} captions; vocabulary {len(self.learned.tokenizer):,}. {rule}")
+        for sentence in self.splits.findings.sentences():
+            say(f"note: {sentence}")
+
+    def described(self) -> str:
+        """What is looked at, with its size."""
+        facts, size = self.learned.facts, self.gallery.size
+        if facts["kind"] == "features":
+            return f"pictures as up to {facts['regions']:,} vectors of width {facts['width']:,}"
+        return f"{'clips' if facts['kind'] == 'frames' else 'pictures'} of {size} × {size} pixels"
+
+    def size(self) -> Size:
+        train = self.pairs["train"]
+        lengths = [len(row) + 1 for row in train.rows]
+        regions = self.gallery.size**2 if self.gallery.size else self.learned.facts["regions"]
+        return Size(sum(lengths), len(self.learned.tokenizer), len(train.examples), max(lengths), regions)
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data or this machine."""
+        if settings.model == "ngram":
+            raise UsageError(
+                "an n-gram model predicts the next token; it cannot look at a picture.",
+                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
+            )
+        self.batches(settings)
+        check_precision(settings)
+        model = check_memory(lambda: self.build(settings), settings)
+        # Some layers complain only when they first run.
+        batch = self.collate("train", np.arange(1)).to("meta")
+        model.eval().writer.read(batch.ids, None, model.look(batch.pictures, batch.lengths))
+
+    def build(self, settings: Settings) -> Captioner:
+        """An untrained model that already predicts each token by its frequency."""
+        vocabulary, facts = len(self.learned.tokenizer), self.learned.facts
+        rows = [*self.pairs["train"].rows, np.full(len(self.pairs["train"].rows), self.learned.tokenizer.id(END))]
+        counts = torch.from_numpy(np.bincount(np.concatenate(rows), minlength=vocabulary))
+        return Captioner(settings, vocabulary, facts["width"], facts["regions"], counts)
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[CaptionBatch]:
+        """Training batches of captions of roughly alike length, each beside its picture."""
+        lengths = [-(-min(len(row) + 1, self.longest) // GRAIN) * GRAIN for row in self.pairs["train"].rows]
+
+        def batch(numbers: np.ndarray) -> CaptionBatch:
+            return self.collate("train", numbers)
+
+        return Buckets(lengths, batch, settings.training.batch or 1, settings.data.tokens, settings.seed, rank, world)
+
+    def collate(self, split: str, numbers: np.ndarray) -> CaptionBatch:
+        """The pairs of these numbers as a batch."""
+        pairs, tokenizer = self.pairs[split], self.learned.tokenizer
+        pictures, lengths = self.gallery.pictures.take(pairs.pictures[pairs.owners[numbers]])
+        rows = [pairs.rows[number][: self.longest - 1] for number in numbers]
+        ids = torch.from_numpy(pad([np.append(tokenizer.id(BEGIN), row) for row in rows]))
+        targets = torch.from_numpy(pad([np.append(row, tokenizer.id(END)) for row in rows]))
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(row) + 1 for row in rows])[:, None]
+        return CaptionBatch(
+            ids, targets, real, torch.from_numpy(pictures), None if lengths is None else torch.from_numpy(lengths),
+            positions=torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def validate(self, model: Captioner, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss of all captions, shared among the processes; BLEU and exact match of some pictures, greedily."""
+        pairs, device = self.pairs["valid"], next(model.parameters()).device
+        model.eval()
+        nats, tokens = 0.0, 0.0
+        for numbers in in_order([len(row) + 1 for row in pairs.rows], ROWS, None, world.rank, world.size):
+            loss, _ = model(self.collate("valid", numbers).to(device))
+            nats, tokens = nats + float(loss.total), tokens + loss.count
+        scores = (0.0, 0.0)
+        if world.rank == 0:  # few enough for one process
+            some = pairs.examples[:INTERIM]
+            numbers = np.array([example.number for example in some])
+            written = texts(write(model, settings, self.learned, self.gallery.pictures, numbers), self.learned)
+            outputs, references = [best[0] for best in written], references_of(some)
+            scores = (bleu(outputs, references).value, exact_match(outputs, references))
+        nats, tokens, score, exact = world.sum(nats, tokens, *scores)
+        return {"loss": nats / max(1, tokens), "bleu": score, "exact_match": exact}
+
+    def report(self) -> Report:
+        unknown, tokenizer = self.learned.tokenizer.unknown, self.learned.tokenizer
+        rows: dict[str, tuple[int, ...]] = {
+            split: (
+                len(pairs.examples),
+                len(pairs.rows),
+                sum(map(len, pairs.rows)),
+                sum(int((row == unknown).sum()) for row in pairs.rows),
+            )
+            for split, pairs in self.pairs.items()
+        }
+        sentences = (
+            f"{self.described()}",
+            f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
+            f"split: {self.rule}",
+        )
+        columns = ("pictures", "captions", "tokens", "unknown")
+        return Report(columns, rows, sentences, tuple(self.splits.findings.sentences()))
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> Captioner:
+        return Captioner(settings, len(learned.tokenizer), learned.facts["width"], learned.facts["regions"])
+
+    @classmethod
+    def evaluate(
+        cls, model: Captioner, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
+        galleries: list[Gallery] = []
+
+        def open_with(valid: float, test: float) -> Splits[Captioned]:
+            fractions = {"valid": valid, "test": test}
+            galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
+            return galleries[-1].splits
+
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        examples, part = examples_to_score(open_with, fractions, split, trained_on)
+        gallery = galleries[-1]
+        require_alike(gallery.pictures, learned.facts)
+        numbers = np.array([example.number for example in examples])
+        written = write(model, settings, learned, gallery.pictures, numbers, request, progress)
+        outputs, references = [best[0] for best in texts(written, learned)], references_of(examples)
+        metrics, definitions = measured(outputs, references)
+        remarks = tuple(gallery.splits.findings.sentences())
+        return Evaluation(metrics, definitions, f"{data}, {part}", how(settings, request), remarks=remarks)
+
+    @classmethod
+    def predict(
+        cls,
+        model: Captioner,
+        settings: Settings,
+        learned: Learned,
+        inputs: Sequence[str],
+        request: Request = Request(search),
+    ) -> Iterator[Prediction]:  # fmt: skip
+        """A caption for each picture, clip or array, given by its path."""
+        for begin in range(0, len(inputs), ROWS):
+            names = inputs[begin : begin + ROWS]
+            pictures = pictures_of(names, settings, learned.facts)
+            found = write(model, settings, learned, pictures, np.arange(len(names)), request)
+            for name, hypotheses, best in zip(names, found, texts(found, learned)):
+                values: dict[str, Any] = {"image": name, "caption": best[0]}
+                values |= {"log_probability": hypotheses[0].log_probability}
+                if len(best) > 1:
+                    values["captions"] = [
+                        {"caption": text, "log_probability": h.log_probability, "score": h.score, "ended": h.ended}
+                        for text, h in zip(best, hypotheses)
+                    ]
+                shown = [f"{h.score:9.3f}  {text}" for text, h in zip(best, hypotheses)] if len(best) > 1 else best
+                lines = [f"{name}\t{line}" for line in shown] if len(inputs) > 1 else shown
+                yield Prediction("\n".join(lines), values)
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+        """A picture, an array or a folder of these; for clips a folder of frames, or a folder of such folders."""
+        return inputs_at(Path(text), settings.caption)
+
+
+class Pairs:
+    """The captions of a split as ids, and to which picture each belongs."""
+
+    def __init__(self, examples: Sequence[Captioned], tokenizer: Tokenizer):
+        self.examples = examples
+        self.rows = tokenizer.encode_many([text for example in examples for text in example.captions])
+        self.owners = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
+        self.pictures = np.array([example.number for example in examples], dtype=np.int64)
+
+
+def fill_in(settings: Settings, kind: str, size: int) -> None:
+    """What the data tells of the settings; refuses those that contradict it."""
+    caption = settings.caption
+    if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
+        raise UsageError(
+            f"the {caption.encoder} encoder does not read this data: it holds {KINDS[kind]} per row.",
+            repair="Leave out --caption.encoder.",
+        )
+    if caption.frames is not None and caption.frames != (kind == "frames"):
+        raise UsageError(f"the data holds {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
+    caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
+    caption.frames, caption.size = kind == "frames", size or caption.size
+
+
+def learn_tokenizer(examples: Sequence[Captioned], settings: Settings, say: Say) -> Tokenizer:
+    """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
+    text, captions = settings.text, [caption for example in examples for caption in example.captions]
+    if text.tokenizer is None:
+        text.tokenizer = "words"
+        many = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY
+        text.min_count = SEEN if many else text.min_count
+        say(f"tokeniser: words{f', those seen at least {SEEN} times; others are <unk>' if many else ''}.")
+    tokenizer = Tokenizer.train(
+        str(text.tokenizer), captions, text.vocabulary, text.min_count, text.lowercase, SPECIALS
+    )
+    text.vocabulary = len(tokenizer)
+    return tokenizer

@@ -1,0 +1,276 @@
+"""Classification: one label for a whole text, many-to-one.
+
+    text → tokens → buckets → embedding → encoder → pooling → label scores → negative log likelihood
+                                                                        └→ probabilities of the labels
+
+The page wires pieces; each piece is explained where it lives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+
+from seqwise.config import Settings
+from seqwise.data.buckets import Buckets
+from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.findings import Findings
+from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
+from seqwise.errors import SaveError, UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
+from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.text.tokenizer import Tokenizer
+
+PAD = "<pad>"
+MOST_WORDS = 50_000  # vocabulary unless set
+LONG_WORDS = 15  # mean letters between blanks from which on a script seems to have no blanks
+AT_ONCE = 2_048  # inputs that are read before answers come
+MANY_UNKNOWN = 0.1  # share of held-out tokens from which on the user is told
+
+
+class Classify(Task):
+    """The task on some labelled texts: a vocabulary and labels are known, a model can be built, trained and scored."""
+
+    headline = ("accuracy", "acc")
+
+    def __init__(self, splits: Splits[LabelledText], learned: Learned, longest: int):
+        self.splits, self.learned, self.longest = splits, learned, longest
+        self.fingerprint, self.rule = splits.fingerprint, splits.rule
+        self.labels: list[str] = learned.facts["labels"]
+        self.ids = {split: encode(learned.tokenizer, examples) for split, examples in splits.parts.items()}
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        self.targets = {
+            split: np.array([numbers[example.label] for example in examples], dtype=np.int64)
+            for split, examples in splits.parts.items()
+        }
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read and check the data; learn vocabulary and labels from the training split unless `learned` has them."""
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        splits = open_labelled(data, settings.columns, settings.data.on_empty, fractions)
+        check_labels(splits)
+        learned = Learned(dict(learned.tokenizers), dict(learned.facts)) if learned else Learned()
+        if "text" not in learned.tokenizers:
+            learned.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, say)
+        learned.facts.setdefault("labels", labels_of(splits))
+        refuse_unknown_labels(splits.everything(), learned.facts["labels"], splits.findings)
+        splits.findings.stop()
+        task = cls(splits, learned, settings.data.longest or MOST_TOKENS)
+        if settings.data.longest is None:
+            settings.data.longest = min(MOST_TOKENS, max(1, task.size().longest))
+        task.longest = settings.data.longest
+        task.count_long()
+        task.introduce(say)
+        return task
+
+    def count_long(self) -> None:
+        """A remark for every text that will be cut."""
+        for split, examples in self.splits.parts.items():
+            for ids, example in zip(self.ids[split], examples):
+                if len(ids) > self.longest:
+                    what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.longest)"
+                    self.splits.findings.remark(what, example.file, example.line)
+
+    def introduce(self, say: Say) -> None:
+        sizes = ", ".join(f"{split} {len(examples):,}" for split, examples in self.splits.parts.items())
+        rule = f"{self.rule[0].upper()}{self.rule[1:]}"
+        say(f"texts: {sizes}; vocabulary {len(self.learned.tokenizer):,}; {self.shares()}. {rule}")
+        for sentence in self.remarks():
+            say(f"note: {sentence}")
+
+    def shares(self) -> str:
+        """The labels with their shares of the training split, the most frequent first."""
+        counts = Counter(example.label for example in self.splits.parts["train"])
+        shown = [f"{label} {count / counts.total():.0%}" for label, count in counts.most_common(6)]
+        return f"{len(counts)} labels ({', '.join(shown)}{', …' if len(counts) > 6 else ''})"
+
+    def remarks(self) -> list[str]:
+        """What was let pass, with its number and the policy."""
+        unknown = self.learned.tokenizer.unknown
+        found = self.splits.findings.sentences()
+        for split in ("valid", "test"):
+            rows = self.ids.get(split, [])
+            share = sum(int((row == unknown).sum()) for row in rows) / max(1, sum(map(len, rows)))
+            if share > MANY_UNKNOWN:
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+        return found
+
+    def size(self) -> Size:
+        lengths = [len(row) for row in self.ids["train"]]
+        return Size(sum(lengths), len(self.learned.tokenizer), len(lengths), max(lengths), len(self.labels))
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data or this machine."""
+        if settings.model == "ngram":
+            raise UsageError(
+                "an n-gram model predicts the next token; it cannot classify.",
+                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
+            )
+        self.batches(settings)
+        check_precision(settings)
+        model = check_memory(lambda: self.build(settings), settings)
+        # Some layers complain only when they first run.
+        model.eval().encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
+
+    def build(self, settings: Settings) -> Classifier:
+        """An untrained model, whose first guess is the frequency of each label."""
+        tokenizer, labels = self.learned.tokenizer, len(self.labels)
+        counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
+        return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TextBatch]:
+        """Training batches of texts of alike length."""
+        rows = [row[: self.longest] for row in self.ids["train"]]
+        targets = self.targets["train"]
+
+        def batch(numbers: np.ndarray) -> TextBatch:
+            return collate([rows[number] for number in numbers], targets[numbers], numbers)
+
+        batch_rows, lengths = settings.training.batch or 1, [len(row) for row in rows]
+        return Buckets(lengths, batch, batch_rows, settings.data.tokens, settings.seed, rank, world)
+
+    def validate(self, model: Classifier, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss, accuracy and macro-F1 on the validation split, shared among the processes.
+
+        The best weights are those of the best accuracy, of the best macro-F1 where labels weigh alike; among equal ones
+        those of the smaller loss.
+        """
+        rows, size = self.ids["valid"], len(self.labels)
+        scored = measure(model, rows, self.targets["valid"], self.longest, world.rank, world.size)
+        nats, *cells = world.sum(scored.nats, *scored.counts.flatten().tolist())
+        counts = np.array(cells).reshape(size, size)
+        found = {"loss": nats / max(1, len(rows)), "accuracy": accuracy(counts), "macro_f1": macro_f1(counts)}
+        chosen_by = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
+        # The loss counts for less than one text, so it decides between equals only.
+        tie = found["loss"] / (1 + found["loss"]) / max(1, len(rows))
+        return found | {"goal": 1 - found[chosen_by] + tie}
+
+    def report(self) -> Report:
+        unknown = self.learned.tokenizer.unknown
+        rows: dict[str, tuple[int, ...]] = {
+            split: (len(rows), sum(map(len, rows)), max(map(len, rows)), sum(int((r == unknown).sum()) for r in rows))
+            for split, rows in self.ids.items()
+        }
+        tokenizer = self.learned.tokenizer
+        sentences = (
+            f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
+            f"training: {self.shares()}",
+            f"split: {self.rule}",
+        )
+        return Report(("texts", "tokens", "longest", "unknown"), rows, sentences, tuple(self.remarks()))
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> Classifier:
+        return Classifier(settings, len(learned.tokenizer), len(learned.facts["labels"]), learned.tokenizer.unknown)
+
+    @classmethod
+    def evaluate(
+        cls, model: Classifier, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Accuracy, macro-F1, and who is mistaken for whom."""
+        labels: list[str] = learned.facts["labels"]
+        found = Findings()
+
+        def open_with(valid: float, test: float) -> Splits[LabelledText]:
+            nonlocal found
+            splits = open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
+            found = splits.findings
+            return splits
+
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        examples, part = examples_to_score(open_with, fractions, split, trained_on)
+        refuse_unknown_labels(examples, labels, found)
+        found.stop()
+        rows, longest = encode(learned.tokenizer, examples), settings.data.longest or MOST_TOKENS
+        targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
+        scored = measure(model, rows, targets, longest, progress=progress)
+        if request.out is not None:
+            write_answers(request.out, examples, [labels[number] for number in scored.predicted], scored.chances)
+        cut = sum(len(row) > longest for row in rows)
+        remarks = [
+            *found.sentences(),
+            *([f"{cut:,} texts of more than {longest:,} tokens were cut there."] if cut else []),
+        ]
+        counts = scored.counts
+        metrics = {
+            "accuracy": accuracy(counts),
+            "macro_f1": macro_f1(counts),
+            "loss": scored.nats / len(rows),
+            "examples": len(rows),
+        }
+        how = f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels"
+        tables = (label_table(counts, labels), confusion_table(counts, labels))
+        return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks))
+
+    @classmethod
+    def predict(
+        cls,
+        model: Classifier,
+        settings: Settings,
+        learned: Learned,
+        inputs: Sequence[str],
+        request: Request = Request(),
+    ) -> Iterator[Prediction]:
+        """The most probable label with its probability, then the next ones."""
+        labels: list[str] = learned.facts["labels"]
+        for begin in range(0, len(inputs), AT_ONCE):
+            texts = inputs[begin : begin + AT_ONCE]
+            rows = learned.tokenizer.encode_many([text.strip() for text in texts])
+            chances = np.zeros((len(texts), len(labels)))
+            for numbers, logs in score(model, rows, settings.data.longest or MOST_TOKENS):
+                chances[numbers] = np.exp(logs)
+            for text, row in zip(texts, chances):
+                yield _prediction(
+                    text, {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}, request.top
+                )
+
+
+def _prediction(text: str, chances: dict[str, float], top: int) -> Prediction:
+    label, chance = next(iter(chances.items()))
+    shown = [f"{name}  {value:.3f}" for name, value in list(chances.items())[: max(1, top)]]
+    values = {"text": text, "label": label, "probability": chance, "probabilities": chances}
+    return Prediction("    ".join(shown), values)
+
+
+def learn_tokenizer(examples: Sequence[LabelledText], settings: Settings, say: Say) -> Tokenizer:
+    """Fill in the kind by rule, then learn the vocabulary from the training split alone."""
+    text = settings.text
+    if text.tokenizer is None:
+        chunks = " ".join(example.text for example in examples[:1_000]).split()
+        blanks = sum(map(len, chunks)) < LONG_WORDS * max(1, len(chunks))
+        text.tokenizer = "words" if blanks else "characters"
+        say(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
+    size = text.vocabulary or (MOST_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
+    texts = (example.text for example in examples)
+    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,))
+    text.vocabulary = len(tokenizer)
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.ndarray]:
+    return tokenizer.encode_many([example.text for example in examples])
+
+
+def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence[str], chances: np.ndarray) -> None:
+    """Text, true label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
+    rows = zip(examples, labels, chances.tolist())
+    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{chance:.4f}\n" for e, label, chance in rows)
+    try:
+        path.write_text("text\tlabel\tpredicted\tprobability\n" + "".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise SaveError(f"cannot write: {error.strerror}.", repair="Check the path of --out.", file=path) from None

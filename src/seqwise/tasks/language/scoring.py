@@ -1,0 +1,132 @@
+"""How well a model predicts a token store: every token once, in the order and with the history stated here.
+
+A model is a module that maps (batch, carry) to (summed loss, carry) and says in `carries` whether it carries a state;
+or it is counted. Nothing here knows of text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+from torch import nn
+
+from seqwise.backbones.states import detach
+from seqwise.config import Settings
+from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows
+from seqwise.data.corpus.store import TokenStore
+from seqwise.errors import NonFiniteError, UsageError
+from seqwise.metrics.perplexity import Perplexity
+from seqwise.ngram import NGram
+from seqwise.tasks.language.counted import CountedModel
+
+ROWS = 16  # streams scored side by side; each begins with an empty state
+WINDOW = 256  # tokens scored at once where training took the whole text at once
+DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
+
+Progress = Callable[[int, int], None]
+
+
+@torch.no_grad()
+def score(
+    model: nn.Module | CountedModel,
+    store: TokenStore,
+    settings: Settings,
+    rank: int = 0,
+    world: int = 1,
+    longest: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[float, int]:
+    """Summed negative log likelihood of this process's share of a store, and its number of tokens.
+
+    With `longest` only the first batches count, as many as hold that many tokens: the same on every rank.
+    """
+    if isinstance(model, CountedModel):
+        return score_counts(model.counts, store)
+    model.eval()
+    device = next(model.parameters()).device
+    carry, nats, tokens = None, 0.0, 0
+    batches = evaluation_batches(bool(model.carries), store, settings, rank, world)
+    for batch in islice(batches.epoch(), None if longest is None else math.ceil(longest / _tokens(batches))):
+        batch = batch.to(device)
+        loss, carry = model(batch, None if batch.fresh else carry)
+        nats, tokens = nats + float(loss.total), tokens + loss.count
+        if progress:
+            progress(tokens * world, len(store) - 1)
+    return nats, tokens
+
+
+def evaluation_batches(
+    carries: bool, store: TokenStore, settings: Settings, rank: int = 0, world: int = 1
+) -> EvaluationStreams | EvaluationWindows:
+    """Streams for a model that carries a state, half-overlapping windows for one that does not."""
+    window = _window(settings)
+    if not carries:
+        return EvaluationWindows(store, ROWS, window, window // 2, rank, world)
+    return EvaluationStreams(store, evaluation_rows(store), window, rank, world)
+
+
+def evaluation_rows(store: TokenStore) -> int:
+    """How many streams a text is read in: one, or several where each is long enough to forget its empty beginning."""
+    return ROWS if len(store) > 1000 * ROWS else 1
+
+
+def score_counts(counts: NGram, store: TokenStore, chunk: int = 1_000_000) -> tuple[float, int]:
+    """`score` of an n-gram model, piece by piece."""
+    nats, back = 0.0, counts.order - 1
+    for start in range(1, len(store), chunk):
+        begin = max(0, start - back)
+        ids = store.read(begin, min(len(store), start + chunk) - begin)
+        nats -= float(counts.log_probabilities_of(ids)[start - begin :].sum())
+    return nats, len(store) - 1
+
+
+def score_dynamically(
+    model: nn.Module, store: TokenStore, settings: Settings, rate: float, progress: Progress | None = None
+) -> tuple[float, int]:
+    """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
+
+    Every token is scored before the model has learned from it. The model is left as the text has made it.
+    """
+    if not (0 <= rate < math.inf):
+        raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
+    model.eval()
+    device, window = next(model.parameters()).device, _window(settings)
+    batches: EvaluationStreams | EvaluationWindows = EvaluationWindows(store, 1, window, window // 2)
+    if model.carries:
+        batches = EvaluationStreams(store, 1, DYNAMIC_WINDOW)
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    carry, nats, tokens = None, 0.0, 0
+    for batch in batches.epoch():
+        batch = batch.to(device)
+        optimiser.zero_grad()
+        loss, carry = model(batch, None if batch.fresh else carry)
+        (loss.total / loss.count).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        carry = detach(carry)
+        nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
+        if progress:
+            progress(tokens, len(store) - 1)
+    if not math.isfinite(nats):
+        raise NonFiniteError(
+            f"the loss became {nats:g} while learning from the text.", repair="Choose a smaller --dynamic-rate."
+        )
+    return nats, tokens
+
+
+def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
+    """The score with the counts of the original text."""
+    facts = store.facts
+    return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
+
+
+def _window(settings: Settings) -> int:
+    return settings.data.window if isinstance(settings.data.window, int) else WINDOW
+
+
+def _tokens(batches: EvaluationStreams | EvaluationWindows) -> int:
+    """Targets that a full batch counts, over all ranks."""
+    return batches.rows * (batches.window if isinstance(batches, EvaluationStreams) else batches.stride)

@@ -1,0 +1,259 @@
+"""Language modelling: predict the next token, from raw text to generated text.
+
+    text → tokens → streams or windows → embedding → backbone → next-token head → negative log likelihood
+                                                                              └→ sampling → text
+
+The page wires pieces; each piece is explained where it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from seqwise.config import MAX_LENGTH, Settings
+from seqwise.data.corpus.batching import Streams, Windows
+from seqwise.data.corpus.prepare import prepare as prepare_stores
+from seqwise.data.corpus.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
+from seqwise.data.corpus.store import TokenStore
+from seqwise.decoding.choice import Choice
+from seqwise.errors import UsageError, nearest
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.perplexity import DEFINITIONS, exp
+from seqwise.ngram import NGram
+from seqwise.tasks.checks import check_counting, check_memory, check_precision
+from seqwise.tasks.language.counted import CountedModel
+from seqwise.tasks.language.model import LanguageModel as LanguageModel
+from seqwise.tasks.language.model import Model as Model
+from seqwise.tasks.language.model import write_on as write_on
+from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.text.choose import choose_kind
+from seqwise.text.tokenizer import Tokenizer
+
+INTERIM = 250_000  # tokens of the validation split that are scored during training
+LEAST_ADAPTIVE = 20  # tokens; the first cluster holds a tenth of them
+MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
+LONG_LINE = 80  # characters; shorter lines occur twice by chance
+
+
+class Language(Task):
+    """The task on one corpus: tokeniser and token stores are ready, a model can be built, trained and scored."""
+
+    headline = ("perplexity", "ppl")
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
+        self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
+        self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
+        self.learned = Learned({"text": tokenizer})
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read the data; learn the tokeniser from the training split unless there is one already."""
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+        tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
+        stores = prepare_stores(corpus, tokenizer, progress)
+        sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
+        say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        return cls(corpus, tokenizer, stores)
+
+    def size(self) -> Size:
+        return Size(len(self.stores["train"]), len(self.tokenizer))
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data or this machine before anything is written."""
+        if settings.model == "ngram":
+            check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
+            return
+        network, window = settings.network, settings.data.window
+        if settings.recurrent.bidirectional:
+            raise UsageError(
+                "a language model must not see what it predicts: it reads in one direction.",
+                repair="Leave out --recurrent.bidirectional, or use --task masked.",
+            )
+        if network.output == "adaptive" and self.tokenizer.kind in ("bpe", "wordpiece"):
+            raise UsageError(
+                f"the adaptive softmax needs ids sorted by frequency, which {self.tokenizer.kind} does not give.",
+                repair="Use --text.tokenizer words, or --network.output full or sampled.",
+            )
+        if network.output == "adaptive" and len(self.tokenizer) < LEAST_ADAPTIVE:
+            raise UsageError(
+                f"the adaptive softmax is for large vocabularies: expected at least {LEAST_ADAPTIVE} tokens, "
+                f"received {len(self.tokenizer)}.",
+                repair="Use --network.output full.",
+            )
+        if settings.model == "transformer" and window == "full":
+            raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
+        self.batches(settings)
+        check_precision(settings)
+        model = check_memory(lambda: LanguageModel(settings, len(self.tokenizer)), settings)
+        # Some layers complain only when they first run.
+        model.eval().backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
+
+    def report(self) -> Report:
+        columns = ("lines", "words", "characters", "tokens", "unknown")
+        rows = {split: tuple(getattr(store.facts, name) for name in columns) for split, store in self.stores.items()}
+        vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
+        return Report(columns, rows, (vocabulary, f"split: {self.rule}"), tuple(self.remarks()))
+
+    def remarks(self) -> list[str]:
+        """What is no error, but makes a result worse or too good."""
+        found = []
+        for split, store in self.stores.items():
+            share = store.facts.unknown / max(1, store.facts.tokens)
+            if split != "train" and share > MANY_UNKNOWN:
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+        for split, count in repeated_lines(self.corpus).items():
+            lines = "line is" if count == 1 else "lines are"
+            found.append(
+                f"{count:,} long {lines} in {split} as well as in train: what was learned by heart is measured there."
+            )
+        return found
+
+    def build(self, settings: Settings) -> LanguageModel:
+        """An untrained model that already predicts each token by its frequency."""
+        return LanguageModel(settings, len(self.tokenizer), self.counts)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How often each token occurs in the training split, (V,)."""
+        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
+
+    def count(self, settings: Settings) -> CountedModel:
+        """The n-gram model of the training split."""
+        store, vocabulary, length = self.stores["train"], len(self.tokenizer), settings.context.length
+        check_counting(len(store), vocabulary, length)
+        return CountedModel(NGram.count(store.read(0, len(store)), vocabulary, length, self.tokenizer.end))
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Streams | Windows:
+        """Training batches in the order that suits the model."""
+        kind = Streams if settings.data.order == "streams" else Windows
+        rows, window = settings.training.batch or 1, settings.data.window or 1
+        return kind(self.stores["train"], rows, window, settings.seed, rank, world)
+
+    def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss and perplexity on the validation split, shared among the processes.
+
+        Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state
+        the beginning of the split.
+        """
+        store = self.stores["valid"]
+        # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
+        shared = (evaluation_rows(store) if model.carries else ROWS) % world.size == 0
+        mine = (0.0, 0)
+        if shared or world.rank == 0:
+            rank, size = (world.rank, world.size) if shared else (0, 1)
+            mine = score(model, store, settings, rank, size, longest=INTERIM)
+        nats, tokens = world.sum(*mine)
+        return {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> LanguageModel:
+        return LanguageModel(settings, len(learned.tokenizer))
+
+    @classmethod
+    def evaluate(
+        cls, model: Model, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
+        corpus, split = text_to_score(data, settings, split, trained_on)
+        store = prepare_stores(corpus, learned.tokenizer)[split]
+        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+        if request.dynamic:
+            if isinstance(model, CountedModel):
+                raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
+            scored = score_dynamically(deepcopy(model), store, settings, request.rate, progress)
+            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {request.rate:g})"
+        else:
+            scored = score(model, store, settings, progress=progress)
+            how = how_it_reads(model, settings, store)
+        result, remarks = perplexity(scored, store), []
+        if result.unknown:
+            share = result.unknown / result.tokens
+            remarks.append(
+                f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
+            )
+        return Evaluation(result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks))
+
+    @classmethod
+    def predict(
+        cls, model: Model, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+    ) -> Iterator[Prediction]:
+        """The prompts with their continuations."""
+        for prompt in inputs:
+            text = "".join(cls.stream(model, learned, prompt, request))
+            yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": request.seed})
+
+    @classmethod
+    def stream(cls, model: Model, learned: Learned, prompt: str, request: Request) -> Iterator[str]:
+        """Pieces of the continuation as they are chosen."""
+        choice, longest = request.choice or Choice(), request.max_length or MAX_LENGTH
+        return write_on(model, learned.tokenizer, prompt, choice, request.seed, longest)
+
+
+def text_to_score(data: str, settings: Settings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
+    """Which part of the data to score."""
+    try:
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+    except TooShortError:
+        if split not in (None, "all"):
+            raise
+        return open_whole(data), "all"
+    known = corpus.given or corpus.fingerprint == trained_on
+    if split == "all" or (split is None and not known):
+        return whole_of(corpus), "all"
+    if split is not None and split not in corpus.parts:
+        raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
+    return corpus, split or "test"
+
+
+def how_it_reads(model: Model, settings: Settings, store: TokenStore) -> str:
+    """How the model reads the text, in words."""
+    if isinstance(model, CountedModel):
+        return model.counts.describe()
+    window = settings.data.window
+    if not model.carries:
+        reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
+    elif (rows := evaluation_rows(store)) == 1:
+        reads = "state carried over the whole text"
+    else:
+        reads = f"state carried over each of {rows} equal parts of the text"
+    return f"{reads}; {model.head.output.describe()}"  # type: ignore[operator]
+
+
+def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> Tokenizer:
+    """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
+    text = settings.text
+    if text.tokenizer is None:
+        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"))
+        text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
+        say(f"tokeniser: {why}")
+    tokenizer = Tokenizer.train(
+        str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase
+    )
+    text.vocabulary = len(tokenizer)
+    return tokenizer
+
+
+def repeated_lines(corpus: Corpus) -> dict[str, int]:
+    """Held-out split → how many of its long lines are lines of the training split too; only where there are some."""
+    held = {split: [hash(line) for line in _long_lines(corpus, split)] for split in corpus.parts if split != "train"}
+    wanted = {line for lines in held.values() for line in lines}
+    known = {line for line in map(hash, _long_lines(corpus, "train")) if line in wanted}
+    counts = {split: sum(line in known for line in lines) for split, lines in held.items()}
+    return {split: count for split, count in counts.items() if count}
+
+
+def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
+    return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= LONG_LINE)

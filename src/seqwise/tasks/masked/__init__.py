@@ -1,0 +1,1 @@
+"""Fill-in: tokens that are hidden."""

@@ -1,0 +1,243 @@
+"""Filling in: predict hidden tokens from both sides, from raw text to filled text and contextual vectors.
+
+    text → tokens → windows with hidden tokens → embedding → encoder → softmax → negative log likelihood
+                                                                         └→ the likeliest fillings
+
+The page wires pieces: which tokens are hidden is in `data/corpus/masking.py`, the models are in `model.py`, and
+filling in `[MASK]` is in `filling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from seqwise.config import Settings
+from seqwise.data.corpus.batching import Windows
+from seqwise.data.corpus.masking import EvaluationMasks, MaskedWindows, Masks
+from seqwise.data.corpus.prepare import prepare as prepare_stores
+from seqwise.data.corpus.sources import Corpus, open_corpus
+from seqwise.data.corpus.store import TokenStore
+from seqwise.errors import DataError, UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.perplexity import exp
+from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.language.task import Language, text_to_score
+from seqwise.tasks.masked.filling import MASK, PAD, fill_in
+from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.text.choose import choose_kind
+from seqwise.text.tokenizer import Tokenizer
+
+ROWS = 32  # windows scored at once
+INTERIM = 100_000  # tokens of the validation split that are scored during training; 15,000 of them are hidden
+LEAST_WINDOW = 3  # a hidden token and one on each side
+EXAMPLE = "the [MASK] of"  # what the model card proposes to ask
+
+DEFINITIONS = {
+    "perplexity": "exp(N / masked_tokens), N the nats of the hidden tokens; depends on the tokeniser",
+    "accuracy": "share of the hidden tokens that were the model's first choice",
+    "masked_tokens": "tokens hidden by fixed masks: the same for every run with this tokeniser, rate and text",
+    "two_way_perplexity": "exp of the mean nats per token of both directions, nothing hidden",
+    "forward_perplexity": "of each token from those before it in the window",
+    "backward_perplexity": "of each token from those behind it in the window",
+}
+
+
+class Masked(Task):
+    """The task on one corpus: tokeniser and token stores are ready."""
+
+    headline = ("perplexity", "masked ppl")
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
+        self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
+        self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
+        self.learned = Learned({"text": tokenizer}, {"example": EXAMPLE})
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read the data; learn the tokeniser from the training split unless there is one already."""
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+        tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
+        stores = prepare_stores(corpus, tokenizer, progress)
+        sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
+        say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        return cls(corpus, tokenizer, stores)
+
+    def size(self) -> Size:
+        return Size(len(self.stores["train"]), len(self.tokenizer))
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data or this machine before anything is written."""
+        if settings.model == "ngram":
+            raise UsageError("an n-gram model sees one side of a token only.", repair="Choose another --model.")
+        if settings.network.output != "full":
+            raise UsageError(
+                f"the task masked has the full softmax only; received --network.output {settings.network.output}.",
+                repair="Leave out --network.output: few tokens are predicted, so it costs little.",
+            )
+        recurrent = settings.recurrent
+        if settings.model not in AT_ONCE and (recurrent.bidirectional is False or recurrent.joined):
+            raise UsageError(
+                "to fill in, a recurrent model reads in two directions that do not see each other: otherwise it would "
+                "see what it predicts.",
+                repair="Leave out --recurrent.bidirectional and --recurrent.joined.",
+            )
+        if settings.data.window == "full" or (settings.data.window or LEAST_WINDOW) < LEAST_WINDOW:
+            raise UsageError(
+                f"--data.window: expected a number from {LEAST_WINDOW} on; received {settings.data.window}.",
+                repair="Leave it out, or set it to 64.",
+            )
+        self.batches(settings)
+        self._scored(self.stores["valid"], settings)
+        check_precision(settings)
+        model = check_memory(lambda: build_model(settings, len(self.tokenizer)), settings)
+        # Some layers complain only when they first run.
+        model.eval().states(torch.zeros(1, LEAST_WINDOW, dtype=torch.int64, device="meta"))
+
+    def build(self, settings: Settings) -> MaskedModel | TwoWayModel:
+        """An untrained model that already predicts each token by its frequency."""
+        return build_model(settings, len(self.tokenizer), self.counts)
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How often each token occurs in the training split, (V,)."""
+        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> MaskedWindows:
+        rows, window = settings.training.batch or 1, settings.data.window or LEAST_WINDOW
+        windows = Windows(self.stores["train"], rows, window, settings.seed, rank, world)
+        return MaskedWindows(windows, masks_of(self.tokenizer, settings), settings.model not in AT_ONCE)
+
+    def validate(self, model: MaskedModel | TwoWayModel, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss, perplexity and accuracy on the validation split, batch by batch among the processes.
+
+        Of a long split only the beginning is scored.
+        """
+        batches = self._scored(self.stores["valid"], settings)
+        some = -(-2 * INTERIM // (batches.rows * batches.window))
+        sums = world.sum(*score(model, batches, world.rank, world.size, some))
+        return {"loss": sums[0] / sums[1], "perplexity": exp(sums[2] / sums[4]), "accuracy": sums[3] / sums[4]}
+
+    def report(self) -> Report:
+        return Language(self.corpus, self.tokenizer, self.stores).report()
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> MaskedModel | TwoWayModel:
+        return build_model(settings, len(learned.tokenizer))
+
+    @classmethod
+    def evaluate(
+        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, data: str, *,
+        split: str | None = None, trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Perplexity and accuracy of hidden tokens, on the test split of the data of the run or on a whole text."""
+        corpus, split = text_to_score(data, settings, split, trained_on)
+        store = prepare_stores(corpus, learned.tokenizer)[split]
+        batches = _batches_to_score(store, learned.tokenizer, settings)
+        _, _, nats, hits, hidden = score(model, batches, progress=progress)
+        metrics = {"perplexity": exp(nats / hidden), "accuracy": hits / hidden, "masked_tokens": hidden}
+        how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
+        if isinstance(model, TwoWayModel):
+            how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
+            metrics |= score_ways(model, batches)
+        remarks: tuple[str, ...] = ()
+        if unknown := store.facts.unknown:
+            remarks = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
+        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+        return Evaluation(metrics, DEFINITIONS, on, how + model.output.describe(), remarks=remarks)
+
+    @classmethod
+    def predict(
+        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, inputs: Sequence[str],
+        request: Request = Request(),
+    ) -> Iterator[Prediction]:  # fmt: skip
+        """The likeliest fillings of each [MASK], and the text with the first of them."""
+        window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
+        return fill_in(model, learned.tokenizer, inputs, window, request.top)
+
+    def _scored(self, store: TokenStore, settings: Settings) -> EvaluationMasks:
+        return _batches_to_score(store, self.tokenizer, settings)
+
+
+def learn_tokenizer(corpus: Corpus, settings: Settings, say: Say) -> Tokenizer:
+    """Words or parts of words unless the user says otherwise: hiding a letter teaches spelling."""
+    text = settings.text
+    if text.tokenizer is None:
+        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"))
+        if kind == "characters":
+            kind, why = "words", "words that occur at least twice, because the text is smaller than 2 MB."
+            text.min_count = max(2, text.min_count)  # a word seen once has taught nobody what it means
+        elif kind == "bpe":
+            kind, why = "wordpiece", why.replace("bpe", "wordpiece")
+        text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
+        say(f"tokeniser: {why}")
+    tokenizer = Tokenizer.train(
+        str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase, (PAD, MASK)
+    )
+    text.vocabulary = len(tokenizer)
+    return tokenizer
+
+
+def masks_of(tokenizer: Tokenizer, settings: Settings) -> Masks:
+    return Masks(settings.masked.rate, tokenizer.id(MASK), len(tokenizer.specials), len(tokenizer), tokenizer.unknown)
+
+
+def _batches_to_score(store: TokenStore, tokenizer: Tokenizer, settings: Settings) -> EvaluationMasks:
+    """Batches with fixed masks; an error if they hide nothing."""
+    window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
+    batches = EvaluationMasks(store, masks_of(tokenizer, settings), ROWS, window, settings.model not in AT_ONCE)
+    if not any(bool(batch.chosen.any()) for batch in batches.epoch()):
+        raise DataError(
+            f"the {store.facts.split or 'data'} text has {len(store):,} tokens, and the fixed masks hide none of them.",
+            repair="Give more text, or a larger --data.valid-fraction, --data.test-fraction or --masked.rate.",
+        )
+    return batches
+
+
+@torch.no_grad()
+def score(
+    model: MaskedModel | TwoWayModel,
+    batches: EvaluationMasks,
+    rank: int = 0,
+    world: int = 1,
+    some: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[float, int, float, int, int]:
+    """(nats and targets of the training loss; nats, hits and number of the hidden tokens) of this process's batches."""
+    model.eval()
+    device = model.embedding.weight.device
+    total, targets, nats, hits, hidden = 0.0, 0, 0.0, 0, 0
+    for number, batch in enumerate(islice(batches.epoch(), some)):
+        if number % world == rank:
+            filled = model.judge(batch.to(device))
+            total, targets = total + float(filled.loss.total), targets + filled.loss.count
+            nats, hits, hidden = nats + filled.nats, hits + filled.hits, hidden + filled.count
+        if progress:
+            progress(number + 1, batches.steps)
+    return total, targets, nats, hits, hidden
+
+
+@torch.no_grad()
+def score_ways(model: TwoWayModel, batches: EvaluationMasks) -> dict[str, float]:
+    """The perplexity of each direction as a language model, and of both together."""
+    sums = torch.zeros(4, dtype=torch.float64)
+    for batch in batches.epoch():
+        ahead, back = model.ways(batch.to(model.embedding.weight.device))
+        sums += torch.tensor([float(ahead.total), ahead.count, float(back.total), back.count], dtype=torch.float64)
+    ahead_nats, ahead_count, back_nats, back_count = sums.tolist()
+    return {
+        "two_way_perplexity": exp((ahead_nats + back_nats) / (ahead_count + back_count)),
+        "forward_perplexity": exp(ahead_nats / ahead_count),
+        "backward_perplexity": exp(back_nats / back_count),
+    }

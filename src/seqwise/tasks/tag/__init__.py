@@ -1,0 +1,1 @@
+"""One tag for each word."""

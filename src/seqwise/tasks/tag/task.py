@@ -1,0 +1,343 @@
+"""Tagging: one tag per word, such as names in text, parts of speech, kinds of tokens.
+
+    sentences → ids of words, characters, tags → word and character vectors → encoder → tag head → -log P(tags)
+                                                                                           └→ Viterbi → tags → spans
+
+The page wires pieces; each piece is explained where it lives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from seqwise.config import Settings
+from seqwise.data.buckets import Buckets, in_order
+from seqwise.data.examples import examples_to_score
+from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of, unbroken
+from seqwise.data.tagging.code import words_of
+from seqwise.data.tagging.schemes import TITLES, Span, as_bio, bioes_tags, spans_of
+from seqwise.data.tagging.tagged import Sentence, Tagged, counts_of, in_pieces, open_tagged
+from seqwise.errors import DataError, SaveError, UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
+from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.tag.model import TagModel
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.text.words import word_places
+
+LONGEST = 512  # words of a sentence that are read at once, unless set
+ROWS, TOKENS = 64, 4096  # of a batch where nothing is learned
+WORDWISE = ("words", "spaces")  # tokenisers in which a word is one token
+
+
+class Tag(Task):
+    """The task on some sentences: vocabulary, alphabet and tags are known, a model can be built, trained and scored."""
+
+    headline = ("span_f1", "F1")
+    example = "Ada Lovelace lived in London."
+
+    def __init__(self, tagged: Tagged, learned: Learned, longest: int = LONGEST):
+        self.tagged, self.learned, self.longest = tagged, learned, longest
+        self.splits = tagged.splits
+        self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
+        self.lexicon = lexicon_of(learned)
+        if not self.lexicon.spans:
+            self.headline = ("token_accuracy", "accuracy")
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read the sentences; learn words, characters and tags from the training split unless they are known."""
+        tagged = _open(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
+        parts = tagged.splits.parts
+        task = cls(tagged, learn(tagged, settings, learned), settings.data.longest or LONGEST)
+        long = [s for some in parts.values() for s in some if len(s.words) > task.longest]
+        for sentence in long:
+            what = f"sentences are longer than {task.longest} words; they are read in pieces"
+            tagged.splits.findings.remark(what, sentence.file, sentence.line)
+        sizes = ", ".join(f"{split} {len(some):,}" for split, some in parts.items())
+        rule = f"{task.rule[0].upper()}{task.rule[1:]}"
+        say(f"sentences: {sizes}; vocabulary {len(task.lexicon.tokenizer):,}. {rule}")
+        for remark in [task.about_tags(), *tagged.splits.findings.sentences()]:
+            say(remark)
+        if settings.tag.crf is None:
+            settings.tag.crf = tagged.marks_spans
+            why = "spans" if tagged.marks_spans else "no spans"
+            say(f"chosen by rule: tag.crf {tagged.marks_spans}, because the tags mark {why}")
+        return task
+
+    def about_tags(self) -> str:
+        """What the tags are, as a sentence."""
+        if not self.lexicon.spans:
+            return f"tags: {len(self.lexicon.tags)}, marking no spans, because {self.tagged.why}."
+        kinds = sorted({tag[2:] for tag in self.lexicon.tags if len(tag) > 2})
+        inner = "" if self.tagged.scheme == "bioes" else "; the model learns BIOES and answers in BIO"
+        return (
+            f"tags: {TITLES[self.tagged.scheme]}, because {self.tagged.why}{inner}. "
+            f"{len(kinds)} types: {', '.join(kinds)[:200]}."
+        )
+
+    def size(self) -> Size:
+        train = self.splits.parts["train"]
+        return Size(
+            tokens=sum(len(sentence.words) for sentence in train),
+            vocabulary=len(self.lexicon.tokenizer),
+            examples=len(train),
+            longest=max(len(sentence.words) for sentence in train),
+            outputs=len(self.lexicon.tags),
+        )
+
+    def check(self, settings: Settings) -> None:
+        if settings.model == "ngram":
+            raise UsageError(
+                "an n-gram model predicts the next word; it cannot tag.",
+                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
+            )
+        self.batches(settings)
+        check_precision(settings)
+        check_memory(lambda: TagModel(settings, self.lexicon), settings)
+
+    def build(self, settings: Settings) -> TagModel:
+        return TagModel(settings, self.lexicon, self.counts)
+
+    @cached_property
+    def counts(self) -> torch.Tensor:
+        """How often each word of the vocabulary occurs in training, (V,)."""
+        counts = torch.zeros(len(self.lexicon.tokenizer))
+        for word, count in counts_of(self.splits.parts["train"]).items():
+            counts[self.lexicon.word(word)] += count
+        return counts
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TagBatch]:
+        encoded = self._encoded("train", settings.data.longest or self.longest)
+        rows, tokens = settings.training.batch or 1, settings.data.tokens
+        return Buckets(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
+
+    def _encoded(self, split: str, longest: int) -> Encoded:
+        known = self.__dict__.setdefault("_cache", {})
+        if (split, longest) not in known:
+            known[split, longest] = Encoded(in_pieces(self.splits.parts[split], longest), self.lexicon)
+        return known[split, longest]
+
+    def validate(self, model: TagModel, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss, F1 of the spans and accuracy of the tags; the goal is 1 - F1, or 1 - accuracy of plain tags."""
+        longest = settings.data.longest or self.longest
+        pieces, encoded = in_pieces(self.splits.parts["valid"], longest), self._encoded("valid", longest)
+        counts, nats = SpanCounts(), 0.0
+        model.eval()
+        device = model.embedding.weight.device
+        for numbers in in_order(encoded.lengths, ROWS, TOKENS, world.rank, world.size):
+            batch = encoded.collate(numbers).to(device)
+            with torch.no_grad():
+                states = model.states(batch)
+                nats += float(model.head.losses(states, batch.tags, batch.lengths).sum())
+                best = model.best_of(model.head.scores(states), batch.lengths).tolist()
+            for number, ids in zip(numbers, best):
+                sentence = pieces[number]
+                _count(counts, self.lexicon, sentence.tags, [self.lexicon.tags[i] for i in ids[: len(sentence.tags)]])
+        nats, correct, predicted, true, right, tokens = world.sum(nats, *counts.totals())
+        metrics = metrics_of(correct, predicted, true, right, tokens, spans=self.lexicon.spans)
+        goal = 1 - metrics["span_f1" if self.lexicon.spans else "token_accuracy"]
+        return {"loss": nats / tokens, **metrics, "goal": goal}
+
+    def report(self) -> Report:
+        rows = {}
+        known = {self.lexicon.tokenizer.unknown}
+        for split, sentences in self.splits.parts.items():
+            words = [word for sentence in sentences for word in sentence.words]
+            unknown = sum(count for word, count in Counter(words).items() if self.lexicon.word(word) in known)
+            marked = sum(len(spans_of(s.tags)) for s in sentences) if self.lexicon.spans else 0
+            rows[split] = (len(sentences), len(words), *((marked,) if self.lexicon.spans else ()), unknown)
+        columns = ("sentences", "words", *(("spans",) if self.lexicon.spans else ()), "unknown")
+        vocabulary = f"vocabulary: {len(self.lexicon.tokenizer):,} words, {self.lexicon.characters:,} characters"
+        says = (f"{vocabulary} (from the training split)", self.about_tags(), f"split: {self.rule}")
+        return Report(columns, rows, says, tuple(self.splits.findings.sentences()))
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> TagModel:
+        return TagModel(settings, lexicon_of(learned))
+
+    @classmethod
+    def evaluate(
+        cls, model: TagModel, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        lexicon = lexicon_of(learned)
+        opened: list[Tagged] = []
+
+        def open_with(valid: float, test: float) -> Any:
+            opened.append(_open(data, settings, valid, test))
+            return opened[-1].splits
+
+        fractions = settings.data.valid_fraction, settings.data.test_fraction
+        sentences, on = examples_to_score(open_with, fractions, split, trained_on)
+        tagged = opened[-1]
+        if tagged.marks_spans != lexicon.spans:
+            kinds = {True: "tags that mark spans", False: "plain tags"}
+            raise DataError(
+                f"the run was trained on {kinds[lexicon.spans]}, but this data has {kinds[tagged.marks_spans]}.",
+                repair="Give data of the same kind, or say how its tags are to be read: --tag.scheme",
+                file=data,
+            )
+        counts = SpanCounts()
+        predicted = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST, progress)
+        answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
+        if request.out is not None:
+            write_columns(request.out, sentences, answers)
+        metrics = counts.metrics(lexicon.spans)
+        return Evaluation(
+            metrics,
+            {name: DEFINITIONS[name] for name in metrics},
+            f"{data}, {on}",
+            _how(settings, tagged.scheme, lexicon.spans),
+            (counts.table(),) if lexicon.spans else (),
+            tuple(tagged.splits.findings.sentences()),
+        )
+
+    @classmethod
+    def predict(
+        cls, model: TagModel, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+    ) -> Iterator[Prediction]:
+        lexicon = lexicon_of(learned)
+        places = [_places(text, bool(learned.facts.get("code"))) for text in inputs]
+        sentences = [
+            Sentence(words := tuple(text[begin:end] for begin, end in some), ("O",) * len(words))
+            for text, some in zip(inputs, places)
+        ]
+        tags = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST)
+        for text, some, each in zip(inputs, places, tags):
+            yield _answer(text, some, each, lexicon.spans)
+
+
+def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> Learned:
+    """What is not given already: words, characters and tags of the training split."""
+    if given is not None and "tags" in given.facts:
+        return given
+    train = tagged.splits.parts["train"]
+    tokenizers = dict(given.tokenizers) if given else {}
+    folds = not tokenizers and settings.tag.characters != 0
+    if not tokenizers:
+        tokenizers["text"] = learn_words(train, settings.text.vocabulary, settings.text.min_count, folds)
+    elif tokenizers["text"].kind not in WORDWISE:
+        raise UsageError(
+            f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",
+            repair="Train the run to start from with --text.tokenizer words.",
+        )
+    settings.text.tokenizer, settings.text.vocabulary = tokenizers["text"].kind, len(tokenizers["text"])  # type: ignore[assignment]
+    tags = tags_of(train)
+    if tagged.marks_spans:
+        tags = bioes_tags(sorted({kind for sentence in train for kind, _, _ in spans_of(sentence.tags)}))
+    if len(tags) < 2:
+        raise DataError(
+            f"all words have the tag {tags[0]!r}: there is nothing to learn.",
+            repair="Give data with at least two tags, or say which column holds them: --columns 1,4",
+            file=tagged.splits.name,
+        )
+    return Learned(tokenizers, {
+        "tags": tags, "spans": tagged.marks_spans, "folds": folds, "alphabet": learn_alphabet(counts_of(train)),
+        "code": tagged.splits.name == "builtin:code",
+    })  # fmt: skip
+
+
+def lexicon_of(learned: Learned) -> Lexicon:
+    facts = learned.facts
+    return Lexicon(learned.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
+
+
+def best_tags(
+    model: TagModel, lexicon: Lexicon, sentences: Sequence[Sentence], longest: int, progress: Progress | None = None
+) -> list[list[str]]:
+    """The model's tags of each sentence, in their order."""
+    pieces = in_pieces(sentences, longest)
+    encoded = Encoded(pieces, lexicon)
+    found: list[list[str]] = [[] for _ in pieces]
+    model.eval()
+    device, done = model.embedding.weight.device, 0
+    for numbers in in_order(encoded.lengths, ROWS, TOKENS):
+        best = model.best(encoded.collate(numbers).to(device)).tolist()
+        for number, ids in zip(numbers, best):
+            found[number] = [lexicon.tags[i] for i in ids[: len(pieces[number].words)]]
+        done += len(numbers)
+        if progress:
+            progress(done, len(pieces))
+    rest = iter(found)
+    return [list(chain(*(next(rest) for _ in range(0, len(s.words), longest)))) for s in sentences]
+
+
+def _count(
+    counts: SpanCounts, lexicon: Lexicon, true: Sequence[str], predicted: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Add one sentence; returns its true and predicted tags as they were compared: BIO, whatever the data has."""
+    if lexicon.spans:
+        wanted, found = spans_of(true), spans_of(predicted)
+        counts.add_spans(wanted, found)
+        true, predicted = as_bio(wanted, len(true)), as_bio(found, len(true))
+    counts.add_tags(true, predicted)
+    return true, predicted
+
+
+def write_columns(
+    path: Path, sentences: Sequence[Sentence], answers: Sequence[tuple[Sequence[str], Sequence[str]]]
+) -> None:
+    """Word, true tag and predicted tag per line, a blank line behind each sentence: what conlleval reads."""
+    blocks = (
+        "".join(f"{unbroken(word)} {a} {b}\n" for word, a, b in zip(sentence.words, true, found))
+        for sentence, (true, found) in zip(sentences, answers)
+    )
+    try:
+        path.write_text("".join(f"{block}\n" for block in blocks), encoding="utf-8")
+    except OSError as error:
+        raise SaveError(f"cannot write: {error.strerror}.", repair="Choose another --out.", file=path) from None
+
+
+def _open(data: str, settings: Settings, valid: float, test: float) -> Tagged:
+    return open_tagged(data, settings.columns, settings.tag.scheme, settings.data.on_empty, valid, test)
+
+
+def _how(settings: Settings, scheme: str, spans: bool) -> str:
+    best = "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
+    if not spans:
+        return f"{best}; tags compared as they are written"
+    return f"{best}, of those that BIOES allows; data read as {TITLES[scheme]}, tags compared in BIO"
+
+
+def _places(text: str, code: bool) -> list[tuple[int, int]]:
+    """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
+    found = words_of(text) if code else None
+    return word_places(text) if found is None else found
+
+
+def _answer(text: str, places: list[tuple[int, int]], tags: list[str], spans: bool) -> Prediction:
+    words = [text[begin:end] for begin, end in places]
+    values: dict[str, Any] = {"text": text, "tokens": words, "offsets": [list(place) for place in places]}
+    if not spans:
+        shown = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
+        return Prediction(shown, {**values, "tags": tags})
+    found = spans_of(tags)
+    values["tags"] = as_bio(found, len(words))
+    values["spans"] = [
+        {"type": kind, "start": places[a][0], "end": places[b - 1][1], "text": text[places[a][0] : places[b - 1][1]]}
+        for kind, a, b in found
+    ]
+    return Prediction(_marked(text, places, found), values)
+
+
+def _marked(text: str, places: list[tuple[int, int]], spans: list[Span]) -> str:
+    """The text with brackets around its spans: [ORG EU] rejects [MISC German] call."""
+    shown, done = "", 0
+    for kind, first, last in spans:
+        begin, end = places[first][0], places[last - 1][1]
+        shown += f"{text[done:begin]}[{kind} {text[begin:end]}]"
+        done = end
+    return shown + text[done:]

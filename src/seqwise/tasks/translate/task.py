@@ -1,0 +1,291 @@
+"""Translation, and whatever else writes one text for another: from pairs of texts to translated text.
+
+    source → tokens → encoder → memory → writer → tokens of each target → loss
+                                              └→ beam search → text → BLEU, chrF, exact match, ROUGE
+
+The page wires pieces: reading pairs is in `data/pairs/pairs.py`, vocabularies in `vocabularies.py`, the model in
+`model.py`, its use in `translating.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqwise.config import Settings
+from seqwise.data.buckets import Buckets, in_order
+from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.pairs.languages import Languages
+from seqwise.data.pairs.pairs import Pair, look_at, open_pairs
+from seqwise.decoding.choice import Search
+from seqwise.errors import UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.translation import BleuCounts
+from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.translate.model import PairBatch, Translator, collate
+from seqwise.tasks.translate.translated import how, measured, prediction, translate_all, write_lines
+from seqwise.tasks.translate.translating import Translation, targets_of
+from seqwise.tasks.translate.vocabularies import encode, learn_vocabularies, marks_of
+from seqwise.text.tokenizer import Tokenizer
+
+MOST_TOKENS = 512  # of one text, unless the user says otherwise
+INTERIM = {"cpu": 200, "cuda": 1_000}  # validation pairs that are translated during training
+ROWS, TOKENS = 64, 8_192  # of a batch that is only scored
+AT_ONCE = 1_024  # inputs that are sorted by length together
+MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
+SPELLED = 4  # words: below, an n-gram of four words says little, and the share of exact answers is shown
+
+
+class Translate(Task):
+    """The task on some pairs: vocabularies are known, a model can be built, trained and scored."""
+
+    headline = ("bleu", "BLEU")
+    search = Search(beam=5)
+    example = "a text"
+
+    def __init__(self, splits: Splits[Pair], learned: Learned, settings: Settings):
+        self.splits, self.learned = splits, learned
+        self.fingerprint, self.rule = splits.fingerprint, splits.rule
+        self.names: list[str] = learned.facts["targets"]
+        self.marks = marks_of(learned.tokenizers, self.names, settings)
+        self.longest = settings.data.longest or MOST_TOKENS
+        parts = splits.parts.items()
+        self.sources = {split: encode(learned.tokenizer, [pair.source for pair in pairs]) for split, pairs in parts}
+        self.written = {split: _columns(pairs, learned.tokenizers, self.names) for split, pairs in parts}
+        if _mean_words(splits.parts["valid"]) < SPELLED:
+            self.headline = ("exact_match", "exact")
+
+    @classmethod
+    def prepare(
+        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
+        progress: Progress | None = None,
+    ) -> Self:  # fmt: skip
+        """Read and check the pairs; learn the vocabularies from the training split unless `learned` brings them."""
+        splits, languages = open_pairs(data, settings)
+        look_at(splits)
+        if learned is None:
+            tokenizers = learn_vocabularies(splits.parts["train"], languages, settings, say)
+            learned = Learned(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
+        if languages != Languages():
+            settings.target, settings.columns = ",".join(languages.targets), settings.columns or languages.columns
+        task = cls(splits, learned, settings)
+        learned.facts.setdefault("ratios", task.ratios())
+        if settings.data.longest is None:
+            settings.data.longest = min(MOST_TOKENS, task.size().longest)
+        task.longest = settings.data.longest
+        task.count_long()
+        task.introduce(languages, say)
+        return task
+
+    def ratios(self) -> list[float]:
+        """Tokens of each target per token of the source, in training."""
+        read = max(1, sum(map(len, self.sources["train"])))
+        return [sum(len(row[n]) for row in self.written["train"]) / read for n in range(len(self.names))]
+
+    def count_long(self) -> None:
+        """A remark for every text that will be cut."""
+        what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.longest)"
+        for split, pairs in self.splits.parts.items():
+            for pair, source, targets in zip(pairs, self.sources[split], self.written[split]):
+                for ids in (source, *targets):
+                    if len(ids) > self.longest:
+                        self.splits.findings.remark(what, pair.file, pair.line)
+
+    def introduce(self, languages: Languages, say: Say) -> None:
+        sizes = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.parts.items())
+        say(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.rule[0].upper()}{self.rule[1:]}")
+        for sentence in self.remarks():
+            say(f"note: {sentence}")
+
+    def _vocabulary(self) -> str:
+        sizes = {name: len(tokenizer) for name, tokenizer in self.learned.tokenizers.items()}
+        shared = len({tokenizer.fingerprint for tokenizer in self.learned.tokenizers.values()}) == 1
+        if shared:
+            return f"one vocabulary of {sizes['text']:,}"
+        source = self.learned.facts["source"]
+        return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
+
+    def remarks(self) -> list[str]:
+        """What was let pass, with its number and the policy."""
+        found = self.splits.findings.sentences()
+        for split in ("valid", "test"):
+            share = self._unknown(split) / max(1, self._tokens(split))
+            if share > MANY_UNKNOWN:
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+        return found
+
+    def _tokens(self, split: str) -> int:
+        return sum(len(ids) for rows in self._all(split) for ids in rows)
+
+    def _unknown(self, split: str) -> int:
+        tokenizers = [self.learned.tokenizer, *(self.learned.tokenizers[name] for name in self.names)]
+        sides = zip(tokenizers, self._all(split))
+        return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, rows in sides for ids in rows)
+
+    def _all(self, split: str) -> list[list[np.ndarray]]:
+        """The ids of the source and of each target of a split."""
+        written = self.written.get(split, [])
+        return [self.sources.get(split, []), *([row[n] for row in written] for n in range(len(self.names)))]
+
+    # Training
+
+    def size(self) -> Size:
+        longest = max(len(ids) for split in self.splits.parts for rows in self._all(split) for ids in rows)
+        tokens = sum(len(ids) + 1 for row in self.written["train"] for ids in row)
+        vocabulary = max(len(self.learned.tokenizers[name]) for name in self.names)
+        return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.names))
+
+    def check(self, settings: Settings) -> None:
+        """Refuse settings that cannot work with this data or this machine before anything is written."""
+        if settings.model == "ngram":
+            raise UsageError("an n-gram model reads no source.", repair="Choose another --model.")
+        if settings.network.output != "full":
+            raise UsageError(
+                f"the task translate has the full softmax only; received --network.output {settings.network.output}.",
+                repair="Leave out --network.output.",
+            )
+        self.batches(settings)
+        check_precision(settings)
+        model = check_memory(lambda: build_model(settings, self.learned), settings).eval()
+        # Some layers complain only when they first run.
+        one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
+        model.writer(0).losses(model.encode(one), one, one)
+
+    def build(self, settings: Settings) -> Translator:
+        """An untrained model that already predicts each token by its frequency."""
+        return build_model(settings, self.learned, self.counts)
+
+    @cached_property
+    def counts(self) -> list[Tensor]:
+        """How often each token is to be written in the training split, (V,) for each target."""
+        found = []
+        for number, name in enumerate(self.names):
+            ids = np.concatenate([row[number] for row in self.written["train"]])
+            counts = np.bincount(ids, minlength=len(self.learned.tokenizers[name]))
+            counts[self.marks.ends[number]] += len(self.written["train"])
+            found.append(torch.from_numpy(counts))
+        return found
+
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[PairBatch]:
+        """Training batches of pairs of alike length."""
+        rows, tokens = settings.training.batch or 1, settings.data.tokens
+        return Buckets(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
+
+    def validate(self, model: Translator, settings: Settings, world: Summing) -> dict[str, float]:
+        """Loss on the validation split; BLEU and exact match of greedy translations of a part of it."""
+        model.eval()
+        device = model.embedding.weight.device
+        nats, count = 0.0, 0
+        with torch.no_grad():
+            for numbers in in_order(self._lengths("valid"), ROWS, TOKENS, world.rank, world.size):
+                loss, _ = model(self._collate(numbers, "valid").to(device))
+                nats, count = nats + float(loss.total), count + loss.count
+        some = _spread(len(self.sources["valid"]), INTERIM.get(device.type, 200))
+        asked = Translation(model, settings, self.learned, Request(Search()))
+        outputs, references = [], []
+        for at, found in asked.of_ids([self.sources["valid"][number] for number in some], world.rank, world.size):
+            for target, best in zip(asked.targets, found):
+                outputs.append(asked.text(target, best[0]))
+                references.append(self.splits.parts["valid"][some[at]].targets[target.number])
+        exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
+        counts = BleuCounts.of(outputs, references).numbers()
+        nats, all_count, right, tried, *sums = world.sum(nats, count, exact, len(outputs), *counts)
+        return {
+            "loss": nats / max(1, all_count),
+            "bleu": BleuCounts.from_numbers(sums).bleu,
+            "exact_match": 100.0 * right / max(1, tried),
+        }
+
+    def _lengths(self, split: str) -> list[int]:
+        """Steps of each pair: of its longest side, with the token that begins or ends it."""
+        pairs = zip(self.sources[split], self.written[split])
+        return [min(self.longest, max(len(ids) for ids in (source, *targets))) + 1 for source, targets in pairs]
+
+    def _of(self, split: str, numbers: np.ndarray) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
+        return [self.sources[split][number] for number in numbers], [self.written[split][number] for number in numbers]
+
+    def _collate(self, numbers: np.ndarray, split: str = "train") -> PairBatch:
+        batch = collate(*self._of(split, numbers), self.marks, self.longest)
+        return PairBatch(
+            batch.source, batch.lengths, batch.inputs, batch.targets, batch.real, positions=torch.from_numpy(numbers)
+        )
+
+    def report(self) -> Report:
+        names = [self.learned.facts["source"], *self.names]
+        rows = {}
+        for split, pairs in self.splits.parts.items():
+            sides = self._all(split)
+            longest = max(len(ids) for side in sides for ids in side)
+            rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._unknown(split))
+        kind = self.learned.tokenizer.kind
+        sentences = (f"tokeniser: {kind}, {self._vocabulary()} (from the training split)", f"split: {self.rule}")
+        columns = ("pairs", *(f"{name} tokens" for name in names), "longest", "unknown")
+        return Report(columns, rows, sentences, tuple(self.remarks()))
+
+    # A trained model, without that data
+
+    @classmethod
+    def restore(cls, settings: Settings, learned: Learned) -> Translator:
+        return build_model(settings, learned)
+
+    @classmethod
+    def evaluate(
+        cls, model: Translator, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
+        trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
+        targets = [target.name for target in targets_of(learned, request.target)]
+        asked = settings.model_copy(deep=True)
+        if settings.target is not None:
+            asked.target = ",".join(targets)
+            asked.columns = None if settings.columns is None else ",".join([settings.columns.split(",")[0], *targets])
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        pairs, which = examples_to_score(
+            lambda valid, test: open_pairs(data, asked, valid, test)[0], fractions, split, trained_on
+        )
+        outputs = translate_all(Translation(model, settings, learned, request), pairs, progress)
+        if request.out is not None:
+            write_lines(request.out, outputs)
+        return measured(outputs, pairs, f"{data}, {which}", how(settings, request))
+
+    @classmethod
+    def predict(
+        cls, model: Translator, settings: Settings, learned: Learned, inputs: Sequence[str],
+        request: Request = Request(search),
+    ) -> Iterator[Prediction]:  # fmt: skip
+        """One translation per input and language; with `n_best` several, best first."""
+        translation = Translation(model, settings, learned, request)
+        for begin in range(0, len(inputs), AT_ONCE):
+            some = inputs[begin : begin + AT_ONCE]
+            for text, found in zip(some, translation.of_texts(some)):
+                yield prediction(text, {target.name: best for target, best in zip(translation.targets, found)})
+
+
+def build_model(settings: Settings, learned: Learned, counts: Sequence[Tensor] | None = None) -> Translator:
+    """The model of a resolved run."""
+    names = learned.facts["targets"][:1] if settings.translate.targets == "token" else learned.facts["targets"]
+    sizes = [len(learned.tokenizers[name]) for name in names]
+    if counts is not None and len(sizes) < len(counts):
+        counts = [torch.stack(list(counts)).sum(0)]
+    return Translator(settings, (len(learned.tokenizer), sizes), counts)
+
+
+def _columns(pairs: Sequence[Pair], tokenizers: dict[str, Tokenizer], names: Sequence[str]) -> list[list[np.ndarray]]:
+    """For each pair the ids of its targets."""
+    columns = [encode(tokenizers[name], [pair.targets[n] for pair in pairs]) for n, name in enumerate(names)]
+    return [list(row) for row in zip(*columns)]
+
+
+def _mean_words(pairs: Sequence[Pair]) -> float:
+    return sum(len(text.split()) for pair in pairs for text in pair.targets) / sum(len(pair.targets) for pair in pairs)
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` numbers below `count`, at even distances."""
+    return sorted({number * count // min(most, count) for number in range(min(most, count))})

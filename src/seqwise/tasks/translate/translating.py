@@ -1,0 +1,125 @@
+"""Using a trained translator: ids of sources → hypotheses in each language asked for, in batches of alike length.
+
+Each source is encoded once, whatever the number of languages. It knows nothing of files or metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from seqwise.backbones.memory import Memory
+from seqwise.config import Settings
+from seqwise.data.buckets import in_order, pad
+from seqwise.data.tables import split_columns
+from seqwise.decoding.beam import Hypothesis, sample, search
+from seqwise.errors import UsageError, nearest
+from seqwise.tasks.task import Learned, Request
+from seqwise.tasks.translate.model import Translator
+from seqwise.tasks.translate.vocabularies import decode, encode, marks_of
+
+ROWS, TOKENS = {"cpu": 64, "cuda": 512}, {"cpu": 4_096, "cuda": 65_536}  # of one search: sources, and their tokens
+SPARE = 10  # tokens that a translation may have beyond what its source lets expect
+
+
+@dataclass(frozen=True)
+class Target:
+    """One language that is asked for: its name, and its number among those of the run."""
+
+    name: str
+    number: int
+
+
+def targets_of(learned: Learned, wish: str | None) -> list[Target]:
+    """The languages that are asked for: those of `--target`, or all that the run knows."""
+    known: list[str] = learned.facts["targets"]
+    names = split_columns(wish) or known
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"the run does not write {name!r}; it writes {', '.join(known)}.", repair=nearest(name, known)
+            )
+    return [Target(name, known.index(name)) for name in names]
+
+
+class Translation:
+    """A trained translator with its vocabularies, ready to be asked."""
+
+    def __init__(self, model: Translator, settings: Settings, learned: Learned, request: Request):
+        self.model, self.settings, self.learned, self.request = model.eval(), settings, learned, request
+        self.targets = targets_of(learned, request.target)
+        names: list[str] = learned.facts["targets"]
+        self.marks = marks_of(learned.tokenizers, names, settings)
+        self.longest = settings.data.longest or 1
+        self.device = model.embedding.weight.device
+        written = [learned.tokenizers[each.name] for each in self.targets]
+        self.starts = [encode(tokenizer, [request.search.start])[0].tolist() for tokenizer in written]
+        # Special tokens, but for the end, are not to be written.
+        ends = [self.marks.ends[each.number] for each in self.targets]
+        self.never = [
+            [number for number in range(len(tokenizer.specials)) if number != end]
+            for tokenizer, end in zip(written, ends)
+        ]
+
+    def of_ids(
+        self, rows: Sequence[np.ndarray], rank: int = 0, world: int = 1
+    ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
+        """(number of a row, the n best for each target), long rows first; over all ranks each row once.
+
+        A source that is empty has an empty translation: there is nothing to read.
+        """
+        lengths = [min(len(row), self.longest) for row in rows]
+        kind = self.device.type
+        for numbers in in_order(lengths, ROWS.get(kind, 64), TOKENS.get(kind, 4_096), rank, world):
+            full = [int(number) for number in numbers if lengths[number]]
+            empty = [int(number) for number in numbers if not lengths[number]]
+            yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)
+            if full:
+                found = self._search([rows[number][: self.longest] for number in full])
+                yield from ((number, [each[at] for each in found]) for at, number in enumerate(full))
+
+    @torch.inference_mode()
+    def _search(self, rows: list[np.ndarray]) -> list[list[list[Hypothesis]]]:
+        """For each target, for each row, the n best."""
+        lengths = torch.tensor([len(row) for row in rows])
+        memory = self.model.encode(torch.from_numpy(pad(rows)).to(self.device), lengths.to(self.device))
+        return [self._write(memory, lengths, at) for at in range(len(self.targets))]
+
+    def _write(self, memory: Memory, lengths: torch.Tensor, at: int) -> list[list[Hypothesis]]:
+        number, request = self.targets[at].number, self.request
+        writer, begin, end = self.model.writer(number), self.marks.begins[number], self.marks.ends[number]
+        longest = torch.tensor([self._limit(int(length), number) for length in lengths], device=self.device)
+        if request.choice is not None:
+            choice, seed, search_as = request.choice, request.seed, request.search
+            return sample(
+                writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
+                start=self.starts[at], never=self.never[at],
+            )  # fmt: skip
+        return search(
+            writer, memory, begin=begin, end=end, how=request.search, longest=longest, start=self.starts[at],
+            never=self.never[at],
+        )  # fmt: skip
+
+    def _limit(self, length: int, number: int) -> int:
+        """Most tokens of a translation: twice what the training pairs let expect, and some to spare."""
+        if self.request.max_length is not None:
+            return self.request.max_length
+        expected = 2 * self.learned.facts["ratios"][number] * length
+        return min(self.longest, math.ceil(expected) + SPARE) + 1  # a text of that length must have time to end
+
+    def of_texts(self, texts: Sequence[str]) -> list[list[list[tuple[str, Hypothesis]]]]:
+        """For each text, for each target, the n best as texts with their scores."""
+        rows = encode(self.learned.tokenizer, [" ".join(text.split()) for text in texts])
+        found: list[list[list[tuple[str, Hypothesis]]]] = [[] for _ in texts]
+        for number, targets in self.of_ids(rows):
+            found[number] = [
+                [(self.text(target, each), each) for each in best] for target, best in zip(self.targets, targets)
+            ]
+        return found
+
+    def text(self, target: Target, hypothesis: Hypothesis) -> str:
+        return decode(self.learned.tokenizers[target.name], hypothesis.ids)
