@@ -215,3 +215,17 @@ def test_the_card_and_the_report_say_what_it_is(made, trained, task):
     report = prepared.report()
     assert report.rows.keys() == {"train", "valid", "test"}
     assert all(len(row) == len(report.columns) for row in report.rows.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("task", "family"), EVERY)
+def test_a_gpu_trains_measures_and_answers(tmp_path, task, family):
+    (tmp_path / "data").mkdir()
+    row = ROWS[task]
+    data = row.write(tmp_path / "data")
+    settings = parse_settings({**row.settings, "task": task, "model": family, "budget": "2-epochs", "device": "cuda"})
+    run, prepared = create_run(data, settings, tmp_path / "run")
+    take(Fit(run, prepared), 4)
+    loaded = Loaded(run, "cuda")
+    assert all(math.isfinite(value) for value in loaded.evaluate(data).metrics.values())
+    assert len(loaded.predict(questions(task, tmp_path))) == len(questions(task, tmp_path))
