@@ -6,15 +6,11 @@ Each rule has its reason; the numbers come from the searches in docs/log.md.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from seqwise.config import Settings
 from seqwise.training.budgets import Budget
+from seqwise.training.defaults import RECURRENT, Facts, Fill
 
-if TYPE_CHECKING:
-    from seqwise.training.defaults import Facts, Fill
-
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 LONGEST = 512  # words
 SPEED = 6_000, 60_000  # words per second that are learned from, per core and on a GPU
 
@@ -28,7 +24,8 @@ def fill_tag(chosen: Settings, facts: Facts, fill: Fill) -> None:
     fill("data.tokens", 8192 if facts.cuda else 2048)
     _fill_regularisation(chosen, facts, fill)
     adam = chosen.training.optimizer == "adamw"
-    fill("training.learning_rate", (1e-3 if chosen.model == "transformer" else 7e-3) if adam else 0.1)
+    # CoNLL-2003, six minutes of a GPU, validation F1: 0.005 → 91.1, 0.007 → 90.2.
+    fill("training.learning_rate", (1e-3 if chosen.model == "transformer" else 5e-3) if adam else 0.1)
     fill("training.weight_decay", 0.01 if adam else 1e-6)
 
 
