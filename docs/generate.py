@@ -2,6 +2,7 @@
 
     python docs/generate.py                  the table of settings and the table of recorded names
     python docs/generate.py --transcripts    as well: run every `$ ` command of docs/*.md and put its real output below
+    python docs/generate.py --transcripts tag.md caption.md                the same for some pages
 
 A part stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails when
 one is stale. Transcripts are of one machine and one day, so no test compares them.
@@ -34,7 +35,7 @@ from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLaye
 from seqwise.tasks.language.task import LanguageModel
 
 DOCS = Path(__file__).parent
-BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 # ---- the table of settings
 
@@ -166,12 +167,18 @@ def filled(name: str) -> tuple[Path, str]:
 
 
 def with_transcripts(text: str, folder: Path) -> str:
-    """The page with every command run in `folder`, one after the other; those marked `# minutes` stay as they are."""
+    """The page with every command run in `folder`, one after the other; those marked `# minutes` stay as they are.
+
+    Python blocks run between them, since a command may need what they write.
+    """
 
     def run(block: re.Match[str]) -> str:
-        if "# minutes" in block[1] or "SEQWISE_DATA" in block[1]:
+        if "# minutes" in block[2] or "SEQWISE_DATA" in block[2]:
             return block[0]
-        commands = re.findall(r"^\$ (?:.*\\\n)*.*$", block[1], re.MULTILINE)
+        if block[1] == "python":
+            subprocess.run([sys.executable, "-c", block[2]], cwd=folder, capture_output=True, check=False)
+            return block[0]
+        commands = re.findall(r"^\$ (?:.*\\\n)*.*$", block[2], re.MULTILINE)
         return "```console\n" + "".join(f"{command}\n{output(command[2:], folder)}" for command in commands) + "```"
 
     return BLOCK.sub(run, text)
@@ -191,7 +198,10 @@ def main() -> None:
         page, text = filled(name)
         page.write_text(text, encoding="utf-8")
     if "--transcripts" in sys.argv:
+        wanted = [word for word in sys.argv[1:] if word.endswith(".md")]
         for page in sorted(DOCS.glob("*.md")):
+            if wanted and page.name not in wanted:
+                continue
             text = page.read_text(encoding="utf-8")
             if BLOCK.search(text):
                 with tempfile.TemporaryDirectory() as folder:

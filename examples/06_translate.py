@@ -15,7 +15,7 @@ from seqwise.training.loop import Step
 
 def show(step: Step) -> None:
     if step.validation:
-        print(f"step {step.number:4}  loss {step.loss:.3f}  valid exact {step.validation['exact_match']:5.1f} %")
+        print(f"step {step.number:4}  loss {step.loss:.3f}  valid exact {step.validation['exact_match']:6.1%}")
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         on_step=show,
     )
     result = trained.evaluate("builtin:dates", beam=5)
-    print(f"\nexact {result.metrics['exact_match']:.1f} %, BLEU {result.metrics['bleu']:.1f} on {result.on}")
+    print(f"\nexact {result.metrics['exact_match']:.1%}, BLEU {result.metrics['bleu']:.1f} on {result.on}")
     print(f"{result.definitions['bleu']}\n")
 
     written = "Sunday, May 3rd, 1998"

@@ -33,7 +33,7 @@ def main() -> None:
     (caption,) = run.predict(["builtin:shapes/3"])
     print(f"\nin the data: {captions[3]}\nwritten:     {caption.text}")
 
-    # The regions of a picture are an 8 × 8 grid; the decoder looks at them once per word.
+    # The regions of a picture are a 4 × 4 grid; the decoder looks at them once per word.
     model, begin = run.model.eval(), run.run.learned.tokenizer.id("<bos>")
     with record(model, "*weights") as seen, torch.no_grad():
         memory = model.look(torch.from_numpy(pictures[3:4]))

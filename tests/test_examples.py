@@ -59,3 +59,37 @@ def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
     assert float(accuracy[1]) > 0.6  # the most frequent label is a quarter
     weights = [float(number) for number in re.findall(r"^ +\S+ (0\.\d\d) ?█*$", text, re.MULTILINE)]
     assert sum(weights) == pytest.approx(1, abs=0.1)
+
+
+def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
+    text = printed(6)
+    losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
+    assert losses[-1] < losses[0] / 2
+    assert "tok:13a" in text
+    written = "Sunday, May 3rd, 1998"
+    best = text.partition(f"{written}\n")[2].partition("\n\n")[0].splitlines()
+    scores = [float(line.split()[0]) for line in best]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    rows = re.findall(r"^[\d-]  \|(.*)\|$", text, re.MULTILINE)
+    assert len(rows) > 1
+    assert {len(row) for row in rows} == {len(written)}  # a weight for each character
+
+
+def test_the_captioner_describes_a_picture_and_looks_at_a_region(printed):
+    text = printed(7)
+    chrf = re.search(r"^chrf +([\d.]+) ", text, re.MULTILINE)
+    assert chrf is not None
+    assert float(chrf[1]) > 5
+    assert re.search(r"^in the data: \w+.*\nwritten:     \w+", text, re.MULTILINE)
+    looked = re.search(r"looks at region (\d+) of 16$", text, re.MULTILINE)
+    assert looked is not None
+    assert int(looked[1]) < 16
+
+
+def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: Path):
+    text = printed(8)
+    errors = re.findall(r"^(\w+) +([\d.]+) +naive +([\d.]+) +seasonal naive +([\d.]+)$", text, re.MULTILINE)
+    assert [name for name, *_ in errors] == ["mse", "mae", "mase"]
+    assert all(float(ours) < float(naive) for _, ours, naive, _ in errors)
+    assert (tmp_path / "forecast.svg").read_text(encoding="utf-8").startswith("<svg")

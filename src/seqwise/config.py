@@ -1,6 +1,6 @@
 """Typed settings: the one home of every default, and the help text of every flag.
 
-`None` means "chosen by rule for this data and this machine"; `training/defaults.py` fills it in, the choice is
+`None` means "chosen by rule for this data and this machine"; `training/defaults/` fills it in, the choice is
 printed, and the resolved settings are saved as `config.yaml` in the run. Unknown keys are errors.
 """
 
@@ -22,6 +22,7 @@ TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
 Device = Literal["auto", "cpu", "cuda"]
 
 FAMILIES: tuple[str, ...] = get_args(Family)
+RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)

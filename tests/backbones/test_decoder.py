@@ -152,6 +152,18 @@ def test_weights_sum_to_one_over_what_is_there(variant):
     torch.testing.assert_close(states.vectors, decoder(x, None, memory).vectors)
 
 
+@pytest.mark.parametrize("variant", LOOKING)
+def test_asking_for_the_weights_changes_no_gradient(variant):
+    """In single precision and with several rows, where a search would copy the weights."""
+    decoder, x = build(variant).float(), draw(4, TIME, WIDTH).float()
+    memory, gradients = Memory(draw(4, SOURCE, WIDTH, seed=2).float()), []
+    for weights in (False, True):
+        decoder.zero_grad()
+        decoder(x, None, memory, weights=weights).vectors.square().sum().backward()
+        gradients.append({name: weight.grad for name, weight in decoder.named_parameters()})
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-4, rtol=1e-4)
+
+
 @every
 def test_recording_changes_nothing(variant):
     decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
@@ -353,6 +365,12 @@ def test_a_fixed_window_needs_attention():
     settings = parse_settings({"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}})
     with pytest.raises(UsageError, match="needs attention"):
         build_decoder(settings, 4, 4, 9)
+
+
+def test_a_task_with_its_own_attention_is_fed_only_if_it_says_so():
+    settings = parse_settings({"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}})
+    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general"), Luong)
+    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", feeding=True), Feeding)
 
 
 def test_a_decoder_begins_over_a_memory():

@@ -138,3 +138,40 @@ def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
     assert predict._short("a" * 10_000) == "a" * 10_000
     assert predict._short("b" + "a" * 10_000) == "a" * 10_000
     assert "the prompt has 10,001 characters; its last 10,000 are read." in capsys.readouterr().err
+
+
+# ---- answers that are searched for
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory):
+    """A translator that has learned next to nothing."""
+    from seqwise.training.api import train
+
+    folder = tmp_path_factory.mktemp("dates") / "run"
+    train("builtin:dates", out=folder, model="gru", budget="1k-tokens", network={"width": 8, "embedding": 4})
+    return folder
+
+
+@pytest.mark.parametrize("words", [["--beam", "0"], ["--n-best", "3", "--beam", "2"], ["--max-length", "0"]])
+def test_a_search_that_cannot_be_is_refused(seqwise_command, dates, words):
+    for command in ("predict", "evaluate"):
+        if command == "predict" or "--n-best" not in words:
+            answer = seqwise_command(command, dates, "builtin:dates" if command == "evaluate" else "3 May 1998", *words)
+            assert answer.status == 2, answer.err
+
+
+def test_ways_of_drawing_do_not_replace_the_search_unasked(seqwise_command, dates):
+    answer = seqwise_command("predict", dates, "3 May 1998", "--temperature", "0.5")
+    assert answer.status == 2
+    assert "Add --sample." in answer.err
+
+
+def test_greedy_is_a_beam_of_one_and_json_gives_one_value_per_line(seqwise_command, dates, tmp_path):
+    questions = tmp_path / "questions.txt"
+    questions.write_text("3 May 1998\n14. Juli 1989\n")
+    greedy = seqwise_command("predict", dates, questions, "--greedy", "--json")
+    assert len(json.loads(greedy.out)) == 2
+    assert greedy.out == seqwise_command("predict", dates, questions, "--beam", "1", "--json").out
+    drawn = [seqwise_command("predict", dates, questions, "--sample", "--seed", seed).out for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]

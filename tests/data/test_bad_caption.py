@@ -160,7 +160,7 @@ def test_long_captions_are_counted_where_they_are_cut(tmp_path: Path):
     write(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"longest": 5})
     Caption.prepare(str(tmp_path), settings, say=said.append)
-    assert any("1 captions of more than 4 tokens, which are cut there (--data.longest)" in line for line in said)
+    assert any("1 captions of 5 tokens or more, which are cut there (--data.longest)" in line for line in said)
 
 
 def test_a_picture_locked_in_an_archive_is_named(tmp_path: Path):

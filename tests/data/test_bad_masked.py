@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seqwise.config import parse_settings
-from seqwise.errors import DataError
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.language.task import Language
 from seqwise.tasks.masked.task import Masked
 from seqwise.training.defaults import Facts, resolve
 
@@ -67,3 +68,11 @@ def test_unknown_words_and_repeated_lines_are_counted_not_dropped(tmp_path: Path
     assert report.rows["test"][report.columns.index("unknown")] == 15
     assert "of the test tokens are <unk>" in report.warnings[0]
     assert report.warnings[1].startswith("1 long line is in valid as well as in train")
+
+
+@pytest.mark.parametrize("task", [Masked, Language])
+def test_columns_are_refused_where_plain_text_is_read(task: type[Language], tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text(JSON * 40)
+    settings = parse_settings({"task": "masked" if task is Masked else "language", "columns": "body"})
+    with pytest.raises(UsageError, match=r"--columns body means nothing.*\n.*`text` of .jsonl"):
+        task.prepare(str(tmp_path / "a.jsonl"), settings)

@@ -171,3 +171,22 @@ def test_the_builtin_pictures_are_split_by_rule():
     assert gallery.pictures.arrays[0].shape == (32, 32, 3)
     with pytest.raises(DataError, match="no built-in data 'docs'"):
         open_captions("builtin:docs", DataSettings())
+
+
+@pytest.mark.parametrize("columns", ["file,text", "1,2", "file,text,split"])
+def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, columns: str):
+    table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
+    header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
+    splits = open_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns).splits
+    assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
+        "train": ["0.png"],
+        "valid": ["1.png"],
+        "test": ["2.png"],
+    }
+
+
+def test_tables_whose_names_tell_no_split_are_counted(tmp_path: Path):
+    for at, name in enumerate(("train", "valid", "test", "more")):
+        album(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
+    (sentence,) = [line for line in opened(tmp_path).splits.findings.sentences() if "split" in line]
+    assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."

@@ -149,7 +149,9 @@ def test_names_that_are_no_splits_make_one_training_set(tmp_path: Path):
 def test_files_whose_ending_is_a_split_fit_where_no_ending_is_asked_for():
     assert fits(Path("eng.testa"), ("",))
     assert fits(Path("eng.train.gz"), ("",))
+    assert fits(Path("train"), ("",))
     assert not fits(Path("eng.pdf"), ("",))
+    assert not fits(Path("README"), ("",))
     assert not fits(Path("eng.testa"), (".txt",))
 
 
@@ -166,6 +168,21 @@ def test_what_is_scored_without_a_wish(tmp_path: Path):
     assert scored(single)[1] == "all of it"
     assert len(scored(single, trained_on=opened(single).fingerprint)[0]) == 1
     assert scored(few) == (["a", "b"], "all of it")
+
+
+def test_everything_is_scored_in_the_order_of_the_file_and_read_undivided(tmp_path: Path):
+    content = [str(number) for number in range(60)]
+    path = folder(tmp_path, a_txt=" ".join(content)) / "a.txt"
+    asked: list[tuple[float, float]] = []
+
+    def open_with(valid: float, test: float) -> Splits[Word]:
+        asked.append((valid, test))
+        return opened(path, valid, test)
+
+    for split in (None, "all"):
+        examples, on = examples_to_score(open_with, (0.1, 0.1), split, "another run")
+        assert ([each.word for each in examples], on) == (content, "all of it")
+        assert asked[-1] == (0.0, 0.0)  # what is remarked comes from here
 
 
 def test_what_is_scored_on_request(tmp_path: Path):

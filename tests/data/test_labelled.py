@@ -19,6 +19,7 @@ from seqwise.data.labelled import (
     ordered,
     read_labelled,
 )  # fmt: skip
+from seqwise.errors import DataError
 
 LINES = [f"text {number}\t{'ab'[number % 2]}" for number in range(40)]
 
@@ -66,6 +67,23 @@ def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
     assert "which are put back into training" in sentence
 
 
+def test_a_division_leaves_no_split_empty(tmp_path: Path):
+    """Where all that is held out goes back, another example takes its place: one whose label training keeps."""
+    rare = [f"rare {number}\tr{number}" for number in range(20)]
+    splits = open_labelled(str(write(tmp_path / "a.tsv", LINES[:6] + rare)))
+    assert any("put back into training" in sentence for sentence in splits.findings.sentences())
+    check_labels(splits)
+    assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [24, 1, 1]
+    assert len({example.text for example in splits.everything()}) == 26
+
+
+def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
+    path = write(tmp_path / "a.tsv", [f"text {number}\tr{number}" for number in range(9)])
+    with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*no label has two"):
+        check_labels(open_labelled(str(path)))
+    assert len(open_labelled(str(path), fractions=(0.0, 0.0)).parts["train"]) == 9
+
+
 @pytest.mark.parametrize("ending", ["tsv", "txt"])
 def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path: Path, ending: str):
     path = write(tmp_path / f"a.{ending}", ["review\tmood", *LINES])
@@ -76,6 +94,7 @@ def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path:
     assert len(read_labelled(path, Findings(), ["review", "mood"])) == 40
     by_number = Findings()
     assert len(read_labelled(path, by_number, ["1", "2"])) == 41
+    assert len(by_number.sentences()) == 1
     assert "read as examples" in by_number.sentences()[0]
 
 

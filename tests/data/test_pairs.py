@@ -10,7 +10,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.data.pairs.languages import Languages
-from seqwise.data.pairs.pairs import look_at, open_pairs
+from seqwise.data.pairs.pairs import look_at, one_line, open_pairs
 from seqwise.errors import DataError, UsageError
 
 
@@ -127,6 +127,11 @@ def test_line_breaks_inside_a_text_become_blanks_and_are_counted(tmp_path):
     assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.sentences()[0]
 
 
+def test_a_text_becomes_one_line_and_blanks_inside_stay():
+    assert one_line("  a  b\t") == "a  b"
+    assert one_line("a \n  b\r\nc ") == "a b c"
+
+
 def test_what_is_often_a_mistake_is_counted(tmp_path):
     long = "a very long line that has no business here " * 5
     put(tmp_path, train__en=numbered("one") + f"same\n{long}\n", train__de=numbered("eins") + "same\nkurz\n")
@@ -141,9 +146,27 @@ def test_what_is_often_a_mistake_is_counted(tmp_path):
     assert any("pairs of test that are in train as well" in text and "test.en:1" in text for text in remarks)
 
 
+@pytest.mark.parametrize("name", ["text", "en/de"])
+def test_a_target_needs_a_name_that_its_vocabulary_can_have(tmp_path, name: str):
+    """The source's vocabulary is called text, and a name is part of the name of a file."""
+    path = put(tmp_path, pairs__csv=f"en,{name}\n" + "".join(f"a {n},b {n}\n" for n in range(40)))
+    with pytest.raises(UsageError, match=f"cannot be called '{name}'(?s:.*)--columns en,{name} --target NAME"):
+        opened(path / "pairs.csv", columns=f"en,{name}")
+    assert opened(path / "pairs.csv", columns=f"en,{name}", target="german")[1] == Languages("en", ("german",))
+
+
 def test_a_language_cannot_be_read_and_written(tmp_path):
     put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"))
     with pytest.raises(UsageError, match="de cannot be read and written"):
         opened(tmp_path, columns="de,en", target="de")
     with pytest.raises(DataError, match="there is no text in 'fr'; there are de and en"):
         opened(tmp_path, target="fr")
+
+
+def test_files_whose_names_tell_no_split_are_counted(tmp_path):
+    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), test__en="d\n", test__de="D\n")
+    put(tmp_path, news__en="x\n", news__de="X\n")
+    splits, _ = opened(tmp_path, target="de")
+    assert splits.findings.sentences() == [
+        f"2 files whose names tell no split, which are not read (first: {tmp_path / 'news.de'})."
+    ]

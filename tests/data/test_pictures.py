@@ -196,3 +196,16 @@ def test_a_path_is_read_for_a_model_of_its_kind(shelf: Shelf, tmp_path: Path):
         read_paths([tmp_path / "images" / "z.png"], 16, "pictures")
     (tmp_path / "x.npy").write_bytes(array(np.zeros((2, 5))))
     assert read_paths([tmp_path / "x.npy"], 16, "features")[0].shape == (2, 5)
+
+
+def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path):
+    content = picture(RED, (8, 8)) * 20
+    with zipfile.ZipFile(tmp_path / "images.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("red.png", content)
+    data = bytearray((tmp_path / "images.zip").read_bytes())
+    begin = 30 + len("red.png")  # behind the header of the member
+    data[begin : begin + 20] = b"\xff" * 20
+    (tmp_path / "images.zip").write_bytes(data)
+    shelf = Shelf(tmp_path)
+    with pytest.raises(DataError, match=r"red\.png.*cannot be unpacked"):
+        shelf.read(shelf.find("red.png")[0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.series.measures import Measures, Scale, in_sample_error, season_of_values
+from seqwise.data.series.measures import Measures, Scale, constant, in_sample_error, season_of_values
 from seqwise.data.series.rolling import Rolling, WindowBatches, borders, rule_of
 from seqwise.data.series.series import Series, read_series
 
@@ -180,3 +180,28 @@ def test_a_new_series_is_scaled_by_its_own_values():
     assert found.scale.mean.tolist() == [2.75, 25]
     assert np.isnan(found.in_sample[1])
     assert measures.unknown(other) == ["b"]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, -0.1, 1e-9, 1e15])
+def test_a_constant_keeps_its_size_although_its_mean_is_rounded(value: float):
+    values = np.full((420, 1), value)
+    assert constant(values).all()
+    assert Scale.learn(values).deviation.tolist() == [1.0]
+    assert season_of_values(values) is None
+
+
+@pytest.mark.parametrize(("middle", "width"), [(0.0, 1e-9), (1.6e9, 1.0), (1e-12, 1e-13)])
+def test_a_series_that_changes_little_is_no_constant(middle: float, width: float):
+    values = middle + width * np.arange(50.0)[:, None]
+    assert not constant(values).any()
+    assert Scale.learn(values).deviation[0] == pytest.approx(width * np.arange(50.0).std(), rel=1e-6)
+
+
+def test_a_column_without_values_is_constant_and_says_nothing():
+    assert constant(np.array([[np.nan, 1.0], [np.nan, 2.0]])).tolist() == [True, False]
+
+
+def test_a_season_that_repeats_but_for_rounding_has_no_error_in_sample():
+    wave = np.tile([0.1 + 0.2, 1.0], 20)
+    wave[::4] = 0.3
+    assert in_sample_error(wave[:, None], 2).tolist() == [0.0]

@@ -10,7 +10,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.data.series.series import Series, filled, read_series
-from seqwise.errors import DataError
+from seqwise.errors import DataError, UsageError
 
 
 def read(folder: Path, text: str, name: str = "t.csv", target: str | None = None, **forecast) -> Series:
@@ -120,3 +120,34 @@ def test_sunspots_are_the_published_numbers():
     assert values.mean() == pytest.approx(49.7521, abs=1e-4)
     with pytest.raises(DataError, match="Perhaps you meant 'sunspots'"):
         read_series("builtin:sunspot", Settings())
+
+
+@pytest.mark.parametrize(
+    ("wishes", "says"),
+    [
+        ({"target": "a", "known": "a"}, "'a' is to be read as known in advance and as a target"),
+        ({"target": "a", "known": "b,b"}, "'b' is to be read twice as known in advance"),
+        ({"target": "a,a"}, "'a' is to be read twice as a target"),
+        ({"target": "t"}, "'t' is to be read as time and as a target"),
+        ({"known": "t"}, "'t' is to be read as time and as known in advance"),
+        ({"target": "a", "series": "a"}, "'a' is to be read as the name of the series and as a target"),
+        ({"time": "t", "series": "t"}, "'t' is to be read as time and as the name of the series"),
+    ],
+)
+def test_a_column_has_one_meaning(tmp_path, wishes: dict, says: str):
+    with pytest.raises(UsageError, match=says):
+        read(tmp_path, "t,a,b\n1,1,2\n2,3,4\n3,5,6\n", **wishes)
+
+
+def test_columns_are_named_by_what_they_mean(tmp_path):
+    (tmp_path / "t.csv").write_text("t,a\n1,1\n2,3\n")
+    with pytest.raises(UsageError, match=r"--columns t,a means nothing.*\n.*--target, --forecast.time"):
+        read_series(str(tmp_path / "t.csv"), Settings(columns="t,a"))
+
+
+def test_tables_whose_names_tell_no_split_are_counted(tmp_path):
+    for at, name in enumerate(("train", "valid", "test", "more")):
+        (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * at + n},{n}\n" for n in range(4)))
+    assert read_series(str(tmp_path), Settings()).findings.sentences() == [
+        f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."
+    ]

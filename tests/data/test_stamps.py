@@ -103,3 +103,8 @@ def test_business_days_before_1970():
     friday = np.array([tick_of("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
     days = Clock("business day", 1, 0, "date")
     assert np.diff(days.numbers(friday)).tolist() == [1, 1]
+
+
+def test_decimals_keep_a_place_after_the_point():
+    numbers = clock(["0.5", "1.0", "1.5"])
+    assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.data.findings import Findings
-from seqwise.data.tables import Table, read_table, split_columns, suffix_of
+from seqwise.data.tables import SUSPECT, Table, read_table, split_columns, suffix_of
 from seqwise.errors import DataError
 
 NAMES = ("text", "label")
@@ -169,3 +169,25 @@ def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line
 
 def test_the_ending_of_a_packed_file_is_that_of_what_is_inside():
     assert [suffix_of(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]
+
+
+HEADED = "review,mood\nthe film is good,1\nthe film is bad,0\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "said"),
+    [
+        (HEADED, "1,2", True),
+        (HEADED, "review,mood", False),
+        (HEADED.partition("\n")[2], "1,2", False),  # the first line is like the others
+        ("dog,Hund\ncat,Katze\ncow,Kuh\n", "1,2", False),  # words are all there is
+        ("fine,yes\nthe film is good,yes\nthe film is bad,no\n", "1,2", False),  # its label comes again
+    ],
+)
+def test_a_header_that_is_read_as_an_example_is_remarked(tmp_path: Path, content: str, columns: str, said: bool):
+    _, findings = table(tmp_path, "a.csv", content, columns)
+    assert findings.sentences() == ([f"1 {SUSPECT} ({tmp_path / 'a.csv'}:1)."] if said else [])
+
+
+def test_the_ending_json_is_read_as_lines_of_json(tmp_path: Path):
+    assert read(tmp_path, "a.json", '{"text": "good", "label": "1"}\n') == [("good", "1", 1)]

@@ -105,10 +105,12 @@ class Open:
     total: float
 
 
-def slow(writer: Writer, memory: Memory, how: Search, longest: int) -> list[tuple[list[int], float]]:
+def slow(
+    writer: Writer, memory: Memory, how: Search, longest: int, start: tuple[int, ...] = ()
+) -> list[tuple[list[int], float]]:
     """Beam search as one writes it first: one row, lists, no cache."""
-    beams, pool = [Open([], 0.0)], []
-    for length in range(longest):
+    beams, pool = [Open([*start], 0.0)], []
+    for length in range(len(start), longest):
         found = []
         for beam in beams:
             after, missing = steps(writer, memory, beam.ids)
@@ -159,15 +161,16 @@ def test_a_beam_of_everything_finds_the_best_of_all_sequences(variant, penalties
     ],
     ids=["greedy", "beam", "no penalty", "coverage"],
 )
-def test_the_search_equals_a_plain_slow_one(variant, how):
+@pytest.mark.parametrize("start", [(), (5, 7)], ids=["free", "started"])
+def test_the_search_equals_a_plain_slow_one(variant, how, start):
     """Cached equals uncached, batched equals one by one, beams in slots equal lists."""
     writer, memory = build(variant), memory_of()
     if how.coverage_penalty and variant == "lstm none":
         with pytest.raises(UsageError, match="has no attention"):
             find(writer, memory, how)
         return
-    for row, found in enumerate(find(writer, memory, how)):
-        expected = slow(writer, row_of(memory, row), how, longest=6)
+    for row, found in enumerate(find(writer, memory, how, start=start)):
+        expected = slow(writer, row_of(memory, row), how, longest=6, start=start)
         assert [each.ids for each in found] == [ids for ids, _ in expected]
         assert [each.score for each in found] == pytest.approx([score for _, score in expected], rel=1e-4)
 
@@ -281,6 +284,13 @@ def test_some_tokens_are_never_written():
     never = tuple(used)[:2]
     found = find(writer, memory, Search(beam=3, n_best=3), never=never)
     assert not any(token in each.ids for row in found for each in row for token in never)
+
+
+def test_where_nothing_may_be_written_the_start_is_the_answer():
+    writer, memory = build("lstm additive", vocabulary=4), memory_of(2)
+    for start in ([], [3]):
+        found = find(writer, memory, Search(beam=2), start=start, never=(0, 1, 2, 3))
+        assert found == [[Hypothesis(start, -math.inf, -math.inf, ended=False)]] * 2
 
 
 def test_no_rows_give_no_results():

@@ -28,9 +28,18 @@ def test_other_precisions_and_few_rows_have_the_ordinary_product():
     assert torch.equal(Packed(weight, None, rows=8)(x), F.linear(x, weight))
 
 
+def test_where_gradients_are_asked_for_it_is_the_ordinary_product():
+    weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
+    layer = Packed(weight, None, rows=8)
+    assert layer.copy is None
+    layer(x).sum().backward()
+    torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 3))
+
+
 def test_without_the_library_it_is_the_ordinary_product(monkeypatch):
     monkeypatch.setattr(packed, "_available", lambda: False)
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
-    layer = Packed(weight, None, rows=8)
+    with torch.inference_mode():
+        layer = Packed(weight, None, rows=8)
     assert layer.copy is None
     assert torch.equal(layer(x), F.linear(x, weight))

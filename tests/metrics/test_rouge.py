@@ -18,23 +18,23 @@ def test_the_classic_example_of_lin():
     # Lin 2004, §3.1: S2 shares "police … the gunman" with S1 in order, S3 only "the gunman".
     reference = "police killed the gunman"
     second, third = rouge(["police kill the gunman"], [reference]), rouge(["the gunman kill police"], [reference])
-    assert (second["rouge_l"], third["rouge_l"]) == (75.0, 50.0)
-    assert second["rouge_1"] == third["rouge_1"] == 75.0
-    assert second["rouge_2"] == third["rouge_2"] == pytest.approx(100 / 3)
+    assert (second["rouge_l"], third["rouge_l"]) == (0.75, 0.5)
+    assert second["rouge_1"] == third["rouge_1"] == 0.75
+    assert second["rouge_2"] == third["rouge_2"] == pytest.approx(1 / 3)
 
 
 def test_precision_and_recall_differ_with_the_lengths():
     # 2 of 2 words are right, of 6: P = 1, R = 1/3, F1 = 1/2
-    assert rouge(["a b"], ["a b c d e f"])["rouge_1"] == 50.0
+    assert rouge(["a b"], ["a b c d e f"])["rouge_1"] == 0.5
 
 
 def test_a_repeated_word_counts_as_often_as_the_reference_has_it():
     # "the" 3 times against 1: 1 of 3 and 1 of 2, F1 = 2 · 1 / 5
-    assert rouge(["the the the"], ["the cat"])["rouge_1"] == pytest.approx(40.0)
+    assert rouge(["the the the"], ["the cat"])["rouge_1"] == pytest.approx(0.4)
 
 
 def test_the_score_is_the_mean_over_pairs_and_empty_texts_have_none():
-    assert rouge(["a b", ""], ["a b", "c"]) == {"rouge_1": 50.0, "rouge_2": 50.0, "rouge_l": 50.0}
+    assert rouge(["a b", ""], ["a b", "c"]) == {"rouge_1": 0.5, "rouge_2": 0.5, "rouge_l": 0.5}
     assert rouge([], []) == {"rouge_1": 0.0, "rouge_2": 0.0, "rouge_l": 0.0}
 
 

@@ -36,7 +36,7 @@ def test_case_counts_and_punctuation_stands_apart():
 def test_any_of_several_references_may_match():
     outputs, references = ["a b c d", "e f g h"], [["x", "a b c d"], ["e f g h"]]
     assert bleu(outputs, references).value == pytest.approx(100)
-    assert exact_match(outputs, references) == 100.0
+    assert exact_match(outputs, references) == 1.0
 
 
 def test_chrf_is_100_for_equal_texts_and_carries_its_signature():
@@ -45,8 +45,8 @@ def test_chrf_is_100_for_equal_texts_and_carries_its_signature():
     assert "nc:6|nw:0" in score.signature
 
 
-def test_exact_match_is_a_percentage_without_blanks_at_the_ends():
-    assert exact_match(["a ", "b", "C"], [["a"], ["b"], ["c"]]) == pytest.approx(200 / 3)
+def test_exact_match_is_a_share_without_blanks_at_the_ends():
+    assert exact_match(["a ", "b", "C"], [["a"], ["b"], ["c"]]) == pytest.approx(2 / 3)
     assert exact_match([], []) == 0.0
 
 

@@ -15,7 +15,7 @@ from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.caption.describing import measured
-from seqwise.tasks.caption.model import Captioner
+from seqwise.tasks.caption.model import Captioner, marked
 from seqwise.tasks.caption.task import Caption
 from seqwise.tasks.task import Learned, Request
 from seqwise.training.budgets import Budget
@@ -80,14 +80,27 @@ def trained(pictures: Path) -> tuple[Caption, Settings, Captioner]:
 def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Path):
     task, settings, model = trained
     found = Caption.evaluate(model, settings, task.learned, str(pictures), trained_on=task.fingerprint)
-    assert found.metrics["exact_match"] == 100.0
+    assert found.metrics["exact_match"] == 1.0
     assert found.metrics["pictures"] == len(task.splits.parts["test"])
     assert found.on.endswith("the test split")
     assert "sacreBLEU" in found.definitions["bleu"]
     everything = Caption.evaluate(model, settings, task.learned, str(pictures), split="all")
     assert everything.metrics["pictures"] == 48
-    assert everything.metrics["exact_match"] > 95
-    assert everything.metrics["distinct"] == pytest.approx(100 * 3 / 48, abs=0.1)
+    assert everything.metrics["exact_match"] > 0.95
+    assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
+
+
+def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, tmp_path: Path):
+    task, settings, model = trained
+    request = Request(Search(beam=2), out=tmp_path / "captions.tsv")
+    found = Caption.evaluate(model, settings, task.learned, str(pictures), split="test", request=request)
+    lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
+    examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
+    assert [Path(name).stem for name, _ in lines] == list(examples)
+    right = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, text in lines)
+    assert found.metrics["exact_match"] == pytest.approx(right / len(lines))
+    with pytest.raises(UsageError, match="its folder does not exist"):
+        Caption.evaluate(model, settings, task.learned, "not read", request=Request(out=tmp_path / "no" / "a.tsv"))
 
 
 def test_captions_come_in_the_order_of_the_inputs(trained, pictures: Path):
@@ -137,7 +150,7 @@ def test_validation_is_the_mean_over_all_tokens(trained):
         by_row = [model.eval()(task.collate("valid", np.array([n])))[0] for n in numbers]
     expected = sum(float(loss.total) for loss in by_row) / sum(loss.count for loss in by_row)
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
-    assert found["exact_match"] == 100
+    assert found["exact_match"] == 1
 
 
 def test_where_the_decoder_looks_can_be_seen(trained, pictures: Path):
@@ -183,6 +196,24 @@ def test_a_batch_holds_captions_between_their_marks(pictures: Path):
         example = task.pairs["train"].examples[int(task.pairs["train"].owners[pair])]
         assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
         assert np.array_equal(batch.pictures[row].numpy(), task.gallery.pictures.arrays[example.number])
+
+
+def test_a_caption_that_was_cut_has_no_end(pictures: Path):
+    """Otherwise the model would learn to stop there."""
+    settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"longest": 3}})
+    task = Caption.prepare(str(pictures), settings)
+    batch = task.collate("train", np.arange(len(task.pairs["train"].rows)))
+    end, ends = task.learned.tokenizer.end, []
+    for row, ids in enumerate(task.pairs["train"].rows):
+        targets = batch.targets[row][batch.mask[row]].tolist()
+        assert targets == [*ids.tolist(), end][:3]
+        assert batch.ids[row][batch.mask[row]].tolist()[1:] == targets[:-1]
+        ends.append(end in targets)
+    assert {True, False} == set(ends)
+    (whole, cut), _, mask = marked([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
+    assert whole.tolist() == [1, 5, 6]
+    assert cut.tolist() == [1, 7, 8]
+    assert mask.all()
 
 
 def test_every_caption_is_in_an_epoch_once(pictures: Path):
@@ -311,9 +342,9 @@ def test_scores_use_all_references():
     streams = [["a dog runs on grass.", "a bird"], ["the dog is running", "2 cats"], [None, "two small cats sleep"]]
     expected = sacrebleu.BLEU().corpus_score(["a dog runs on grass.", "two cats"], streams)
     assert metrics["bleu"] == pytest.approx(expected.score)
-    assert metrics["exact_match"] == 50
-    assert metrics["distinct"] == 100
-    assert measured(["same", "same"], references)[0]["distinct"] == 50
+    assert metrics["exact_match"] == 0.5
+    assert metrics["distinct"] == 1
+    assert measured(["same", "same"], references)[0]["distinct"] == 0.5
     assert set(metrics) == set(definitions)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqwise.config import Settings, parse_settings
-from seqwise.errors import DataError, SaveError, UsageError
+from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, score
 from seqwise.tasks.classify.task import Classify, _prediction
@@ -107,8 +107,11 @@ def test_the_answers_of_an_evaluation_can_be_written(trained: Loaded, tmp_path: 
     right = sum(line[1] == line[2] for line in lines[1:])
     assert found.metrics["accuracy"] == right / 2
     assert all(0.5 <= float(line[3]) <= 1 for line in lines[1:])
-    with pytest.raises(SaveError, match="cannot write"):
-        trained.evaluate(tmp_path / "other.csv", out=tmp_path / "nowhere" / "answers.tsv")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained: Loaded, tmp_path: Path):
+    with pytest.raises(UsageError, match="its folder does not exist"):
+        trained.evaluate(tmp_path / "not read.csv", out=tmp_path / "nowhere" / "answers.tsv")
 
 
 def test_a_label_the_run_does_not_know_is_refused_in_evaluation(trained: Loaded, tmp_path: Path):

@@ -14,10 +14,11 @@ import torch
 
 import seqwise
 from seqwise.config import Settings, parse_settings
-from seqwise.data.series.rolling import SeriesBatch
+from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.forecast.model import EPSILON, ForecastModel
+from seqwise.tasks.forecast.scoring import score, validation_sums
 from seqwise.tasks.forecast.task import Forecast
 from seqwise.tasks.task import Request
 
@@ -229,14 +230,30 @@ def test_the_answer_goes_on_after_the_end(trained):
     assert values["series"]["a"]["history"]["stamps"][-1] == "119"
 
 
+@pytest.mark.parametrize("scoring", [validation_sums, lambda *given: score(*given, 12)])
+def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring):
+    run, path = trained
+    task = Forecast.prepare(str(path), run.settings, run.run.learned)
+    calls: list[str] = []
+    for owner, name in ((ForecastModel, "forecast"), (Rolling, "batch")):
+        whole = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, name=name, whole=whole: calls.append(name) or whole(*given))
+    scoring(run.model, task.rolling, task.windows["valid"])
+    assert sorted(calls) == ["batch", "forecast"]
+
+
 def test_a_picture_is_drawn_where_asked(trained, tmp_path):
     run, path = trained
     run.predict(str(path), request=Request(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
     run.task.evaluate(run.model, run.settings, run.run.learned, str(path), request=Request(out=tmp_path / "b.svg"))
     assert "came true" in (tmp_path / "b.svg").read_text()
-    with pytest.raises(UsageError, match=r"ending in \.svg"):
-        run.predict(str(path), request=Request(out=tmp_path / "a.pdf"))
+    for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
+        request = Request(out=tmp_path / name)
+        with pytest.raises(UsageError, match=fragment):
+            run.predict("no table", request=request)
+        with pytest.raises(UsageError, match=fragment):
+            run.task.evaluate(run.model, run.settings, run.run.learned, "no table", request=request)
 
 
 def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_path):

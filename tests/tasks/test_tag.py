@@ -14,13 +14,13 @@ import torch
 from seqeval.metrics import f1_score
 
 import seqwise
-from seqwise.config import Settings
-from seqwise.data.tagging.batches import Encoded, Lexicon, fold
+from seqwise.config import Settings, TextSettings
+from seqwise.data.tagging.batches import Encoded, Lexicon, fold, learn_words
 from seqwise.data.tagging.schemes import as_bioes, spans_of
 from seqwise.data.tagging.tagged import Sentence, open_tagged
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTags, LinearChain
-from seqwise.tasks.tag.task import Tag, best_tags
+from seqwise.tasks.tag.task import LONGEST, Tag, best_tags
 from seqwise.tasks.task import Learned, Request
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
@@ -257,6 +257,57 @@ def test_evaluation_refuses_tags_of_another_kind(trained, tmp_path: Path):
     path.write_text(sentences().replace("B-", "").replace("I-", ""))
     with pytest.raises(DataError, match="trained on tags that mark spans, but this data has plain tags"):
         trained.evaluate(path)
+
+
+def test_data_without_a_span_can_be_evaluated(trained, tmp_path: Path):
+    path = tmp_path / "bare.conll"
+    path.write_text("it O\nrains O\n\nit O\nsnows O\n")
+    found = trained.evaluate(path)
+    assert found.metrics["tokens"] == 4
+    assert found.metrics["spans"] == 0
+    assert "data read as BIO" in found.how
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained, tmp_path: Path):
+    with pytest.raises(UsageError, match="its folder does not exist"):
+        trained.evaluate("not read", request=Request(out=tmp_path / "nowhere" / "a.txt"))
+
+
+def test_a_model_that_cannot_run_is_refused_before_training(data: str):
+    network = {**SMALL["network"], "width": 30}
+    task, settings = prepared(data, model="transformer", network=network, transformer={"heads": 2})
+    with pytest.raises(UsageError, match="even"):
+        task.check(settings)
+    task, settings = prepared(data, model="transformer", network=network, transformer={"heads": 3})
+    task.check(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [({"tokenizer": "bpe"}, "received --text.tokenizer bpe"), ({"lowercase": True}, "without case anyway")],
+)
+def test_settings_of_the_text_that_would_do_nothing_are_refused(data: str, text: dict, fragment: str):
+    with pytest.raises(UsageError, match=fragment):
+        prepared(data, text=text)
+
+
+def test_without_characters_words_keep_their_case_unless_told_otherwise(data: str):
+    plain, folded = (
+        prepared(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].lexicon for lowercase in (False, True)
+    )
+    assert plain.word("ann") == plain.tokenizer.unknown != plain.word("Ann")
+    assert folded.word("ann") == folded.word("Ann") != folded.tokenizer.unknown
+
+
+def test_a_word_with_a_blank_is_found_again_without_folding():
+    sentence = Sentence(("'A b'", "x"), ("O", "O"))
+    lexicon = Lexicon(learn_words([sentence], TextSettings(), folds=False), "", ["O", "X"], spans=False, folds=False)
+    assert lexicon.word("'A b'") == lexicon.tokenizer.id("'A_b'") != lexicon.tokenizer.unknown
+
+
+def test_the_most_words_that_are_read_at_once_are_filled_in(data: str):
+    _, settings = prepared(data, data={})
+    assert settings.data.longest == LONGEST
 
 
 def test_an_ngram_cannot_tag(data: str):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
 
 import seqwise
 from seqwise.cli.main import main
+from seqwise.training.card import model_card
 
 SMALL = {
     "budget": "1k-tokens",
@@ -31,7 +33,17 @@ def test_it_names_task_data_split_and_validation(trained, book):
     assert f"- data: `{book}` (fingerprint `{trained.run.origin.fingerprint}`)" in card
     assert "- split: the end of the text is held out" in card
     assert "- vocabulary of text: characters, 22 tokens, learned from the training split" in card
-    assert f"best validation perplexity: {best:.4g}, at step" in card
+    assert re.search(rf"^- validation perplexity at the best step \(\d[\d,]*\): {best:.4g}$", card, re.MULTILINE)
+
+
+def test_it_says_of_which_step_a_figure_is_where_another_step_has_a_better_one(trained):
+    """The best step is that of the smallest loss; its BLEU need not be the largest."""
+    rows = [
+        {"step": step, "tokens": step, "seconds": 1.0, "validation": {"loss": loss, "bleu": score}}
+        for step, loss, score in ((10, 2.0, 30.0), (20, 1.0, 20.0))
+    ]
+    card = model_card(trained.run, "small", rows, ("bleu", "BLEU"))
+    assert "- validation bleu at the best step (20): 20\n" in card
 
 
 def test_its_commands_can_be_run(trained, capsys):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from seqwise.config import FAMILIES, parse_settings
-from seqwise.training.defaults import Facts, expected_epochs, resolve
+from seqwise.training.defaults import Facts, expected_epochs, heads_of, resolve
 
 PTB = Facts(tokens=929_589, vocabulary=10_000, cuda=False, cores=2)
 
@@ -89,3 +89,11 @@ def test_bfloat16_is_for_gpus_that_compute_in_it(cuda, bfloat16, precision):
 
 def test_an_n_gram_model_needs_no_settings():
     assert resolve(parse_settings({"model": "ngram"}), PTB)[1] == []
+
+
+@pytest.mark.parametrize("width", [8, 12, 16, 36, 64, 100, 128, 200, 256, 300, 384, 650])
+@pytest.mark.parametrize("each", [16, 32, 64])
+def test_heads_are_of_even_width_where_the_width_is_even(width, each):
+    heads = heads_of(width, each)
+    assert width % heads == 0
+    assert width // heads % 2 == 0

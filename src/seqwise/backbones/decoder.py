@@ -8,21 +8,27 @@ from seqwise.backbones.memory import Memory as Memory
 from seqwise.backbones.memory import begun as begun
 from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
 from seqwise.backbones.transformer_decoder import TransformerDecoder
-from seqwise.config import Settings
+from seqwise.config import RECURRENT, Settings
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, Score
 
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
-
 
 def build_decoder(
-    settings: Settings, inputs: int, memory_width: int, longest: int, attention: str | None = None
+    settings: Settings,
+    inputs: int,
+    memory_width: int,
+    longest: int,
+    attention: str | None = None,
+    feeding: bool | None = None,
 ) -> Decoder:
     """The decoder of a resolved run, for vectors of width `inputs` over a memory of width `memory_width`.
 
-    `attention` is that of recurrent and fixed-window decoders: none, additive, dot or general; the setting
-    `translate.attention` unless given. `longest` bounds learned positions.
+    `attention` is that of recurrent and fixed-window decoders: none, additive, dot or general. Unless given it is
+    `translate.attention`, and `feeding` is `translate.input_feeding`; a task with its own attention is not fed unless
+    it says so. `longest` bounds learned positions.
     """
+    if feeding is None:
+        feeding = attention is None and settings.translate.input_feeding
     network, attention = settings.network, attention or settings.translate.attention
     width = network.width or inputs
     if settings.model == "transformer":
@@ -37,9 +43,14 @@ def build_decoder(
         return HandedOver(settings, inputs, memory_width)
     if settings.model in RECURRENT and attention == "additive":
         return Bahdanau(settings, inputs, memory_width, score_of(attention, width, memory_width))
-    if settings.model in ("rnn", "gru", "lstm") and settings.translate.input_feeding:
+    if feeding and can_be_fed(settings.model, attention):
         return Feeding(settings, inputs, memory_width, score_of(attention, width, memory_width))
     return Luong(settings, inputs, memory_width, score_of(attention, width, memory_width))
+
+
+def can_be_fed(model: str, attention: str) -> bool:
+    """May what a step saw enter the next one? A Transformer has no steps, and additive attention looks first anyway."""
+    return model in ("rnn", "gru", "lstm") and attention in ("dot", "general")
 
 
 def score_of(attention: str, width: int, memory_width: int) -> Score:

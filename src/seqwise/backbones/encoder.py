@@ -19,7 +19,7 @@ from seqwise.config import Settings
 from seqwise.layers.recurrent import Deep, real_steps, turn
 from seqwise.layers.scan import blank
 
-RECURRENT = ("rnn", "gru", "lstm")
+CELLS = ("rnn", "gru", "lstm")
 
 
 def build_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
@@ -31,7 +31,7 @@ def build_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
         return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
-    if settings.model in RECURRENT and both and settings.recurrent.joined is not False:
+    if settings.model in CELLS and both and settings.recurrent.joined is not False:
         return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
     if not both:
         return build_backbone(settings, inputs)

@@ -31,11 +31,12 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
     from seqwise.cli.progress import Bar
     from seqwise.tasks import task_of
+    from seqwise.training.beginning import begin_from
     from seqwise.training.fit import with_task
 
-    settings = with_task(asked.settings, asked.data, console.say)
+    settings, learned = begin_from(with_task(asked.settings, asked.data, console.say), console.say)
     with Bar("reading") as bar:
-        task = task_of(settings.task).prepare(asked.data, settings, progress=bar)
+        task = task_of(settings.task).prepare(asked.data, settings, learned, progress=bar)
     if asked.json:
         console.print_json(_as_dict(asked.data, settings, task))
     else:

@@ -11,12 +11,12 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
+from seqwise.cli.searching import SearchOptions, search_of
 from seqwise.config import DYNAMIC_RATE, Device
-from seqwise.decoding.choice import Search
 
 
 @dataclass
-class Evaluate:
+class Evaluate(SearchOptions):
     """The metrics of a run on DATA: its test split where it has one, all of it otherwise."""
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -25,14 +25,6 @@ class Evaluate:
     """What to measure on."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
     """Which part of DATA to measure on."""
-    beam: Annotated[int | None, UNSET] = None
-    """translate, caption: hypotheses kept side by side; 1 is greedy."""
-    length_penalty: float = Search.length_penalty
-    """translate, caption: above 0 favours long answers."""
-    max_length: Annotated[int | None, UNSET] = None
-    """translate, caption: most tokens of an answer."""
-    target: Annotated[str | None, UNSET] = None
-    """translate: target languages, where the run knows several."""
     dynamic: bool = False
     """language: let the model learn from each piece after scoring it."""
     dynamic_rate: float = DYNAMIC_RATE
@@ -52,10 +44,8 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.api import load
 
     loaded = load(asked.run, asked.device)
-    default = loaded.task.search
-    search = Search(beam=asked.beam or default.beam, length_penalty=asked.length_penalty)
     request = Request(
-        search=search,
+        search=search_of(asked, loaded.task.search),
         max_length=asked.max_length,
         target=asked.target,
         dynamic=asked.dynamic,

@@ -13,12 +13,13 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
+from seqwise.cli.searching import SearchOptions, search_of
 from seqwise.config import Device
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import DataError, UsageError, nearest_path
 
 if TYPE_CHECKING:
-    from seqwise.tasks.task import Request
+    from seqwise.tasks.task import Prediction, Request
     from seqwise.text.tokenizer import Tokenizer
     from seqwise.training.api import Loaded
 
@@ -27,7 +28,7 @@ EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p
 
 
 @dataclass
-class Predict:
+class Predict(SearchOptions):
     """Let a run answer. TEXT is one input; a file or - (standard input) holds one input per line.
 
     language continues TEXT (all of a file), masked fills in [MASK], classify labels, tag marks, translate translates,
@@ -38,28 +39,14 @@ class Predict:
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
     """Words, a file, or - for standard input; for caption pictures, for forecast a CSV file."""
-    max_length: Annotated[int | None, UNSET] = None
-    """Most tokens to write."""
-    beam: Annotated[int | None, UNSET] = None
-    """translate, caption: hypotheses kept side by side; 1 is greedy."""
     n_best: int = Search.n_best
     """translate, caption: answers per input, best first."""
-    length_penalty: float = Search.length_penalty
-    """translate, caption: above 0 favours long answers."""
-    coverage_penalty: float = Search.coverage_penalty
-    """translate, caption: above 0 favours answers that use all of the input."""
-    min_length: int = Search.min_length
-    """translate, caption: least tokens of an answer."""
-    no_repeat: int = Search.no_repeat
-    """translate, caption: no run of so many tokens occurs twice; 0 is off."""
     start: str = Search.start
     """translate, caption: how the answer begins."""
-    target: Annotated[str | None, UNSET] = None
-    """translate: target languages, where the run knows several."""
     top: int = 5
     """classify, masked: alternatives shown."""
     greedy: bool = Choice.greedy
-    """language: always take the most likely token."""
+    """Always take the most likely token."""
     sample: bool = False
     """Draw tokens at random; language does so anyway without --greedy."""
     temperature: float = Choice.temperature
@@ -84,36 +71,27 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Predict, argv, prog="seqwise predict", example=EXAMPLE)
     if asked.greedy and asked.sample:
         raise UsageError("--greedy and --sample exclude each other.")
-    if asked.max_length is not None and asked.max_length < 1:
-        raise UsageError(f"--max-length must be at least 1; received {asked.max_length}.")
     from seqwise.training.api import load
 
-    request = _request(asked)
+    choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
+    search_of(asked, Search(), asked.n_best)  # complains about wrong numbers before anything is loaded
     loaded = load(asked.run, asked.device)
     if loaded.settings.task == "language":
-        return _write_on(loaded, asked, request)
-    default = loaded.task.search
-    if asked.beam is None and asked.n_best <= default.beam:
-        request = replace(request, search=replace(request.search, beam=max(asked.n_best, default.beam)))
-    return _answer(loaded, asked, request)
+        return _write_on(loaded, asked, _request(asked, Search(), choice))
+    if choice != replace(Choice(), greedy=asked.greedy) and not asked.sample:
+        raise UsageError(
+            "temperature, top-k, top-p and repetition penalty are ways of drawing.", repair="Add --sample."
+        )
+    search = Search() if asked.greedy else loaded.task.search
+    return _answer(loaded, asked, _request(asked, search, choice if asked.sample else None))
 
 
-def _request(asked: Predict) -> Request:
+def _request(asked: Predict, search: Search, choice: Choice | None) -> Request:
     from seqwise.tasks.task import Request
 
-    drawing = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    search = Search(
-        beam=asked.beam or max(1, asked.n_best),
-        n_best=asked.n_best,
-        length_penalty=asked.length_penalty,
-        coverage_penalty=asked.coverage_penalty,
-        min_length=asked.min_length,
-        no_repeat=asked.no_repeat,
-        start=asked.start,
-    )
     return Request(
-        search=search,
-        choice=drawing if asked.sample or drawing != Choice() else None,
+        search=search_of(asked, search, asked.n_best, asked.start),
+        choice=choice,
         seed=asked.seed,
         max_length=asked.max_length,
         target=asked.target,
@@ -145,14 +123,23 @@ def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
         inputs = lines_of(asked.text)
     if not inputs or not any(each.strip() for each in inputs):
         raise UsageError("there is nothing to answer.", repair=f"For example: {EXAMPLE}")
-    answers = loaded.predict_all(inputs, request)
+    given: list[Prediction] = []
+    for answer in loaded.predict_all(inputs, request):
+        given.append(answer)
+        if not asked.json:
+            sys.stdout.write(answer.text + "\n")
+            sys.stdout.flush()
     if asked.json:
-        console.print_json([answer.values for answer in answers])
-        return 0
-    for answer in answers:
-        sys.stdout.write(answer.text + "\n")
-        sys.stdout.flush()
+        console.print_json([answer.values for answer in given])
+    _tell_losses(given)
     return 0
+
+
+def _tell_losses(given: list[Prediction]) -> None:
+    """What of the inputs the model did not see as it stands there."""
+    for key, what in {"cut": "were cut, being longer than --data.longest", "unknown": "hold unknown tokens"}.items():
+        if count := sum(bool(answer.values.get(key)) for answer in given):
+            console.warn(f"{count:,} of {len(given):,} inputs {what}.")
 
 
 def lines_of(text: str) -> list[str]:

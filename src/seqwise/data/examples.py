@@ -130,9 +130,12 @@ def files_of(path: Path, suffixes: Sequence[str], findings: Findings | None = No
 
 
 def fits(path: Path, suffixes: Sequence[str]) -> bool:
-    """Does the ending tell a format that is read? `eng.train` has none, which is fine where "" is among them."""
+    """Does the ending tell a format that is read? `eng.train` has none, which is fine where "" is among them.
+
+    `README` has none either, but names no split: it lies beside the data.
+    """
     suffix = suffix_of(path)
-    return suffix in suffixes or ("" in suffixes and split_of(Path(suffix or path.name)) is not None)
+    return (suffix != "" and suffix in suffixes) or ("" in suffixes and split_of(Path(suffix or path.name)) is not None)
 
 
 def _readable(path: Path, suffixes: Sequence[str]) -> Path:
@@ -180,17 +183,19 @@ def examples_to_score(
 ) -> tuple[list[E], str]:
     """The examples to evaluate on, and which they are, in words. `open_with` reads the data with given fractions.
 
-    Without a wish: the test split of data that has one, or that the run was trained on; else everything.
+    Without a wish: the test split of data that has one, or that the run was trained on; else everything. Everything
+    is read undivided: in the order of the file, and without remarks about splits that are not used.
     """
+    if split == "all":
+        return open_with(0.0, 0.0).everything(), "all of it"
     try:
         splits = open_with(*fractions)
     except TooShortError:
-        if split not in (None, "all"):
+        if split is not None:
             raise
-        splits, split = open_with(0.0, 0.0), "all"
-    known = splits.given or splits.fingerprint == trained_on
-    if split == "all" or (split is None and not known):
-        return splits.everything(), "all of it"
+        return open_with(0.0, 0.0).everything(), "all of it"
+    if split is None and not (splits.given or splits.fingerprint == trained_on):
+        return open_with(0.0, 0.0).everything(), "all of it"
     if split is not None and not splits.parts.get(split):
         raise DataError(f"there is no split {split!r}.", repair=nearest(split, [*splits.parts, "all"]))
     return splits.parts[split or "test"], f"the {split or 'test'} split"

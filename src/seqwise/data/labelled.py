@@ -18,7 +18,7 @@ from typing import Any
 
 from seqwise.data.examples import Splits, open_examples, repeated
 from seqwise.data.findings import Findings
-from seqwise.data.tables import Row, Table, read_table, split_columns
+from seqwise.data.tables import SUSPECT, Row, Table, read_table, split_columns
 from seqwise.errors import DataError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
@@ -118,9 +118,10 @@ def _suspect_header(table: Table, findings: Findings, columns: Sequence[str] | N
         return
     text, label = str(first.values["text"])[:40], first.values["label"]
     if columns is not None:
-        findings.remark(
-            f"first lines with a label found nowhere else ({label!r}), which are read as examples", first.file, 1
-        )
+        if SUSPECT not in findings.remarks:
+            findings.remark(
+                f"first lines with a label found nowhere else ({label!r}), which are read as examples", first.file, 1
+            )
         return
     findings.error(
         f"the first line looks like a header: the label {label!r} occurs nowhere else in the file.",
@@ -142,6 +143,15 @@ def _keep_single_labels(splits: Splits[LabelledText]) -> None:
                 train.append(example)
                 what = "examples held out with all of their label, which are put back into training"
                 splits.findings.remark(what, example.file, example.line)
+        if split in splits.parts and not splits.parts[split]:
+            splits.parts[split] = _spared(train)
+
+
+def _spared(train: list[LabelledText]) -> list[LabelledText]:
+    """An example taken out of training that leaves others of its label there, if there is one."""
+    counts = Counter(example.label for example in train)
+    places = (place for place, example in enumerate(train) if counts[example.label] > 1)
+    return [train.pop(place) for place in [next(places, None)] if place is not None]
 
 
 def labels_of(splits: Splits[LabelledText]) -> list[str]:
@@ -168,6 +178,12 @@ def check_labels(splits: Splits[LabelledText]) -> None:
         findings.error(
             f"{len(counts):,} different labels but fewer different texts: the columns may be the wrong way round.",
             repair="Name the column of the text first, then that of the label: --columns 2,1",
+            file=train[0].file,
+        )
+    elif not all(splits.parts.values()):
+        findings.error(
+            f"{len(train)} examples are too few to hold some out: no label has two to spare.",
+            repair="Give more examples of each label, or train.*, valid.* and test.* in one folder.",
             file=train[0].file,
         )
     refuse_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any
 
 from seqwise.data.findings import Findings
 from seqwise.data.reading import BOM, check_text, opened, packed
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, UsageError, nearest
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 BLANK = "blank lines, which are passed over"
+SUSPECT = "first lines that look like names of columns are read as examples, since --columns gives numbers"
+WORD = re.compile(r"[^\W\d][\w.-]{0,29}")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Se
     `columns` says which columns of the file those are, by name or by number from 1; without it a header must hold the
     names, or the file has no header and its columns are taken in order. Ragged rows and unclosed quotes are errors.
     """
-    if suffix_of(path) == ".jsonl":
+    if suffix_of(path) in (".jsonl", ".json"):
         return _from_json(path, names, findings, columns)
     return _from_text(path, names, findings, columns)
 
@@ -87,7 +90,24 @@ def _from_text(path: Path, names: Sequence[str], findings: Findings, columns: Se
             )
             continue
         rows.append(Row({name: fields[at] for name, at in places.items()}, str(path), line))
+    if columns is not None and not header and _suspect(rows):
+        findings.remark(SUSPECT, path, lines[0][0])
     return Table(lines[0][1] if header else [], rows, header, str(path))
+
+
+def _suspect(rows: Sequence[Row]) -> bool:
+    """Does the first row look like the names of columns? They are single words that stand nowhere else in their
+    column, and most other rows are not single words."""
+    if len(rows) < 2 or not _words(rows[0]):
+        return False
+    first, others = rows[0], rows[1:]
+    if any(row.values[name].strip() == field.strip() for row in others for name, field in first.values.items()):
+        return False
+    return 2 * sum(map(_words, others)) < len(others)
+
+
+def _words(row: Row) -> bool:
+    return all(WORD.fullmatch(field.strip()) for field in row.values.values())
 
 
 def _ragged(mark: str) -> str:
@@ -221,6 +241,12 @@ def _sound(value: Any) -> Any:
     if isinstance(value, list):
         return [_sound(each) for each in value]
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
+
+
+def refuse_columns(columns: str | None, instead: str) -> None:
+    """For tasks that do not choose columns in this way."""
+    if columns is not None:
+        raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
 
 
 def split_columns(columns: str | None) -> list[str] | None:

@@ -130,7 +130,8 @@ class _Rows:
     ):
         rows, device = len(memory.vectors), memory.vectors.device
         self.writer, self.rules, self.how, self.end = writer, rules, how, rules.end
-        self.length = len(start) - 1  # tokens written; the first of `start` is the begin
+        self.start = list(start[1:])  # the first of `start` is the begin
+        self.length = len(self.start)  # tokens written
         self.limit = torch.as_tensor(longest, device=device).expand(rows).clamp(min=self.length)
         self.most = max(1, int(self.limit.max()) if rows else 1)
         self.origin = torch.arange(rows, device=device)
@@ -241,7 +242,8 @@ class _Beams(_Rows):
                     "the coverage penalty asks where the model looked, but it has no attention.",
                     repair="Leave --coverage-penalty out, or train with attention.",
                 )
-            missing = self.missing - written.weights[:, -1].view(rows, beams, -1)
+            # A forced start is read in one step: all that was looked at counts.
+            missing = self.missing - written.weights.sum(1).view(rows, beams, -1)
         self._pool_ended(total, parent, token, missing)
         self._go_on(total, parent, token, missing, written.carry)
 
@@ -294,7 +296,10 @@ class _Beams(_Rows):
         super()._keep(kept)
 
     def _results(self, row: int) -> list[Hypothesis]:
-        """The n best of the pool; where it holds fewer, what is still open stands in."""
+        """The n best of the pool; where it holds fewer, what is still open stands in.
+
+        Where nothing may be written at all, the start is the answer, with a probability of 0.
+        """
         found, wanted = self.pool.hypotheses(row, self.how.n_best), self.how.n_best
         if len(found) < wanted and self.length >= int(self.limit[row]):
             missing = None if self.missing is None else self.missing[row]
@@ -302,7 +307,7 @@ class _Beams(_Rows):
             order = [i for i in scores.argsort(descending=True).tolist() if scores[i] > NEVER]
             ids, totals = self.tokens[row, :, : self.length].tolist(), self.total[row].tolist()
             found += [Hypothesis(ids[i], totals[i], float(scores[i]), ended=False) for i in order]
-        return found[:wanted]
+        return found[:wanted] or [Hypothesis(list(self.start), NEVER, NEVER, ended=False)]
 
 
 class _Pool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError, nearest
+from seqwise.heads.steps import real_steps
 from seqwise.layers.attention import masked_softmax
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import observe
@@ -39,7 +40,7 @@ class MeanPooling(nn.Module):
         self.width = width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        total = states.masked_fill(~_real(states, lengths)[..., None], 0.0).sum(1)
+        total = states.masked_fill(~real_steps(states, lengths)[..., None], 0.0).sum(1)
         return total / lengths.clamp(min=1)[:, None].to(states.dtype)
 
 
@@ -52,7 +53,7 @@ class MaxPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         lowest = torch.finfo(states.dtype).min
-        pooled = states.masked_fill(~_real(states, lengths)[..., None], lowest).amax(1)
+        pooled = states.masked_fill(~real_steps(states, lengths)[..., None], lowest).amax(1)
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
@@ -72,7 +73,7 @@ class AttentionPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         u = torch.tanh(F.linear(states, self.W, self.b))
-        weights = masked_softmax(u @ self.c, _real(states, lengths))  # (B, T)
+        weights = masked_softmax(u @ self.c, real_steps(states, lengths))  # (B, T)
         observe(self, "weights", weights)
         return (weights[:, None] @ states).squeeze(1)
 
@@ -133,8 +134,3 @@ def balanced(counts: Tensor) -> Tensor:
     """Weights (K,) by which all labels weigh alike: N / (K · count). Their mean over the examples is 1."""
     counts = counts.double()
     return (counts.sum() / (len(counts) * counts.clamp(min=1))).float()
-
-
-def _real(states: Tensor, lengths: Tensor) -> Tensor:
-    """The steps (B, T) that are no padding."""
-    return torch.arange(states.shape[1], device=states.device) < lengths[:, None]

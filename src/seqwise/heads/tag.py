@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqwise.heads.steps import real_steps
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import observe
 
@@ -91,8 +92,3 @@ def log_partition(scores: Tensor, lengths: Tensor, links: Links) -> Tensor:
         after = torch.logsumexp(alpha[:, None, :] + into, dim=2) + steps[t]
         alpha = torch.where(real[:, t, None], after, alpha)
     return torch.logsumexp(alpha + end, dim=1)
-
-
-def real_steps(rows: Tensor, lengths: Tensor) -> Tensor:
-    """Which positions (B, T) are no padding."""
-    return torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]

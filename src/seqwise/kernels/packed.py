@@ -20,15 +20,16 @@ ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
 class Packed:
-    """y = activation(W x + b), without gradients, for a weight that stays as it is while this object lives.
+    """y = activation(W x + b) for a weight that stays as it is while this object lives.
 
-    Copies exist for float32 on CPUs; elsewhere, or if `copy` is False, it is the ordinary product.
+    Copies exist for float32 on CPUs and have no gradients; elsewhere, where gradients are asked for, or if `copy` is
+    False, it is the ordinary product.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, copy: bool = True, activation: str = "none"):
         self.weight, self.bias, self.activation, self.copy = weight, bias, activation, None
         plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
-        if copy and plain and not torch.is_autocast_enabled("cpu") and _available():
+        if copy and plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu") and _available():
             self.copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
 
     def __call__(self, x: Tensor) -> Tensor:

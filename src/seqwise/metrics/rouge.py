@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-HOW = "F1 per pair, mean over pairs, in percent; lower case, runs of letters and digits, no stemming"
+HOW = "F1 per pair, mean over pairs; lower case, runs of letters and digits, no stemming"
 DEFINITIONS = {
     "rouge_1": f"ROUGE-1, shared words: {HOW}",
     "rouge_2": f"ROUGE-2, shared pairs of neighbouring words: {HOW}",
@@ -23,13 +23,13 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def rouge(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """`rouge_1`, `rouge_2` and `rouge_l` of the outputs, in percent."""
+    """`rouge_1`, `rouge_2` and `rouge_l` of the outputs."""
     pairs = [(words(output), words(reference)) for output, reference in zip(outputs, references, strict=True)]
     count = max(1, len(pairs))
     return {
-        "rouge_1": 100.0 * sum(shared_ngrams(*pair, 1) for pair in pairs) / count,
-        "rouge_2": 100.0 * sum(shared_ngrams(*pair, 2) for pair in pairs) / count,
-        "rouge_l": 100.0 * sum(common_subsequence(*pair) for pair in pairs) / count,
+        "rouge_1": sum(shared_ngrams(*pair, 1) for pair in pairs) / count,
+        "rouge_2": sum(shared_ngrams(*pair, 2) for pair in pairs) / count,
+        "rouge_l": sum(common_subsequence(*pair) for pair in pairs) / count,
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics import BLEU, CHRF
 
-EXACT = "share of outputs equal to a reference, character by character, blanks at the ends apart; in percent"
+EXACT = "share of outputs equal to a reference, character by character, blanks at the ends apart"
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Percent of outputs that equal one of their references."""
+    """Share of outputs that equal one of their references."""
     right = sum(
         output.strip() in [text.strip() for text in texts] for output, texts in zip(outputs, references, strict=True)
     )
-    return 100.0 * right / max(1, len(outputs))
+    return right / max(1, len(outputs))
 
 
 def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

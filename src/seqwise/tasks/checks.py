@@ -28,6 +28,15 @@ def check_precision(settings: Settings) -> None:
         )
 
 
+def check_full_softmax(settings: Settings) -> None:
+    """Only a language model may approximate its softmax; elsewhere the setting would do nothing."""
+    if settings.network.output != "full":
+        raise UsageError(
+            f"the task {settings.task} has the full softmax only; received --network.output {settings.network.output}.",
+            repair="Leave out --network.output.",
+        )
+
+
 def check_memory(build: Callable[[], Model], settings: Settings) -> Model:
     """The model without memory behind it, so that asking costs nothing; refused if it cannot fit."""
     model: Model | None = None

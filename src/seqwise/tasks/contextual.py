@@ -19,12 +19,10 @@ from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import Settings
 from seqwise.data.buckets import in_order, pad
 from seqwise.data.tagging.batches import Encoded, TagBatch
-from seqwise.data.tagging.code import words_of
 from seqwise.data.tagging.tagged import Sentence
 from seqwise.errors import UsageError
-from seqwise.tasks.tag.task import lexicon_of
+from seqwise.tasks.tag.task import lexicon_of, places_of
 from seqwise.tasks.task import Learned
-from seqwise.text.words import word_places
 
 AT_ONCE = 512  # texts in memory
 ROWS, TOKENS = 64, 8_192  # of a batch
@@ -72,7 +70,7 @@ class Contextual:
             encoding = self.learned.tokenizer.encode(text)
             tokens = [text[start:stop] for start, stop in encoding.offsets]
             return TextTokens(text, tokens, encoding.offsets, encoding.ids)
-        places = (words_of(text) if self.learned.facts.get("code") else None) or word_places(text)
+        places = places_of(text, self.learned)
         offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
         return TextTokens(text, [text[start:stop] for start, stop in places], offsets, np.empty(0, dtype=np.int64))
 

@@ -14,8 +14,8 @@ from typing import get_args
 
 from seqwise.config import TaskName
 from seqwise.data.examples import files_of
-from seqwise.data.reading import BOM, opened
-from seqwise.data.splitting import NAMES
+from seqwise.data.pairs.parallel import parallel_files
+from seqwise.data.reading import BOM, opened, unreadable
 from seqwise.data.tables import suffix_of
 from seqwise.errors import DataError, UsageError
 
@@ -32,8 +32,8 @@ COLUMNS: dict[tuple[str, ...], TaskName] = {
     ("source", "target"): "translate",
     ("image", "caption"): "caption",
     ("tokens", "tags"): "tag",
-    ("text",): "language",
 }
+TEXT = "text"  # alone in .jsonl it is for language; tables are not read as plain text
 LOOK = 64 * 1024  # bytes of a file that are looked at
 FEW = 0.1  # labels per line: more different ones than that are no labels
 SPAN = re.compile(r"[BIES]-\S+")
@@ -52,24 +52,29 @@ def guess_task(data: str) -> tuple[TaskName, str]:
 
 
 def _of_folder(folder: Path) -> tuple[TaskName, str]:
-    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if any(name.startswith("captions.") for name in names):
-        return "caption", "the folder holds captions"
-    endings: dict[str, list[str]] = {}
-    for name in names:
-        stem, _, ending = name.removesuffix(".gz").rpartition(".")
-        if ending in ("csv", "tsv", "jsonl", "txt", "zip", "md") or ending in NAMES:
-            continue
-        endings.setdefault(stem, []).append(ending)
-    if pairs := [stem for stem, found in endings.items() if len(found) > 1]:
-        stem = pairs[0]
-        return "translate", f"{stem}.{endings[stem][0]} and {stem}.{endings[stem][1]} lie side by side"
     try:
-        files = files_of(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll"))
+        captions = [entry.name for entry in folder.iterdir() if entry.name.startswith("captions.")]
+    except OSError as error:
+        raise unreadable(error, folder) from None
+    if captions:
+        return "caption", "the folder holds captions"
+    if pair := _side_by_side(folder):
+        return "translate", f"{pair[0]} and {pair[1]} lie side by side"
+    try:
+        files = files_of(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
         return "language", "it holds nothing else"  # that task will say what it misses
     task, why = _of_file(files["train"][0])
     return task, f"in {files['train'][0].name} {why}"
+
+
+def _side_by_side(folder: Path) -> list[str]:
+    """The names of files that hold one text in several languages, by the rule of the task that reads them."""
+    try:
+        sets, _ = parallel_files(folder)
+    except DataError:
+        return []
+    return [path.name for path in sets[0].paths.values()] if sets else []
 
 
 def _of_file(path: Path) -> tuple[TaskName, str]:
@@ -80,26 +85,52 @@ def _of_file(path: Path) -> tuple[TaskName, str]:
     lines = text.split("\n") if whole else text.split("\n")[:-1] or [text]
     suffix = suffix_of(path)
     if suffix == ".jsonl":
-        return _of_names(_keys(lines), path)
+        return _of_keys(_keys(lines), path)
     if suffix == ".csv":
         return _of_csv(lines, path)
+    rows = [[field.strip() for field in line.split("\t")] for line in lines if line.strip()]
+    if suffix == ".tsv" and _stamped(rows):
+        return _of_table(rows, path)
     if tag := _tags(lines):
         return "tag", f"each line holds a word and its tag, such as {tag}, and empty lines part the sentences"
-    if found := _two_columns([line for line in lines if line.strip()], suffix):
+    if found := _two_columns(rows):
         return found
-    if suffix == ".tsv":
-        return _of_names([name.strip().lower() for name in lines[0].split("\t")], path)
+    if suffix == ".tsv" and rows:
+        return _of_table(rows, path)
     return "language", "it is plain text"
 
 
-def _of_names(names: list[str], path: Path) -> tuple[TaskName, str]:
-    for columns, task in COLUMNS.items():
-        if all(column in names for column in columns):
-            return task, f"it has {' and '.join(columns)}"
-    tasks = ", ".join(get_args(TaskName))
-    raise UsageError(
+def _of_keys(names: list[str], path: Path) -> tuple[TaskName, str]:
+    if columns := _named(names):
+        return COLUMNS[columns], f"it has {' and '.join(columns)}"
+    if TEXT in names:
+        return "language", f"it has {TEXT}"
+    raise _untold(names, path)
+
+
+def _of_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
+    if columns := _named([name.lower() for name in rows[0]]):
+        return COLUMNS[columns], f"it has the columns {' and '.join(columns)}"
+    if _stamped(rows):
+        return "forecast", "it has time stamps and numbers"
+    raise _untold(rows[0], path)
+
+
+def _named(names: list[str]) -> tuple[str, ...]:
+    """The columns of a task that are all there."""
+    return next((columns for columns in COLUMNS if all(column in names for column in columns)), ())
+
+
+def _stamped(rows: list[list[str]]) -> bool:
+    return len(rows) > 1 and any(STAMP.fullmatch(field) for field in rows[1]) and any(map(_number, rows[1]))
+
+
+def _untold(names: list[str], path: Path) -> UsageError:
+    tasks, others = ", ".join(get_args(TaskName)), [name for name in names if name.lower() != TEXT]
+    example = f", such as --task classify --columns {TEXT},{others[0]}" if 0 < len(others) < len(names) else ""
+    return UsageError(
         f"the columns {', '.join(names) or '(none)'} do not tell what is to be learned.",
-        repair=f"Say it with --task ({tasks}), and with --columns where the names differ.",
+        repair=f"Say it with --task ({tasks}), and with --columns where the names differ{example}.",
         file=path,
     )
 
@@ -117,28 +148,19 @@ def _keys(lines: list[str]) -> list[str]:
 
 def _of_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
     try:
-        rows = [row for row in csv.reader(lines[:50]) if any(field.strip() for field in row)]
+        rows = [[field.strip() for field in row] for row in csv.reader(lines[:50]) if any(map(str.strip, row))]
     except csv.Error:
         rows = []
     if not rows:
         raise DataError("the file is empty or no CSV.", repair="Say what it is with --task.", file=path)
-    names = [name.strip().lower() for name in rows[0]]
-    for columns, task in COLUMNS.items():
-        if all(column in names for column in columns):
-            return task, f"it has the columns {' and '.join(columns)}"
-    if len(rows) > 1 and any(STAMP.fullmatch(field.strip()) for field in rows[1]) and any(map(_number, rows[1])):
-        return "forecast", "it has time stamps and numbers"
-    return _of_names(names, path)
+    return _of_table(rows, path)
 
 
-def _two_columns(lines: list[str], suffix: str) -> tuple[TaskName, str] | None:
+def _two_columns(rows: list[list[str]]) -> tuple[TaskName, str] | None:
     """`text<TAB>label` or `source<TAB>target` without a header."""
-    rows = [line.split("\t") for line in lines]
-    if len(rows) < 2 or any(len(row) != 2 for row in rows):
+    if len(rows) < 2 or any(len(row) != 2 for row in rows) or _named([name.lower() for name in rows[0]]):
         return None
-    if tuple(name.strip().lower() for name in rows[0]) in COLUMNS:
-        return None
-    kinds = Counter(row[1].strip() for row in rows)
+    kinds = Counter(row[1] for row in rows)
     if len(kinds) <= max(2, FEW * len(rows)):
         some = ", ".join(sorted(kinds)[:3])
         return "classify", f"after the tab there are only {len(kinds)} different labels ({some})"

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqwise.config import Settings
+from seqwise.config import RECURRENT, Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.tasks.task import Learned
 
 SOURCES, TARGETS = ("language", "masked"), ("classify", "tag")
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 ONE_WAY_ONLY = ("ngram", "feedforward")  # language models of these families have nothing that reads a whole text
 
 # What decides the shape of the weights, and what they mean. Regularisation is the new run's own affair.

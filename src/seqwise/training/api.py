@@ -124,9 +124,9 @@ class Loaded:
     def _asked(self, request: Request | None, how: dict[str, Any]) -> Request:
         return asked(request or Request(search=self.task.search), how)
 
-    def predict_all(self, inputs: Sequence[str], request: Request = Request()) -> Iterator[Prediction]:
+    def predict_all(self, inputs: Sequence[str], request: Request | None = None) -> Iterator[Prediction]:
         """One answer per input, in their order."""
-        return self.task.predict(self.model, self.settings, self.run.learned, inputs, request)
+        return self.task.predict(self.model, self.settings, self.run.learned, inputs, self._asked(request, {}))
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Contextual vectors: an array (tokens, width) for a text, a list of them for several.

@@ -37,7 +37,7 @@ def model_card(
         value = best["validation"].get(headline[0], best["validation"]["loss"])
         lines += [
             f"- trained: {last['tokens']:,} {unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
-            f"- best validation {headline[0].replace('_', ' ')}: {value:.4g}, at step {best['step']:,}",
+            f"- validation {headline[0].replace('_', ' ')} at the best step ({best['step']:,}): {value:.4g}",
             *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
         ]
     lines += [

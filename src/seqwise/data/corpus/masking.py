@@ -74,7 +74,7 @@ class Masks:
     ) -> tuple[np.ndarray, np.ndarray]:
         """ids (B, T) of rows that begin at `starts` → what the model sees, and which tokens are chosen.
 
-        `at_least_one` chooses the likeliest token of a row that would have none.
+        `at_least_one` chooses the likeliest token of a row that would have none, if there is one to choose.
         """
         places = starts[:, None] + np.arange(ids.shape[1])
         draw = uniform(places, *key, 0)
@@ -83,7 +83,7 @@ class Masks:
             allowed &= ids != self.unknown
         chosen = allowed & (draw < self.rate)
         if at_least_one:
-            bare = ~chosen.any(axis=1)
+            bare = ~chosen.any(axis=1) & allowed.any(axis=1)
             likeliest = np.where(allowed, draw, 1.0).argmin(axis=1)
             chosen[bare, likeliest[bare]] = True
         how = uniform(places, *key, 1)

@@ -83,7 +83,7 @@ def open_captions(
     reader = _Reader(settings, columns, size, progress)
     examples = [
         example
-        for split, paths in _tables(Path(spec)).items()
+        for split, paths in _tables(Path(spec), reader.findings).items()
         for path in paths
         for example in reader.read(path, split)
     ]
@@ -116,13 +116,13 @@ def _open_builtin(spec: str, size: int, fractions: Mapping[str, float]) -> Galle
 # Tables
 
 
-def _tables(path: Path) -> dict[str, list[Path]]:
+def _tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
     """The tables of each split; `captions.*` is the one for all where a folder has it."""
     if path.is_dir():
         named = sorted(file for file in path.glob("captions.*") if suffix_of(file) in SUFFIXES)
         if len(named) == 1:
             return {"train": named}
-    groups = files_of(path, SUFFIXES)
+    groups = files_of(path, SUFFIXES, findings)
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
         raise DataError(
@@ -185,22 +185,28 @@ class _Reader:
 def _rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
     chosen = split_columns(columns)
     names: tuple[str, ...] = COLUMNS
-    if len(chosen) == 3 if chosen else _has_split(path):
+    if chosen and len(chosen) == len(COLUMNS) + 1:
         names = (*COLUMNS, SPLIT)
+    elif (split := _split_column(path)) and (not chosen or len(chosen) == len(COLUMNS)):
+        names = (*COLUMNS, SPLIT)
+        if chosen:
+            chosen.append(split[1] if all(column.isdecimal() for column in chosen) else split[0])
     return read_table(path, names, findings, chosen).rows
 
 
-def _has_split(path: Path) -> bool:
-    """Does the first line name a column `split`?"""
+def _split_column(path: Path) -> tuple[str, str] | None:
+    """The column `split` as the first line spells it, and its number, if there is one."""
     first = next((line for line in read_text(path).split("\n") if line.strip()), "")
     if suffix_of(path) == ".jsonl":
         try:
             content = json.loads(first)
         except ValueError:
-            return False
-        return isinstance(content, dict) and SPLIT in content
+            return None
+        return (SPLIT, SPLIT) if isinstance(content, dict) and SPLIT in content else None
     mark = "\t" if suffix_of(path) == ".tsv" else ","
-    return SPLIT in [word.strip(' "').lower() for word in first.split(mark)]
+    words = [word.strip(' "') for word in first.split(mark)]
+    lowered = [word.lower() for word in words]
+    return (words[lowered.index(SPLIT)], str(lowered.index(SPLIT) + 1)) if SPLIT in lowered else None
 
 
 def _grouped(rows: Sequence[Row], split: str, drop: bool, findings: Findings) -> list[Captioned]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -104,8 +105,10 @@ class Shelf:
             if place.home in self.archives:
                 return self.archives[place.home].read(place.name)
             return read_file(place)
-        except (RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:  # a password, damage, a rare packing
-            raise DataError(f"cannot be unpacked: {error}.", repair="Pack it again.", file=place.shown) from None
+        except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+            # a password, a rare packing, and three kinds of damage
+            cause = str(error) or "it ends too early"
+            raise DataError(f"cannot be unpacked: {cause}.", repair="Pack it again.", file=place.shown) from None
 
     def unused(self, used: Iterable[Place]) -> list[Place]:
         """Pictures that nothing names, in order."""

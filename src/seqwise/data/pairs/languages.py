@@ -83,7 +83,7 @@ def _chosen(
             problem = f"there are texts in {_listed(known)}: which of them is to be read?"
             raise DataError(problem, repair=f"Say it: {choices}." if left else "Leave one out of --target.", file=spec)
         source = left[0]
-    return _checked(Languages(source, tuple(wanted)))
+    return _checked(Languages(source, tuple(wanted)), "Give the files another ending.")
 
 
 def languages_of_table(path: Path, columns: str | None, target: str | None) -> tuple[Languages, list[str] | None]:
@@ -101,7 +101,8 @@ def languages_of_table(path: Path, columns: str | None, target: str | None) -> t
         assert wanted is not None
         targets, source = wanted, _source(header, wanted, path)
         named = [source, *targets]
-    languages = _checked(Languages(source, tuple(targets)))
+    repair = f"Call it otherwise: --columns {','.join(named)} --target {','.join('NAME' for _ in targets)}."
+    languages = _checked(Languages(source, tuple(targets)), repair)
     # A run on train.en and train.de can be measured on a table with plain names.
     plain = len(targets) == 1 and all(name in header for name in PLAIN) and not all(name in header for name in named)
     return languages, list(PLAIN) if plain and not named[0].isdigit() else named
@@ -139,10 +140,14 @@ def _named(columns: list[str]) -> list[str]:
     return ["target"] if len(columns) == 1 else [f"target{column}" for column in columns]
 
 
-def _checked(languages: Languages) -> Languages:
+def _checked(languages: Languages, repair: str) -> Languages:
     twice = [name for name in languages.all if languages.all.count(name) > 1]
     if twice:
         raise UsageError(f"{twice[0]} cannot be read and written, or written twice.", repair="Name each language once.")
+    # A run saves the vocabulary of each target under its name, and that of the source under "text".
+    for name in languages.targets:
+        if name == "text" or "/" in name or "\\" in name:
+            raise UsageError(f"a target cannot be called {name!r}: its vocabulary is saved by name.", repair=repair)
     return languages
 
 

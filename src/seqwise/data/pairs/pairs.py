@@ -72,6 +72,9 @@ def _open_files(
     stems = {Path(each.stem): each for each in sets}
     groups = by_name(stems) or {"train": list(stems)}
     findings = Findings()
+    for stem in sorted(set(stems).difference(*groups.values())):
+        for path in stems[stem].paths.values():
+            findings.remark("files whose names tell no split, which are not read", path)
     parts: dict[str, list[Pair]] = {}
     for split in (split for split in SPLITS if split in groups):
         chosen = [stems[stem] for stem in groups[split]]
@@ -115,7 +118,7 @@ def read_files(files: FileSet, languages: Languages, on_empty: str, findings: Fi
         return []
     pairs = []
     for number in range(len(source.lines)):
-        sides = [text.lines[number].strip() for text in texts]
+        sides = [one_line(text.lines[number]) for text in texts]
         places = [(text.path, text.numbers[number]) for text in texts]
         if _complete(sides, places, on_empty, findings):
             pairs.append(Pair(sides[0], tuple(sides[1:]), str(source.path), source.numbers[number]))
@@ -185,21 +188,25 @@ def read_rows(
                 repair = "Write it as a string."
                 findings.error(f"expected text under {name}, found {found}.", repair=repair, file=path, line=row.line)
                 break
-            texts.append(_one_line(value or "", path, row.line, findings))
+            texts.append(one_line(value or ""))
+            if value and _broken(value.strip()):
+                findings.remark("texts with line breaks inside, which are read as blanks", path, row.line)
         else:
             if _complete(texts, [(path, row.line)] * len(texts), on_empty, findings, list(row.values)):
                 pairs.append(Pair(texts[0], tuple(texts[1:]), str(path), row.line))
     return pairs
 
 
-def _one_line(text: str, path: Path, line: int, findings: Findings) -> str:
-    """A line break ends a sentence of plain files, so it must not stand inside one."""
+def one_line(text: str) -> str:
+    """A text as models read it, in training and in use: one line, without blanks around it."""
     # JSON can spell half a surrogate pair, which is no character and which no terminal takes.
     text = text.strip().encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if "\n" in text or "\r" in text:
-        findings.remark("texts with line breaks inside, which are read as blanks", path, line)
-        text = " ".join(text.split())
-    return text
+    # A line break ends a sentence of plain files, so it must not stand inside one.
+    return " ".join(text.split()) if _broken(text) else text
+
+
+def _broken(text: str) -> bool:
+    return "\n" in text or "\r" in text
 
 
 def _complete(

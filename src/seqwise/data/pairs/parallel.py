@@ -29,6 +29,7 @@ _FORMATS = {
     ".xml",
     ".sgm",
 }
+_FORMATS |= {".bmp", ".tif", ".wav", ".tex", ".rst", ".cfg", ".ini", ".bio", ".iob"}
 _FORMATS |= {".py", ".sh", ".js", ".yml", ".bz2", ".xz", ".db", ".bin", ".pt", ".doc", ".htm"}
 
 

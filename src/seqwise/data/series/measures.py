@@ -18,6 +18,7 @@ from seqwise.errors import DataError
 
 CYCLES = 2  # a calendar feature is used if the training part has so many of its cycles
 CLEAR = 0.2  # autocorrelation from which on a peak is a season
+ROUNDING = 1e-12  # of the largest value: what differs by less does not differ
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ class Scale:
         """From (T, C) with gaps. A constant keeps its size: its deviation counts as 1."""
         if not values.size:
             return cls(np.zeros(values.shape[1]), np.ones(values.shape[1]))
-        deviation = np.nanstd(values, axis=0)
-        return cls(np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0))
+        return cls(np.nanmean(values, axis=0), np.where(constant(values), 1.0, np.nanstd(values, axis=0)))
 
     def apply(self, values: np.ndarray) -> np.ndarray:
         return (values - self.mean) / self.deviation
@@ -114,6 +114,17 @@ class Measures:
         )
 
 
+def constant(values: np.ndarray) -> np.ndarray:
+    """(C,): which columns of (T, C) never change. The deviation of equal numbers is seldom 0: their mean is rounded."""
+    highest = np.fmax.reduce(values, axis=0, initial=-np.inf)
+    lowest = np.fmin.reduce(values, axis=0, initial=np.inf)
+    return highest - lowest <= _rounding(values)
+
+
+def _rounding(values: np.ndarray) -> np.ndarray:
+    return ROUNDING * np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
+
+
 def calendar_names(series: Series, steps: int) -> list[str]:
     """The calendar features whose cycle the first `steps` steps have at least twice."""
     return [name for name, (_, length) in series.clock.phases(np.arange(1)).items() if length * CYCLES <= steps]
@@ -132,15 +143,15 @@ def in_sample_error(values: np.ndarray, season: int) -> np.ndarray:
         np.abs(values[season:] - values[:-season]) if season < len(values) else np.full((1, values.shape[1]), np.nan)
     )
     counts = (~np.isnan(distances)).sum(axis=0)
-    return np.where(counts, np.nansum(distances, axis=0) / np.maximum(counts, 1), np.nan)
+    mean = np.nansum(distances, axis=0) / np.maximum(counts, 1)
+    return np.where(counts, np.where(mean > _rounding(values), mean, 0.0), np.nan)
 
 
 def season_of_values(values: np.ndarray) -> int | None:
     """The first clear peak of the mean autocorrelation of (T, C), after it was negative; None where there is none."""
     steps = len(values)
     centred = np.nan_to_num(values - np.nanmean(values, axis=0))
-    power = (centred**2).sum(axis=0)
-    centred = centred[:, power > 0]
+    centred = centred[:, ~constant(values)]
     if steps < 8 or not centred.shape[1]:
         return None
     spectrum = np.fft.rfft(centred, 2 * steps, axis=0)

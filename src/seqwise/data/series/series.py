@@ -23,6 +23,7 @@ from seqwise.data.findings import Findings
 from seqwise.data.series.stamps import OFF, Clock, clock_of
 from seqwise.data.series.table import Columns, Frame, choose_columns, demand, merged, numbers, read_frames, ticks_of
 from seqwise.data.splitting import SPLITS
+from seqwise.data.tables import refuse_columns
 from seqwise.errors import DataError
 
 SPARSE = 20  # steps per row from which on a table has more gaps than values
@@ -62,6 +63,10 @@ def read_series(spec: str, settings: Settings, columns: Columns | None = None, c
     if not frame.lines:
         raise DataError(
             "there is a header, but no row below it.", repair="Give a table with rows.", file=frame.files[0]
+        )
+    if columns is None:
+        refuse_columns(
+            settings.columns, "Name them with --target, --forecast.time, --forecast.known, --forecast.series."
         )
     columns = columns or choose_columns(frame, settings.forecast, settings.target, findings)
     for column in (columns.time, *columns.targets, *columns.known, *([columns.series] if columns.series else [])):

@@ -42,7 +42,7 @@ class Clock:
         """The stamp of a number, written as in the file."""
         value = self.first + number * self.step
         if self.unit == "number":
-            return f"{value / SECOND:.6f}".rstrip("0") if self.style == "decimal" else str(value)
+            return _decimal(value) if self.style == "decimal" else str(value)
         return _written(self.moments(np.array([number]))[0], self.style)
 
     def moments(self, numbers: np.ndarray) -> np.ndarray:
@@ -247,6 +247,12 @@ def _months(ticks: np.ndarray) -> np.ndarray:
 def _business_days(ticks: np.ndarray) -> np.ndarray:
     dates = ticks.astype("datetime64[us]").astype("datetime64[D]")
     return np.busday_count(np.datetime64(0, "D"), dates)
+
+
+def _decimal(value: int) -> str:
+    """Millionths as a number with at least one place after the point."""
+    text = f"{value / SECOND:.6f}".rstrip("0")
+    return f"{text}0" if text.endswith(".") else text
 
 
 def _written(moment: np.datetime64, style: str) -> str:

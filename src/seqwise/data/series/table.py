@@ -18,7 +18,7 @@ from seqwise.data.findings import Findings
 from seqwise.data.series import sunspots
 from seqwise.data.series.stamps import SHAPE, Clock, style_of, tick_of
 from seqwise.data.tables import read_text, records, split_columns, suffix_of
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, UsageError, nearest
 
 SUFFIXES = (".csv", ".tsv")
 MISSING = {"", "na", "nan", "n/a", "null", "none", "."}
@@ -62,7 +62,7 @@ def read_frames(spec: str, findings: Findings) -> list[Frame]:
     if "\n" in spec:  # a table itself, as it came from standard input
         first = spec.partition("\n")[0]
         return [_frame(spec, "\t" if "\t" in first else ",", Path("standard input"), "train", findings)]
-    groups = files_of(Path(spec), SUFFIXES)
+    groups = files_of(Path(spec), SUFFIXES, findings)
     files = [(split, path) for split, paths in groups.items() for path in paths]
     if len(files) > 1 and len(groups) == 1:
         raise DataError(
@@ -142,7 +142,7 @@ def choose_columns(frame: Frame, wishes: ForecastSettings, target: str | None, f
     known = tuple(split_columns(wishes.known) or ())
     time = wishes.time or _time_column(frame)
     if target is not None:
-        return Columns(time, tuple(split_columns(target) or ()), known, wishes.series)
+        return _apart(Columns(time, tuple(split_columns(target) or ()), known, wishes.series))
     others = [name for name in frame.header if name not in (time, wishes.series, *known)]
     targets = [name for name in others if _mostly_numbers(frame.fields[name])]
     for name in others:
@@ -155,7 +155,25 @@ def choose_columns(frame: Frame, wishes: ForecastSettings, target: str | None, f
             file=frame.files[0],
             line=1,
         )
-    return Columns(time, tuple(targets), known, wishes.series)
+    return _apart(Columns(time, tuple(targets), known, wishes.series))
+
+
+def _apart(columns: Columns) -> Columns:
+    """The columns, if each has one meaning: a target that is known in advance would tell its own future."""
+    meanings = [(columns.time, "time")]
+    meanings += [(columns.series, "the name of the series")] if columns.series else []
+    meanings += [(name, "known in advance") for name in columns.known]
+    meanings += [(name, "a target") for name in columns.targets]
+    first: dict[str, str] = {}
+    for name, meaning in meanings:
+        if name in first:
+            twice = "twice" if first[name] == meaning else f"as {first[name]} and"
+            raise UsageError(
+                f"the column {name!r} is to be read {twice} as {meaning}.",
+                repair="Name it in one of --target, --forecast.time, --forecast.series and --forecast.known, once.",
+            )
+        first[name] = meaning
+    return columns
 
 
 def demand(column: str, frame: Frame) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.config import TextSettings
 from seqwise.data.batch import Rows
 from seqwise.data.buckets import pad
 from seqwise.data.tagging.schemes import as_bioes, spans_of
@@ -75,8 +76,10 @@ class Lexicon:
 
     def word(self, word: str) -> int:
         """The id of a word, that of the unknown one where training had none."""
-        known = self.tokenizer.id(fold(word) if self.folds else word)
-        return self.tokenizer.id(word.lower()) if known == self.tokenizer.unknown and not self.folds else known
+        if self.folds:
+            return self.tokenizer.id(fold(word))
+        known = self.tokenizer.id(unbroken(word))
+        return self.tokenizer.id(unbroken(word.lower())) if known == self.tokenizer.unknown else known
 
     def letters(self, word: str) -> list[int]:
         half = LETTERS // 2
@@ -117,10 +120,10 @@ class Encoded:
         )
 
 
-def learn_words(sentences: Sequence[Sentence], size: int | None, min_count: int, folds: bool) -> Tokenizer:
+def learn_words(sentences: Sequence[Sentence], text: TextSettings, folds: bool) -> Tokenizer:
     """The vocabulary of the training sentences."""
     texts = (" ".join(fold(w) if folds else unbroken(w) for w in s.words) for s in sentences)
-    return Tokenizer.train("spaces", texts, size, min_count)
+    return Tokenizer.train("spaces", texts, text.vocabulary, text.min_count, text.lowercase)
 
 
 def learn_alphabet(counts: Counter[str]) -> str:

@@ -23,6 +23,7 @@ from seqwise.data.images.shelves import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match
+from seqwise.tasks.answers import write_out
 from seqwise.tasks.caption.model import Captioner
 from seqwise.tasks.task import Learned, Progress, Request
 from seqwise.text.patterns import END, join_words
@@ -82,19 +83,24 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tup
         "bleu": by_bleu.value,
         "chrf": by_chrf.value,
         "exact_match": exact_match(outputs, references),
-        "distinct": 100 * len(set(outputs)) / max(1, len(outputs)),
+        "distinct": len(set(outputs)) / max(1, len(outputs)),
         "pictures": len(outputs),
     }
-    firsts = 100 * len({texts[0] for texts in references}) / max(1, len(references))
+    firsts = len({texts[0] for texts in references}) / max(1, len(references))
     most = Counter(len(texts) for texts in references).most_common(1)[0][0]
     definitions = {
         "bleu": f"BLEU-4 against all captions of a picture (mostly {most}), {by_bleu.signature}",
         "chrf": f"chrF2 against the same, {by_chrf.signature}",
         "exact_match": EXACT,
-        "distinct": f"different captions per 100 pictures; first captions in the data: {firsts:.1f}",
+        "distinct": f"different captions divided by pictures; of the first captions in the data: {firsts:.2f}",
         "pictures": "pictures that were captioned",
     }
     return metrics, definitions
+
+
+def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[str]) -> None:
+    """A line for each picture: its name, a tab, its caption."""
+    write_out(path, "".join(f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)))
 
 
 def how(settings: Settings, request: Request) -> str:

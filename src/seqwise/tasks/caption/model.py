@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.image import build_image_encoder, moved
 from seqwise.backbones.memory import Memory
 from seqwise.config import Settings
 from seqwise.data.batch import Rows
+from seqwise.data.buckets import pad
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
 from seqwise.tasks.writing import Writer
@@ -38,6 +42,17 @@ class CaptionBatch(Rows):
     @property
     def count(self) -> int:
         return int(self.mask.sum())
+
+
+def marked(rows: Sequence[np.ndarray], begin: int, end: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Captions as inputs behind `begin`, targets before `end`, and which targets are there, each (B, T ≤ longest).
+
+    What lies beyond `longest` is cut off. A caption that was cut has no end: the model must not learn to stop there.
+    """
+    ids = torch.from_numpy(pad([np.append(begin, row)[:longest] for row in rows]))
+    targets = torch.from_numpy(pad([np.append(row, end)[:longest] for row in rows]))
+    lengths = torch.tensor([min(longest, len(row) + 1) for row in rows])
+    return ids, targets, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
 class Captioner(nn.Module):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import Buckets, in_order, pad
+from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.images.captions import Captioned, Gallery, open_captions
 from seqwise.data.images.pictures import KINDS
@@ -25,6 +25,7 @@ from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
+from seqwise.tasks.answers import check_out
 from seqwise.tasks.caption.describing import (
     BEGIN,
     LONGEST,
@@ -38,9 +39,10 @@ from seqwise.tasks.caption.describing import (
     require_alike,
     texts,
     write,
+    write_captions,
 )
-from seqwise.tasks.caption.model import CaptionBatch, Captioner
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.caption.model import CaptionBatch, Captioner, marked
+from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
@@ -87,7 +89,7 @@ class Caption(Task):
 
     def count_long(self) -> None:
         """A remark for every caption that will be cut."""
-        what = f"captions of more than {self.longest - 1:,} tokens, which are cut there (--data.longest)"
+        what = f"captions of {self.longest:,} tokens or more, which are cut there (--data.longest)"
         for pairs in self.pairs.values():
             for row, owner in zip(pairs.rows, pairs.owners):
                 if len(row) >= self.longest:
@@ -122,6 +124,7 @@ class Caption(Task):
                 "an n-gram model predicts the next token; it cannot look at a picture.",
                 repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
             )
+        check_full_softmax(settings)
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)
@@ -149,14 +152,13 @@ class Caption(Task):
         """The pairs of these numbers as a batch."""
         pairs, tokenizer = self.pairs[split], self.learned.tokenizer
         pictures, lengths = self.gallery.pictures.take(pairs.pictures[pairs.owners[numbers]])
-        rows = [pairs.rows[number][: self.longest - 1] for number in numbers]
-        ids = torch.from_numpy(pad([np.append(tokenizer.id(BEGIN), row) for row in rows]))
-        targets = torch.from_numpy(pad([np.append(row, tokenizer.id(END)) for row in rows]))
-        real = torch.arange(ids.shape[1]) < torch.tensor([len(row) + 1 for row in rows])[:, None]
+        rows = [pairs.rows[number] for number in numbers]
         return CaptionBatch(
-            ids, targets, real, torch.from_numpy(pictures), None if lengths is None else torch.from_numpy(lengths),
+            *marked(rows, tokenizer.id(BEGIN), tokenizer.id(END), self.longest),
+            torch.from_numpy(pictures),
+            None if lengths is None else torch.from_numpy(lengths),
             positions=torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
-        )  # fmt: skip
+        )
 
     @torch.no_grad()
     def validate(self, model: Captioner, settings: Settings, world: Summing) -> dict[str, float]:
@@ -208,6 +210,7 @@ class Caption(Task):
         trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
     ) -> Evaluation:  # fmt: skip
         """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
+        check_out(request.out)
         galleries: list[Gallery] = []
 
         def open_with(valid: float, test: float) -> Splits[Captioned]:
@@ -222,6 +225,8 @@ class Caption(Task):
         numbers = np.array([example.number for example in examples])
         written = write(model, settings, learned, gallery.pictures, numbers, request, progress)
         outputs, references = [best[0] for best in texts(written, learned)], references_of(examples)
+        if request.out is not None:
+            write_captions(request.out, examples, outputs)
         metrics, definitions = measured(outputs, references)
         remarks = tuple(gallery.splits.findings.sentences())
         return Evaluation(metrics, definitions, f"{data}, {part}", how(settings, request), remarks=remarks)

@@ -21,10 +21,11 @@ from seqwise.data.buckets import Buckets
 from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
 from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
-from seqwise.errors import SaveError, UsageError
+from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.answers import check_out, write_out
+from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.tokenizer import Tokenizer
@@ -118,6 +119,7 @@ class Classify(Task):
                 "an n-gram model predicts the next token; it cannot classify.",
                 repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
             )
+        check_full_softmax(settings)
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)
@@ -183,6 +185,7 @@ class Classify(Task):
         trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
     ) -> Evaluation:  # fmt: skip
         """Accuracy, macro-F1, and who is mistaken for whom."""
+        check_out(request.out)
         labels: list[str] = learned.facts["labels"]
         found = Findings()
 
@@ -270,7 +273,4 @@ def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence
     """Text, true label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
     rows = zip(examples, labels, chances.tolist())
     lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{chance:.4f}\n" for e, label, chance in rows)
-    try:
-        path.write_text("text\tlabel\tpredicted\tprobability\n" + "".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise SaveError(f"cannot write: {error.strerror}.", repair="Check the path of --out.", file=path) from None
+    write_out(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines))

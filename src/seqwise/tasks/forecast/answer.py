@@ -18,7 +18,7 @@ from seqwise.tasks.task import Prediction
 def answer(model: ForecastModel, rolling: Rolling, measures: Measures) -> Prediction:
     """The next steps of every series. In a long table each begins after its own last row with a value."""
     windows = _last_windows(rolling)
-    panels = panels_of(forecasts_of(model, rolling, windows), rolling, windows, measures, model.quantiles)
+    panels = panels_of(forecasts_of(model, rolling.batch(windows)), rolling, windows, measures, model.quantiles)
     series = rolling.series
     values = {"step": series.clock.spacing, "horizon": rolling.horizon, "series": panels}
     return Prediction(_as_csv(rolling, panels, model.quantiles), values)

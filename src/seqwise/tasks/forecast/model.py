@@ -57,11 +57,13 @@ class ForecastModel(nn.Module):
 
     def forward(self, batch: SeriesBatch, carry: Carry = None) -> tuple[Loss, Carry]:
         """Squared errors, plus the mean pinball loss of the quantiles, summed over the values that were observed."""
-        forecasts = self.forecast(batch)
+        return self.loss(self.forecast(batch), batch), None
+
+    def loss(self, forecasts: Forecasts, batch: SeriesBatch) -> Loss:
         losses = F.mse_loss(forecasts.point, batch.future, reduction="none")
         if forecasts.quantiles is not None:
             losses = losses + pinball(forecasts.quantiles, batch.future, self.quantiles).mean(dim=-1)
-        return total(losses, batch.there), None
+        return total(losses, batch.there)
 
     def forecast(self, batch: SeriesBatch) -> Forecasts:
         past = batch.past

@@ -11,8 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from seqwise.errors import UsageError
+from seqwise.tasks.answers import check_out, write_out
 
+SUFFIXES = (".svg",)
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 240, 64, 16, 34, 36
 PANELS = 8  # more series than that make no readable picture
 GREY, PAST, AHEAD = "#888", "#5b8def", "#e07a3f"
@@ -23,12 +24,8 @@ Place = Callable[[Point], str]
 
 def save_picture(path: Path, panels: Mapping[str, Any]) -> None:
     """Draw into a file, which must be called .svg."""
-    if path.suffix.lower() != ".svg":
-        raise UsageError(f"--out: expected a file ending in .svg, received {path.name!r}.", repair="Call it .svg.")
-    try:
-        path.write_text(forecast_svg(panels), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror or error}.", file=path) from None
+    check_out(path, SUFFIXES)
+    write_out(path, forecast_svg(panels))
 
 
 def forecast_svg(panels: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqwise.data.series.measures import Measures
-from seqwise.data.series.rolling import Rolling
+from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.forecasts import NAIVE, OURS, SEASONAL, Errors, definitions
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
@@ -22,11 +22,11 @@ DRAWN = 4  # series in the picture of an evaluation
 
 
 @torch.no_grad()
-def forecasts_of(model: ForecastModel, rolling: Rolling, windows: np.ndarray) -> Forecasts:
-    """Standardised forecasts of windows (B, 2), on the CPU."""
+def forecasts_of(model: ForecastModel, batch: SeriesBatch) -> Forecasts:
+    """Standardised forecasts of some windows, on the CPU."""
     device = next(model.parameters()).device
     model.eval()
-    made = model.forecast(rolling.batch(windows).to(device))
+    made = model.forecast(batch.to(device))
     return Forecasts(made.point.cpu(), None if made.quantiles is None else made.quantiles.cpu())
 
 
@@ -38,8 +38,8 @@ def validation_sums(model: ForecastModel, rolling: Rolling, windows: np.ndarray)
     sums = np.zeros(4)
     for start in range(0, len(windows), ROWS):
         batch = rolling.batch(windows[start : start + ROWS]).to(device)
-        error = (model.forecast(batch).point - batch.future).masked_fill(~batch.there, 0.0)
-        loss, _ = model(batch)
+        made = model.forecast(batch)
+        error, loss = (made.point - batch.future).masked_fill(~batch.there, 0.0), model.loss(made, batch)
         sums += [float(loss.total), float(error.square().sum()), float(error.abs().sum()), loss.count]
     return sums.tolist()
 
@@ -51,7 +51,8 @@ def score(
     errors = Errors(len(rolling.series.names), model.quantiles)
     for start in range(0, len(windows), ROWS):
         some = windows[start : start + ROWS]
-        batch, made = rolling.batch(some), forecasts_of(model, rolling, some)
+        batch = rolling.batch(some)
+        made = forecasts_of(model, batch)
         truth, there = batch.future.numpy(), batch.there.numpy()
         simple = {NAIVE: rolling.repeated(some, 1), SEASONAL: rolling.repeated(some, season)}
         errors.add(some[:, 1], truth, there, {OURS: made.point.numpy(), **simple})
@@ -92,7 +93,7 @@ def drawn_windows(model: ForecastModel, rolling: Rolling, windows: np.ndarray, m
     """The first window of some series, with what came true, as a picture wants it."""
     _, firsts = np.unique(windows[:, 1], return_index=True)
     chosen = windows[np.sort(firsts)[:DRAWN]]
-    panels = panels_of(forecasts_of(model, rolling, chosen), rolling, chosen, measures, model.quantiles)
+    panels = panels_of(forecasts_of(model, rolling.batch(chosen)), rolling, chosen, measures, model.quantiles)
     for (origin, at), panel in zip(chosen, panels.values()):
         truth = rolling.original[origin : origin + rolling.horizon, at]
         panel["truth"] = [None if np.isnan(value) else float(value) for value in truth]

@@ -15,17 +15,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from seqwise.config import HELD_OUT, Settings
-from seqwise.data.series.measures import Measures, check_series, season_of_values
+from seqwise.data.series.measures import Measures, check_series, constant, season_of_values
 from seqwise.data.series.rolling import SHARES, Rolling, WindowBatches, borders, rule_of
 from seqwise.data.series.series import Series, read_series
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import split_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.answers import check_out
+from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
-from seqwise.tasks.forecast.plot import save_picture
+from seqwise.tasks.forecast.plot import SUFFIXES, save_picture
 from seqwise.tasks.forecast.scoring import drawn_windows, evaluation, score, validation_sums
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 
@@ -100,9 +101,9 @@ class Forecast(Task):
 
     def _remarks(self) -> list[str]:
         remarks = self.series.findings.sentences()
-        constant = [name for name, width in zip(self.series.names, np.nanstd(self._train(), axis=0)) if width == 0]
-        if constant:
-            remarks.append(f"{len(constant):,} series never change in the training part (first: {constant[0]!r}).")
+        flat = [name for name, same in zip(self.series.names, constant(self._train())) if same]
+        if flat:
+            remarks.append(f"{len(flat):,} series never change in the training part (first: {flat[0]!r}).")
         unused = len(self.series.values) - self.series.end
         if unused:
             remarks.append(f"{unused:,} rows after the last value, which are not used.")
@@ -128,6 +129,7 @@ class Forecast(Task):
                 "a forecast is read off the last state, which a second direction does not reach.",
                 repair="Leave out --recurrent.bidirectional.",
             )
+        check_full_softmax(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)
         model.eval().forecast(self.rolling.batch(self.windows["train"][:1]).to("meta"))  # some layers complain here
@@ -169,6 +171,7 @@ class Forecast(Task):
         trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
     ) -> Evaluation:  # fmt: skip
         """Rolling over the test split of the training data or of a folder, or over a whole other table."""
+        check_out(request.out, SUFFIXES)
         measures = Measures.from_facts(learned.facts)
         series = read_series(data, settings, measures.columns, measures.clock)
         start, stop, which = _part_to_score(series, settings, split, trained_on)
@@ -197,6 +200,7 @@ class Forecast(Task):
         request: Request = Request(),
     ) -> Iterator[Prediction]:  # fmt: skip
         """The steps after the end of each table. With `request.out` the last of them is drawn into that file."""
+        check_out(request.out, SUFFIXES)
         measures = Measures.from_facts(learned.facts)
         for each in inputs:
             series = read_series(each, settings, measures.columns, measures.clock)

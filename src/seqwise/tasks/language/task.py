@@ -21,6 +21,7 @@ from seqwise.data.corpus.batching import Streams, Windows
 from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
 from seqwise.data.corpus.store import TokenStore
+from seqwise.data.tables import refuse_columns
 from seqwise.decoding.choice import Choice
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
@@ -58,6 +59,7 @@ class Language(Task):
         progress: Progress | None = None,
     ) -> Self:  # fmt: skip
         """Read the data; learn the tokeniser from the training split unless there is one already."""
+        refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)

@@ -23,6 +23,7 @@ from seqwise.data.corpus.masking import EvaluationMasks, MaskedWindows, Masks
 from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import TokenStore
+from seqwise.data.tables import refuse_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp
@@ -65,6 +66,7 @@ class Masked(Task):
         progress: Progress | None = None,
     ) -> Self:  # fmt: skip
         """Read the data; learn the tokeniser from the training split unless there is one already."""
+        refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)

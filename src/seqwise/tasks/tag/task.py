@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -22,12 +23,13 @@ from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import examples_to_score
 from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of, unbroken
 from seqwise.data.tagging.code import words_of
-from seqwise.data.tagging.schemes import TITLES, Span, as_bio, bioes_tags, spans_of
+from seqwise.data.tagging.schemes import OUTSIDE, TITLES, Span, as_bio, bioes_tags, spans_of
 from seqwise.data.tagging.tagged import Sentence, Tagged, counts_of, in_pieces, open_tagged
-from seqwise.errors import DataError, SaveError, UsageError
+from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.answers import check_out, write_out
+from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
 from seqwise.tasks.tag.model import TagModel
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.words import word_places
@@ -59,7 +61,8 @@ class Tag(Task):
         """Read the sentences; learn words, characters and tags from the training split unless they are known."""
         tagged = _open(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         parts = tagged.splits.parts
-        task = cls(tagged, learn(tagged, settings, learned), settings.data.longest or LONGEST)
+        settings.data.longest = settings.data.longest or LONGEST
+        task = cls(tagged, learn(tagged, settings, learned), settings.data.longest)
         long = [s for some in parts.values() for s in some if len(s.words) > task.longest]
         for sentence in long:
             what = f"sentences are longer than {task.longest} words; they are read in pieces"
@@ -102,9 +105,13 @@ class Tag(Task):
                 "an n-gram model predicts the next word; it cannot tag.",
                 repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
             )
+        check_full_softmax(settings)
         self.batches(settings)
         check_precision(settings)
-        check_memory(lambda: TagModel(settings, self.lexicon), settings)
+        model = check_memory(lambda: TagModel(settings, self.lexicon), settings)
+        # Some layers complain only when they first run.
+        width = model.embedding.width + (settings.tag.characters or 0)
+        model.eval().encoder(torch.zeros(1, 1, width, device="meta"))
 
     def build(self, settings: Settings) -> TagModel:
         return TagModel(settings, self.lexicon, self.counts)
@@ -173,6 +180,7 @@ class Tag(Task):
         cls, model: TagModel, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
         trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
     ) -> Evaluation:  # fmt: skip
+        check_out(request.out)
         lexicon = lexicon_of(learned)
         opened: list[Tagged] = []
 
@@ -183,11 +191,14 @@ class Tag(Task):
         fractions = settings.data.valid_fraction, settings.data.test_fraction
         sentences, on = examples_to_score(open_with, fractions, split, trained_on)
         tagged = opened[-1]
+        bare = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
+        if lexicon.spans and not tagged.marks_spans and bare:  # sentences without a span fit every scheme
+            tagged = replace(tagged, scheme="bio", why="all tags are O")
         if tagged.marks_spans != lexicon.spans:
             kinds = {True: "tags that mark spans", False: "plain tags"}
             raise DataError(
                 f"the run was trained on {kinds[lexicon.spans]}, but this data has {kinds[tagged.marks_spans]}.",
-                repair="Give data of the same kind, or say how its tags are to be read: --tag.scheme",
+                repair="Give data of the same kind.",
                 file=data,
             )
         counts = SpanCounts()
@@ -210,7 +221,7 @@ class Tag(Task):
         cls, model: TagModel, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
     ) -> Iterator[Prediction]:
         lexicon = lexicon_of(learned)
-        places = [_places(text, bool(learned.facts.get("code"))) for text in inputs]
+        places = [places_of(text, learned) for text in inputs]
         sentences = [
             Sentence(words := tuple(text[begin:end] for begin, end in some), ("O",) * len(words))
             for text, some in zip(inputs, places)
@@ -228,7 +239,8 @@ def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> L
     tokenizers = dict(given.tokenizers) if given else {}
     folds = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
-        tokenizers["text"] = learn_words(train, settings.text.vocabulary, settings.text.min_count, folds)
+        _check_text(settings, folds)
+        tokenizers["text"] = learn_words(train, settings.text, folds)
     elif tokenizers["text"].kind not in WORDWISE:
         raise UsageError(
             f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",
@@ -248,6 +260,21 @@ def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> L
         "tags": tags, "spans": tagged.marks_spans, "folds": folds, "alphabet": learn_alphabet(counts_of(train)),
         "code": tagged.splits.name == "builtin:code",
     })  # fmt: skip
+
+
+def _check_text(settings: Settings, folds: bool) -> None:
+    """Refuse what tagging cannot do, for its words come from the data."""
+    text = settings.text
+    if text.tokenizer not in (None, *WORDWISE):
+        raise UsageError(
+            f"tagging reads the words of the data, one token each; received --text.tokenizer {text.tokenizer}.",
+            repair="Leave out --text.tokenizer.",
+        )
+    if text.lowercase and folds:
+        raise UsageError(
+            "--text.lowercase: words are looked up without case anyway, and their characters tell it.",
+            repair="Leave it out, or read no characters: --tag.characters 0",
+        )
 
 
 def lexicon_of(learned: Learned) -> Lexicon:
@@ -295,10 +322,7 @@ def write_columns(
         "".join(f"{unbroken(word)} {a} {b}\n" for word, a, b in zip(sentence.words, true, found))
         for sentence, (true, found) in zip(sentences, answers)
     )
-    try:
-        path.write_text("".join(f"{block}\n" for block in blocks), encoding="utf-8")
-    except OSError as error:
-        raise SaveError(f"cannot write: {error.strerror}.", repair="Choose another --out.", file=path) from None
+    write_out(path, "".join(f"{block}\n" for block in blocks))
 
 
 def _open(data: str, settings: Settings, valid: float, test: float) -> Tagged:
@@ -312,9 +336,9 @@ def _how(settings: Settings, scheme: str, spans: bool) -> str:
     return f"{best}, of those that BIOES allows; data read as {TITLES[scheme]}, tags compared in BIO"
 
 
-def _places(text: str, code: bool) -> list[tuple[int, int]]:
+def places_of(text: str, learned: Learned) -> list[tuple[int, int]]:
     """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
-    found = words_of(text) if code else None
+    found = words_of(text) if learned.facts.get("code") else None
     return word_places(text) if found is None else found
 
 

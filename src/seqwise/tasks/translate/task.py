@@ -17,16 +17,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqwise.backbones.decoder import can_be_fed
 from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.findings import Findings
 from seqwise.data.pairs.languages import Languages
 from seqwise.data.pairs.pairs import Pair, look_at, open_pairs
+from seqwise.data.tables import split_columns
 from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.answers import check_out
+from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.translated import how, measured, prediction, translate_all, write_lines
@@ -76,6 +80,8 @@ class Translate(Task):
             settings.target, settings.columns = ",".join(languages.targets), settings.columns or languages.columns
         task = cls(splits, learned, settings)
         learned.facts.setdefault("ratios", task.ratios())
+        if data.startswith("builtin:"):
+            learned.facts["example"] = splits.parts["valid"][0].source
         if settings.data.longest is None:
             settings.data.longest = min(MOST_TOKENS, task.size().longest)
         task.longest = settings.data.longest
@@ -145,17 +151,20 @@ class Translate(Task):
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         if settings.model == "ngram":
             raise UsageError("an n-gram model reads no source.", repair="Choose another --model.")
-        if settings.network.output != "full":
+        check_full_softmax(settings)
+        model, attention = settings.model, settings.translate.attention
+        if settings.translate.input_feeding and not can_be_fed(model, attention):
             raise UsageError(
-                f"the task translate has the full softmax only; received --network.output {settings.network.output}.",
-                repair="Leave out --network.output.",
+                "input feeding goes with dot or general attention of an rnn, gru or lstm; "
+                f"received {model} with {attention} attention.",
+                repair="Pass --translate.attention general with such a model, or leave out --translate.input-feeding.",
             )
         self.batches(settings)
         check_precision(settings)
-        model = check_memory(lambda: build_model(settings, self.learned), settings).eval()
+        built = check_memory(lambda: build_model(settings, self.learned), settings).eval()
         # Some layers complain only when they first run.
         one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
-        model.writer(0).losses(model.encode(one), one, one)
+        built.writer(0).losses(built.encode(one), one, one)
 
     def build(self, settings: Settings) -> Translator:
         """An untrained model that already predicts each token by its frequency."""
@@ -199,7 +208,7 @@ class Translate(Task):
         return {
             "loss": nats / max(1, all_count),
             "bleu": BleuCounts.from_numbers(sums).bleu,
-            "exact_match": 100.0 * right / max(1, tried),
+            "exact_match": right / max(1, tried),
         }
 
     def _lengths(self, split: str) -> list[int]:
@@ -240,19 +249,21 @@ class Translate(Task):
         trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
     ) -> Evaluation:  # fmt: skip
         """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
-        targets = [target.name for target in targets_of(learned, request.target)]
-        asked = settings.model_copy(deep=True)
-        if settings.target is not None:
-            asked.target = ",".join(targets)
-            asked.columns = None if settings.columns is None else ",".join([settings.columns.split(",")[0], *targets])
+        check_out(request.out)
+        asked, findings = _asked(settings, learned, request), Findings()
+
+        def read(valid: float, test: float) -> Splits[Pair]:
+            nonlocal findings
+            splits = open_pairs(data, asked, valid, test)[0]
+            findings = splits.findings
+            return splits
+
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        pairs, which = examples_to_score(
-            lambda valid, test: open_pairs(data, asked, valid, test)[0], fractions, split, trained_on
-        )
-        outputs = translate_all(Translation(model, settings, learned, request), pairs, progress)
+        pairs, which = examples_to_score(read, fractions, split, trained_on)
+        outputs = translate_all(Translation(model, settings, learned, request), pairs, findings, progress)
         if request.out is not None:
             write_lines(request.out, outputs)
-        return measured(outputs, pairs, f"{data}, {which}", how(settings, request))
+        return measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.sentences())
 
     @classmethod
     def predict(
@@ -263,8 +274,25 @@ class Translate(Task):
         translation = Translation(model, settings, learned, request)
         for begin in range(0, len(inputs), AT_ONCE):
             some = inputs[begin : begin + AT_ONCE]
-            for text, found in zip(some, translation.of_texts(some)):
-                yield prediction(text, {target.name: best for target, best in zip(translation.targets, found)})
+            rows = translation.read(some)
+            for text, row, found in zip(some, rows, translation.texts(rows, first=begin)):
+                answers = {target.name: best for target, best in zip(translation.targets, found)}
+                yield prediction(text, answers, translation.unread(row))
+
+
+def _asked(settings: Settings, learned: Learned, request: Request) -> Settings:
+    """The settings that read the targets asked for, from the columns that held them in training."""
+    targets, asked = targets_of(learned, request.target), settings.model_copy(deep=True)
+    if settings.target is None:
+        return asked
+    asked.target = ",".join(target.name for target in targets)
+    columns = split_columns(settings.columns)
+    if columns is not None:
+        # Files need no column for each target, since they are found by their endings.
+        each = len(columns) == 1 + len(learned.facts["targets"])
+        chosen = [columns[1 + target.number] if each else target.name for target in targets]
+        asked.columns = ",".join([columns[0], *chosen])
+    return asked
 
 
 def build_model(settings: Settings, learned: Learned, counts: Sequence[Tensor] | None = None) -> Translator:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqwise.config import Settings
+from seqwise.data.findings import Findings
 from seqwise.data.pairs.pairs import Pair
 from seqwise.decoding.beam import Hypothesis
-from seqwise.errors import SaveError
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.rouge import DEFINITIONS as ROUGE
 from seqwise.metrics.rouge import rouge
 from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match
+from seqwise.tasks.answers import write_out
 from seqwise.tasks.task import Prediction, Progress, Request
 from seqwise.tasks.translate.translating import Translation
 from seqwise.tasks.translate.vocabularies import encode
@@ -23,9 +24,18 @@ _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 Outputs = dict[str, list[tuple[str, str]]]  # target → (output, reference) of each pair
 
 
-def translate_all(translation: Translation, pairs: Sequence[Pair], progress: Progress | None) -> Outputs:
-    """The best translation of each pair's source beside its reference, for each target asked for."""
+def translate_all(
+    translation: Translation, pairs: Sequence[Pair], findings: Findings, progress: Progress | None
+) -> Outputs:
+    """The best translation of each pair's source beside its reference, for each target asked for.
+
+    A source that is cut is a remark.
+    """
     rows = encode(translation.learned.tokenizer, [pair.source for pair in pairs])
+    for pair, row in zip(pairs, rows):
+        if len(row) > translation.longest:
+            what = f"sources of more than {translation.longest:,} tokens, which are cut there (--data.longest)"
+            findings.remark(what, pair.file, pair.line)
     names = [target.name for target in translation.targets]
     found: dict[str, list[tuple[str, str]]] = {name: [("", "")] * len(pairs) for name in names}
     for done, (number, targets) in enumerate(translation.of_ids(rows), start=1):
@@ -36,7 +46,7 @@ def translate_all(translation: Translation, pairs: Sequence[Pair], progress: Pro
     return found
 
 
-def measured(outputs: Outputs, pairs: Sequence[Pair], on: str, how: str) -> Evaluation:
+def measured(outputs: Outputs, pairs: Sequence[Pair], on: str, how: str, remarks: Sequence[str] = ()) -> Evaluation:
     """All metrics; of several targets their means, with a table of each."""
     each: dict[str, dict[str, float]] = {}
     definitions: dict[str, str] = {}
@@ -51,8 +61,8 @@ def measured(outputs: Outputs, pairs: Sequence[Pair], on: str, how: str) -> Eval
         rows = {name: tuple(found.values()) for name, found in each.items()}
         tables = (Table("targets", tuple(names), rows),)
     definitions["pairs"] = "pairs that were translated and compared"
-    remarks = ("BLEU counts runs of four words; most of these texts are shorter.",) if _short(outputs) else ()
-    return Evaluation({**metrics, "pairs": len(pairs)}, definitions, on, how, tables, remarks)
+    short = ("BLEU counts runs of four words; most of these texts are shorter.",) if _short(outputs) else ()
+    return Evaluation({**metrics, "pairs": len(pairs)}, definitions, on, how, tables, (*remarks, *short))
 
 
 def _short(outputs: Outputs) -> bool:
@@ -88,16 +98,16 @@ def write_lines(path: Path, outputs: Outputs) -> None:
     """One translation per line; of several targets in one file each, NAME.de beside NAME.fr."""
     for name, texts in outputs.items():
         file = path if len(outputs) == 1 else path.with_name(f"{path.name}.{name}")
-        try:
-            file.write_text("".join(f"{output}\n" for output, _ in texts), encoding="utf-8")
-        except OSError as error:
-            raise SaveError(f"cannot write: {error.strerror}.", repair="Give another --out.", file=file) from error
+        write_out(file, "".join(f"{output}\n" for output, _ in texts))
 
 
-def prediction(source: str, found: dict[str, list[tuple[str, Hypothesis]]]) -> Prediction:
-    """The best translation alone, or as many lines as there are targets and hypotheses."""
+def prediction(source: str, found: dict[str, list[tuple[str, Hypothesis]]], unread: dict[str, int]) -> Prediction:
+    """The best translation alone, or as many lines as there are targets and hypotheses.
+
+    `unread` are numbers of tokens that the model could not read; they stand beside the source.
+    """
     lines, many = [], len(found) > 1
-    values: dict[str, object] = {"source": source}
+    values: dict[str, object] = {"source": source, **unread}
     for name, best in found.items():
         mark = f"{name}: " if many else ""
         if len(best) > 1:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from seqwise.backbones.memory import Memory
+from seqwise.backbones.memory import Memory, join_memories
 from seqwise.config import Settings
 from seqwise.data.buckets import in_order, pad
+from seqwise.data.order import mix
+from seqwise.data.pairs.pairs import one_line
 from seqwise.data.tables import split_columns
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import UsageError, nearest
@@ -23,6 +25,7 @@ from seqwise.tasks.translate.model import Translator
 from seqwise.tasks.translate.vocabularies import decode, encode, marks_of
 
 ROWS, TOKENS = {"cpu": 64, "cuda": 512}, {"cpu": 4_096, "cuda": 65_536}  # of one search: sources, and their tokens
+ENCODED = {"cpu": 16, "cuda": 512}  # sources that are encoded at a time: fewer have less padding
 SPARE = 10  # tokens that a translation may have beyond what its source lets expect
 
 
@@ -58,19 +61,20 @@ class Translation:
         self.device = model.embedding.weight.device
         written = [learned.tokenizers[each.name] for each in self.targets]
         self.starts = [encode(tokenizer, [request.search.start])[0].tolist() for tokenizer in written]
-        # Special tokens, but for the end, are not to be written.
+        # Special tokens, but for the end, are not to be written, nor is the one for what is unknown.
         ends = [self.marks.ends[each.number] for each in self.targets]
         self.never = [
-            [number for number in range(len(tokenizer.specials)) if number != end]
+            [number for number in (*range(len(tokenizer.specials)), tokenizer.unknown) if number not in (end, None)]
             for tokenizer, end in zip(written, ends)
         ]
 
     def of_ids(
-        self, rows: Sequence[np.ndarray], rank: int = 0, world: int = 1
+        self, rows: Sequence[np.ndarray], rank: int = 0, world: int = 1, first: int = 0
     ) -> Iterator[tuple[int, list[list[Hypothesis]]]]:
         """(number of a row, the n best for each target), long rows first; over all ranks each row once.
 
-        A source that is empty has an empty translation: there is nothing to read.
+        A source that is empty has an empty translation: there is nothing to read. `first` rows were given before these:
+        what is drawn for them does not come again.
         """
         lengths = [min(len(row), self.longest) for row in rows]
         kind = self.device.type
@@ -79,22 +83,28 @@ class Translation:
             empty = [int(number) for number in numbers if not lengths[number]]
             yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)
             if full:
-                found = self._search([rows[number][: self.longest] for number in full])
+                found = self._search([rows[number][: self.longest] for number in full], first + full[0])
                 yield from ((number, [each[at] for each in found]) for at, number in enumerate(full))
 
     @torch.inference_mode()
-    def _search(self, rows: list[np.ndarray]) -> list[list[list[Hypothesis]]]:
-        """For each target, for each row, the n best."""
-        lengths = torch.tensor([len(row) for row in rows])
-        memory = self.model.encode(torch.from_numpy(pad(rows)).to(self.device), lengths.to(self.device))
-        return [self._write(memory, lengths, at) for at in range(len(self.targets))]
+    def _search(self, rows: list[np.ndarray], first: int) -> list[list[list[Hypothesis]]]:
+        """For each target, for each row, the n best; `first` is the number of the first row."""
+        size = ENCODED.get(self.device.type, 16)
+        memory = join_memories([self._encode(rows[begin : begin + size]) for begin in range(0, len(rows), size)])
+        lengths = [len(row) for row in rows]
+        return [self._write(memory, lengths, at, first) for at in range(len(self.targets))]
 
-    def _write(self, memory: Memory, lengths: torch.Tensor, at: int) -> list[list[Hypothesis]]:
+    def _encode(self, rows: list[np.ndarray]) -> Memory:
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        return self.model.encode(torch.from_numpy(pad(rows)).to(self.device), lengths)
+
+    def _write(self, memory: Memory, lengths: list[int], at: int, first: int) -> list[list[Hypothesis]]:
         number, request = self.targets[at].number, self.request
         writer, begin, end = self.model.writer(number), self.marks.begins[number], self.marks.ends[number]
-        longest = torch.tensor([self._limit(int(length), number) for length in lengths], device=self.device)
+        longest = torch.tensor([self._limit(length, number) for length in lengths], device=self.device)
         if request.choice is not None:
-            choice, seed, search_as = request.choice, request.seed, request.search
+            choice, search_as = request.choice, request.search
+            seed = mix(request.seed, first, number) % 2**63  # each batch and target has draws of its own
             return sample(
                 writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
                 start=self.starts[at], never=self.never[at],
@@ -111,11 +121,20 @@ class Translation:
         expected = 2 * self.learned.facts["ratios"][number] * length
         return min(self.longest, math.ceil(expected) + SPARE) + 1  # a text of that length must have time to end
 
-    def of_texts(self, texts: Sequence[str]) -> list[list[list[tuple[str, Hypothesis]]]]:
-        """For each text, for each target, the n best as texts with their scores."""
-        rows = encode(self.learned.tokenizer, [" ".join(text.split()) for text in texts])
-        found: list[list[list[tuple[str, Hypothesis]]]] = [[] for _ in texts]
-        for number, targets in self.of_ids(rows):
+    def read(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of sources as they were typed."""
+        return encode(self.learned.tokenizer, [one_line(text) for text in texts])
+
+    def unread(self, row: np.ndarray) -> dict[str, int]:
+        """How many tokens of a source are cut off, and how many of the others are unknown; without zeros."""
+        unknown = int((row[: self.longest] == self.learned.tokenizer.unknown).sum())
+        found = {"cut": max(0, len(row) - self.longest), "unknown": unknown}
+        return {name: count for name, count in found.items() if count}
+
+    def texts(self, rows: Sequence[np.ndarray], first: int = 0) -> list[list[list[tuple[str, Hypothesis]]]]:
+        """For each row, for each target, the n best as texts with their scores; `first` rows were given before."""
+        found: list[list[list[tuple[str, Hypothesis]]]] = [[] for _ in rows]
+        for number, targets in self.of_ids(rows, first=first):
             found[number] = [
                 [(self.text(target, each), each) for each in best] for target, best in zip(self.targets, targets)
             ]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from seqwise.config import RECURRENT as RECURRENT
 from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.training.budgets import Budget
 
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
 DEFAULT_BUDGET = "10m"
 
 Fill = Callable[[str, Any], None]
@@ -85,7 +85,7 @@ def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
     fill("network.embedding", chosen.network.width)
     width = _number(chosen.network.width)
     if transformer:
-        fill("transformer.heads", next(heads for heads in (width // 64, 4, 2, 1) if heads and width % heads == 0))
+        fill("transformer.heads", heads_of(width, 64))
         fill("transformer.hidden", 4 * width)
 
 
@@ -133,6 +133,11 @@ def expected_epochs(chosen: Settings, facts: Facts) -> float:
         speed = 5e13 if facts.cuda else 6e10 * facts.cores  # operations per second that small models reach
         tokens = budget.amount * min(speed / (6 * weights), 1_000_000 if facts.cuda else 40_000)
     return tokens / max(1, facts.tokens)
+
+
+def heads_of(width: int, each: int) -> int:
+    """Heads about `each` wide, or a few; their own width is even, as rotary positions need, where that is possible."""
+    return next((heads for heads in (width // each, 4, 2, 1) if heads and width % (2 * heads) == 0), 1)
 
 
 def _number(value: int | None) -> int:

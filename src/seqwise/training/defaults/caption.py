@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqwise.config import Settings
-from seqwise.training.defaults import RECURRENT, Facts, Fill
+from seqwise.training.defaults import RECURRENT, Facts, Fill, heads_of
 
 VARIED = 1_000  # tokens; with fewer the picture decides every word, with more people could have said it otherwise
 
@@ -16,7 +16,7 @@ def fill_caption(chosen: Settings, facts: Facts, fill: Fill) -> None:
     fill("network.embedding", chosen.network.width)
     width = chosen.network.width or 1
     if transformer or chosen.caption.encoder == "patches":
-        fill("transformer.heads", next(heads for heads in (width // 32, 4, 2, 1) if heads and width % heads == 0))
+        fill("transformer.heads", heads_of(width, 32))
         fill("transformer.hidden", 4 * width if facts.cuda else 2 * width)
     if chosen.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)

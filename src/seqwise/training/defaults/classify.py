@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 
 from seqwise.config import Settings
-from seqwise.training.defaults import RECURRENT, Facts, Fill
+from seqwise.training.defaults import RECURRENT, Facts, Fill, heads_of
 
 FEW = 50_000  # examples; with more a larger network pays, and less has to be dropped
-LONGEST = 512
 
 
 def fill_classify(chosen: Settings, facts: Facts, fill: Fill) -> None:
@@ -32,7 +31,7 @@ def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
         fill("recurrent.bidirectional", True)
     if chosen.model == "transformer":
         width = chosen.network.width or 1
-        fill("transformer.heads", next(heads for heads in (4, 2, 1) if width % heads == 0))
+        fill("transformer.heads", heads_of(width, max(1, width // 4)))
         fill("transformer.hidden", 2 * width)
     fill("classify.pooling", "attention" if few else "max")
 
@@ -50,7 +49,6 @@ def _fill_batches(chosen: Settings, facts: Facts, fill: Fill) -> None:
     """Small batches: more updates learn more from few examples."""
     rows = max(1, min(32 if facts.examples < FEW else 128, facts.examples // 8))
     fill("training.batch", math.ceil(rows / facts.processes) * facts.processes)  # each process has as many
-    fill("data.longest", max(1, min(LONGEST, facts.longest)))
     fill("data.tokens", 32_768 if facts.cuda else 8_192)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from seqwise.config import Settings
-from seqwise.training.defaults import RECURRENT, Facts, Fill
+from seqwise.training.defaults import RECURRENT, Facts, Fill, heads_of
 
 SHORT = 64  # a past up to so many steps is read step by step
 PATCHES = 14  # a longer one in about so many patches
@@ -27,7 +27,7 @@ def fill_forecast(chosen: Settings, facts: Facts, fill: Fill) -> None:
         fill("recurrent.weight_dropout", 0.0)
     if family == "transformer":
         width = chosen.network.width or 1
-        fill("transformer.heads", next(heads for heads in (4, 2, 1) if width % heads == 0))
+        fill("transformer.heads", heads_of(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
     fill("forecast.patch", patch_of(facts.longest))
     rows = max(1, min(1024 if facts.cuda else 256, facts.examples // 8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from seqwise.config import Settings
-from seqwise.training.defaults import RECURRENT, Facts, Fill, expected_epochs
+from seqwise.training.defaults import RECURRENT, Facts, Fill, expected_epochs, heads_of
 
 
 def fill_masked(chosen: Settings, facts: Facts, fill: Fill) -> None:
@@ -31,7 +31,7 @@ def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
         fill("recurrent.bidirectional", True)
         fill("recurrent.joined", False)  # joined directions would see what they predict
     if transformer:
-        fill("transformer.heads", next(heads for heads in (width // 64, 4, 2, 1) if heads and width % heads == 0))
+        fill("transformer.heads", heads_of(width, 64))
         fill("transformer.hidden", 4 * width)
 
 

@@ -9,16 +9,14 @@ import math
 
 from seqwise.config import Settings
 from seqwise.training.budgets import Budget
-from seqwise.training.defaults import RECURRENT, Facts, Fill
+from seqwise.training.defaults import RECURRENT, Facts, Fill, heads_of
 
-LONGEST = 512  # words
 SPEED = 6_000, 60_000  # words per second that are learned from, per core and on a GPU
 
 
 def fill_tag(chosen: Settings, facts: Facts, fill: Fill) -> None:
     """Sizes, batches, regularisation and optimisation, in this order: later rules look at what earlier ones chose."""
     _fill_size(chosen, facts, fill)
-    fill("data.longest", LONGEST)
     rows = max(4, min(32, facts.examples // 32))  # an epoch of few sentences still has some updates
     fill("training.batch", math.ceil(rows / facts.processes) * facts.processes)
     fill("data.tokens", 8192 if facts.cuda else 2048)
@@ -41,7 +39,7 @@ def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
         fill("recurrent.bidirectional", True)  # what follows a word tells as much as what precedes it
     if chosen.model == "transformer":
         width = chosen.network.width or 1
-        fill("transformer.heads", next(heads for heads in (4, 2, 1) if width % heads == 0))
+        fill("transformer.heads", heads_of(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from seqwise.config import Settings
-from seqwise.training.defaults import RECURRENT, Facts, Fill, expected_epochs
+from seqwise.training.defaults import RECURRENT, Facts, Fill, expected_epochs, heads_of
 
 SMALL = 500  # tokens of a vocabulary up to which texts are spelled
 
@@ -35,7 +35,7 @@ def _fill_size(chosen: Settings, facts: Facts, fill: Fill) -> None:
         fill("recurrent.bidirectional", True)
         fill("recurrent.joined", True)
     if transformer:
-        fill("transformer.heads", next(heads for heads in (width // 32, 4, 2, 1) if heads and width % heads == 0))
+        fill("transformer.heads", heads_of(width, 32))
         fill("transformer.hidden", 4 * width)
 
 

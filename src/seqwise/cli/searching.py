@@ -1,0 +1,45 @@
+"""Options of `evaluate` and `predict` that say how an answer is searched for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from seqwise.cli.options import UNSET
+from seqwise.decoding.choice import Search
+from seqwise.errors import UsageError
+
+
+@dataclass(kw_only=True)
+class SearchOptions:
+    """Both commands have these, so that a search can be measured as it is used."""
+
+    max_length: Annotated[int | None, UNSET] = None
+    """Most tokens to write."""
+    beam: Annotated[int | None, UNSET] = None
+    """translate, caption: hypotheses kept side by side; 1 is greedy."""
+    length_penalty: float = Search.length_penalty
+    """translate, caption: above 0 favours long answers."""
+    coverage_penalty: float = Search.coverage_penalty
+    """translate, caption: above 0 favours answers that use all of the input."""
+    min_length: int = Search.min_length
+    """translate, caption: least tokens of an answer."""
+    no_repeat: int = Search.no_repeat
+    """translate, caption: no run of so many tokens occurs twice; 0 is off."""
+    target: Annotated[str | None, UNSET] = None
+    """translate: target languages, where the run knows several."""
+
+
+def search_of(asked: SearchOptions, default: Search, n_best: int = 1, start: str = "") -> Search:
+    """The search that was asked for; a beam is the task's own, or as wide as the answers wanted."""
+    if asked.max_length is not None and asked.max_length < 1:
+        raise UsageError(f"--max-length must be at least 1; received {asked.max_length}.")
+    return Search(
+        beam=max(n_best, default.beam) if asked.beam is None else asked.beam,
+        length_penalty=asked.length_penalty,
+        coverage_penalty=asked.coverage_penalty,
+        n_best=n_best,
+        min_length=asked.min_length,
+        no_repeat=asked.no_repeat,
+        start=start,
+    )
