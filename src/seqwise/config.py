@@ -89,7 +89,7 @@ class NetworkSettings(Section):
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
     tied: bool = True
-    """The embedding matrix is the output projection too, or not. Never with --network.output adaptive."""
+    """The embedding matrix is the output projection too; no-tied: each is its own. Never tied with adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
     """Softmax of training. Evaluation always uses the full softmax."""
     samples: int = Field(1024, ge=1)

@@ -34,7 +34,9 @@ class UsageError(SeqwiseError):
 
 
 class DataError(UsageError):
-    """A file is missing, unreadable or not what its task needs."""
+    """A file is missing, unreadable or not what its task needs. Where it tells of many mistakes, they are `parts`."""
+
+    parts: tuple[DataError, ...] = ()
 
 
 class RunError(UsageError):

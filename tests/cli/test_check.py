@@ -64,3 +64,13 @@ def test_an_error_names_file_line_cause_and_repair(seqwise_command, tmp_path, na
 def test_the_task_is_guessed_and_the_guess_explained(seqwise_command, book):
     answer = seqwise_command("check", book)
     assert answer.err == "task: language, because it is plain text. Another one: --task.\n"
+
+
+def test_json_tells_the_errors_too(seqwise_command, tmp_path):
+    path = tmp_path / "ragged.csv"
+    path.write_text("text,label\ngood,1\nbad\nugly,1,2\n")
+    answer = seqwise_command("check", path, "--json")
+    assert answer.status == 2
+    errors = json.loads(answer.out)["errors"]
+    assert [(error["file"], error["line"]) for error in errors] == [(str(path), 3), (str(path), 4)]
+    assert all(error["problem"] and error["repair"] for error in errors)

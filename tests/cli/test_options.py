@@ -124,3 +124,11 @@ def test_all_values_out_of_range_are_reported_at_once():
         "--training.learning-rate: input should be greater than 0; received -1.0.",
         "--training.batch: input should be greater than or equal to 1; received 0.",
     ]
+
+
+@pytest.mark.parametrize(("words", "value"), [(["False"], False), (["True"], True), ([], None)])
+def test_what_a_rule_switches_can_be_switched_by_hand(words, value):
+    from seqwise.cli.train import Train
+
+    argv = ["data.txt", *(["--tag.crf", *words] if words else [])]
+    assert parse(Train, argv, prog="seqwise train", example="").settings.tag.crf is value

@@ -175,3 +175,16 @@ def test_greedy_is_a_beam_of_one_and_json_gives_one_value_per_line(seqwise_comma
     assert greedy.out == seqwise_command("predict", dates, questions, "--beam", "1", "--json").out
     drawn = [seqwise_command("predict", dates, questions, "--sample", "--seed", seed).out for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_table_is_asked_by_its_source_column_and_foreign_options_are_refused(seqwise_command, dates, tmp_path):
+    table = tmp_path / "some.csv"
+    table.write_text('source,target\n"3 May\n1998",1998-05-03\n14. Juli 1989,1989-07-14\n')
+    assert len(json.loads(seqwise_command("predict", dates, table, "--json").out)) == 2
+    table.write_text("source\n3 May 1998\n")
+    assert len(json.loads(seqwise_command("predict", dates, table, "--json").out)) == 1
+    answer = seqwise_command("predict", dates, "3 May 1998", "--top", "2")
+    assert (answer.status, answer.err.splitlines()[0]) == (
+        2,
+        "error: --top is for classify, masked; this run is translate.",
+    )

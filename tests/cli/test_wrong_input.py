@@ -54,7 +54,7 @@ DATA = {
     "one.txt": "the training text has a vocabulary of one symbol ('a'): there is nothing to predict.\nGive a text",
     "folder": "folder: the folder is empty.\nGive .txt or .jsonl files",
     "bad.yaml": "bad.yaml: files ending in '.yaml' are not read.\nGive a .txt file",
-    "builtin:doc": "there is no built-in text 'doc'.\nPerhaps you meant 'docs'.",
+    "builtin:doc": "there is no built-in data 'doc'.\nPerhaps you meant 'docs'.",
 }
 OPTIONS = {
     "--modle lstm": "unknown option '--modle'. Perhaps you meant '--model'.\nSee seqwise train --help.",

@@ -11,6 +11,7 @@ import tyro
 from seqwise.cli import console
 from seqwise.cli.options import parse
 from seqwise.config import Settings
+from seqwise.errors import DataError
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import Task
@@ -34,14 +35,23 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.beginning import begin_from
     from seqwise.training.fit import with_task
 
-    settings, learned = begin_from(with_task(asked.settings, asked.data, console.say), console.say)
-    with Bar("reading") as bar:
-        task = task_of(settings.task).prepare(asked.data, settings, learned, progress=bar)
+    try:
+        settings, learned = begin_from(with_task(asked.settings, asked.data, console.say), console.say)
+        with Bar("reading") as bar:
+            task = task_of(settings.task).prepare(asked.data, settings, learned, progress=bar)
+    except DataError as error:
+        if asked.json:
+            console.print_json({"data": asked.data, "errors": [_mistake(part) for part in error.parts or (error,)]})
+        raise
     if asked.json:
         console.print_json(_as_dict(asked.data, settings, task))
     else:
         _show(task)
     return 0
+
+
+def _mistake(error: DataError) -> dict:
+    return {"file": error.file, "line": error.line, "problem": error.problem, "repair": error.repair}
 
 
 def _as_dict(data: str, settings: Settings, task: Task) -> dict:

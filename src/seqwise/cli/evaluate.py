@@ -11,8 +11,17 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.cli.searching import SearchOptions, search_of
+from seqwise.cli.searching import SEARCHED, SearchOptions, refuse_foreign, search_of
 from seqwise.config import DYNAMIC_RATE, Device
+
+# Option → the tasks it is for; the others would not notice it.
+FOR = SEARCHED | {
+    "max_length": ("translate", "caption"),
+    "dynamic": ("language",),
+    "dynamic_rate": ("language",),
+    "columns": ("classify", "tag", "translate", "caption"),
+    "out": ("translate", "caption", "tag", "classify", "forecast"),
+}
 
 
 @dataclass
@@ -25,6 +34,8 @@ class Evaluate(SearchOptions):
     """What to measure on."""
     split: Annotated[Literal["train", "valid", "test", "all"] | None, UNSET] = None
     """Which part of DATA to measure on."""
+    columns: Annotated[str | None, UNSET] = None
+    """Columns to read, where they are called otherwise than in training."""
     dynamic: bool = False
     """language: let the model learn from each piece after scoring it."""
     dynamic_rate: float = DYNAMIC_RATE
@@ -44,6 +55,9 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.training.api import load
 
     loaded = load(asked.run, asked.device)
+    refuse_foreign(asked, str(loaded.settings.task), FOR)
+    if asked.columns is not None:
+        loaded.settings = loaded.settings.model_copy(update={"columns": asked.columns})
     request = Request(
         search=search_of(asked, loaded.task.search),
         max_length=asked.max_length,
@@ -65,6 +79,8 @@ def main(argv: Sequence[str]) -> int:
         _show(table.title, table.columns, table.rows)
     for remark in found.remarks:
         console.say(remark)
+    if asked.out is not None:
+        console.say(f"written: {asked.out}")
     return 0
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import tyro
 from pydantic import BaseModel, ValidationError
@@ -108,6 +108,8 @@ def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
         kind: Any = field.annotation
         if value is None:
             kind = Annotated[kind, _BY_RULE]
+        if bool in get_args(field.annotation):  # what a rule switches on must be possible to switch off: True or False
+            kind = Annotated[kind, tyro.conf.FlagConversionOff]
         fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
     return StructConstructorSpec(instantiate=unchecked, fields=tuple(fields))
 

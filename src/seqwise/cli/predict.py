@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
-from seqwise.cli.searching import SearchOptions, search_of
+from seqwise.cli.searching import SEARCHED, SearchOptions, refuse_foreign, search_of
 from seqwise.config import Device
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import DataError, UsageError, nearest_path
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
 
 LONGEST = 10_000  # characters of a prompt
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
+
+
+# Option → the tasks it is for; the others would not notice it.
+FOR = SEARCHED | {
+    "n_best": ("translate", "caption"),
+    "start": ("translate", "caption"),
+    "top": ("classify", "masked"),
+    "out": ("forecast",),
+    **dict.fromkeys(("greedy", "sample", "temperature", "top_k", "top_p"), ("language", "translate", "caption")),
+    "repetition_penalty": ("language", "translate", "caption"),
+}
 
 
 @dataclass
@@ -76,6 +88,7 @@ def main(argv: Sequence[str]) -> int:
     choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
     search_of(asked, Search(), asked.n_best)  # complains about wrong numbers before anything is loaded
     loaded = load(asked.run, asked.device)
+    refuse_foreign(asked, str(loaded.settings.task), FOR)
     if loaded.settings.task == "language":
         return _write_on(loaded, asked, _request(asked, Search(), choice))
     if choice != replace(Choice(), greedy=asked.greedy) and not asked.sample:
@@ -118,11 +131,14 @@ def _write_on(loaded: Loaded, asked: Predict, request: Request) -> int:
 
 def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
     """One answer per input, as they come."""
+    from seqwise.training.card import example_input
+
     inputs = loaded.task.read_inputs(asked.text, loaded.settings)
     if inputs is None:
         inputs = lines_of(asked.text)
     if not inputs or not any(each.strip() for each in inputs):
-        raise UsageError("there is nothing to answer.", repair=f"For example: {EXAMPLE}")
+        example = shlex.join(["seqwise", "predict", str(asked.run), example_input(loaded.run)])
+        raise UsageError("there is nothing to answer.", repair=f"For example: {example}")
     given: list[Prediction] = []
     for answer in loaded.predict_all(inputs, request):
         given.append(answer)
@@ -132,6 +148,8 @@ def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
     if asked.json:
         console.print_json([answer.values for answer in given])
     _tell_losses(given)
+    if asked.out is not None:
+        console.say(f"written: {asked.out}")
     return 0
 
 

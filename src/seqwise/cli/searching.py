@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 from seqwise.cli.options import UNSET
 from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
+
+_WRITTEN = ("translate", "caption")
+# Option → the tasks it is for.
+SEARCHED: dict[str, tuple[str, ...]] = {
+    "max_length": ("language", *_WRITTEN),
+    **dict.fromkeys(("beam", "length_penalty", "coverage_penalty", "min_length", "no_repeat"), _WRITTEN),
+    "target": ("translate",),
+}
 
 
 @dataclass(kw_only=True)
@@ -28,6 +37,15 @@ class SearchOptions:
     """translate, caption: no run of so many tokens occurs twice; 0 is off."""
     target: Annotated[str | None, UNSET] = None
     """translate: target languages, where the run knows several."""
+
+
+def refuse_foreign(asked: Any, task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+    """Complain about an option that was set and does not concern the task of the run."""
+    for field in fields(asked):
+        known = tasks.get(field.name, (task,))
+        if task not in known and getattr(asked, field.name) != field.default:
+            option = "--" + field.name.replace("_", "-")
+            raise UsageError(f"{option} is for {', '.join(known)}; this run is {task}.", repair="Leave it out.")
 
 
 def search_of(asked: SearchOptions, default: Search, n_best: int = 1, start: str = "") -> Search:

@@ -49,4 +49,6 @@ class Findings:
         more = len(self.errors) - SHOWN
         if more > 0:
             lines.append(f"… and {more:,} more.")
-        raise DataError("\n".join([f"{len(self.errors):,} errors in the data:", *lines]), repair="\n".join(repairs))
+        error = DataError("\n".join([f"{len(self.errors):,} errors in the data:", *lines]), repair="\n".join(repairs))
+        error.parts = tuple(self.errors)
+        raise error

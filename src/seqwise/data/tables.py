@@ -249,6 +249,18 @@ def refuse_columns(columns: str | None, instead: str) -> None:
         raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
 
 
+def read_inputs(path: Path, names: Sequence[str], columns: str | None) -> list[str]:
+    """The first column that a task reads, of a table with or without the others: what a model is asked about."""
+    findings, chosen = Findings(), split_columns(columns)
+    try:
+        table = read_table(path, names, findings, chosen)
+    except DataError:
+        findings = Findings()
+        table = read_table(path, names[:1], findings, chosen[:1] if chosen else None)
+    findings.stop()
+    return [str(row.values[names[0]]) for row in table.rows]
+
+
 def split_columns(columns: str | None) -> list[str] | None:
     """`--columns text,label` as a list."""
     return None if columns is None else [column.strip() for column in columns.split(",")]

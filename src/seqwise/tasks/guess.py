@@ -17,7 +17,7 @@ from seqwise.data.examples import files_of
 from seqwise.data.pairs.parallel import parallel_files
 from seqwise.data.reading import BOM, opened, unreadable
 from seqwise.data.tables import suffix_of
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import DataError, UsageError, nearest
 
 BUILTIN: dict[str, TaskName] = {
     "docs": "language",
@@ -43,7 +43,10 @@ STAMP = re.compile(r"\d{4}([-/.]\d{1,2}([-/.]\d{1,2}([T ]\d{1,2}(:\d{2}){0,2}\S*
 def guess_task(data: str) -> tuple[TaskName, str]:
     """The task, and why, as the end of a sentence."""
     if data.startswith("builtin:"):
-        return BUILTIN.get(data.removeprefix("builtin:"), "language"), "that is what this built-in data is for"
+        name = data.removeprefix("builtin:")
+        if name not in BUILTIN:
+            raise DataError(f"there is no built-in data {name!r}.", repair=nearest(name, BUILTIN))
+        return BUILTIN[name], "that is what this built-in data is for"
     path = Path(data)
     if path.is_dir():
         return _of_folder(path)

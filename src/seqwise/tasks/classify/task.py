@@ -21,6 +21,7 @@ from seqwise.data.buckets import Buckets
 from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
 from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
+from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
@@ -41,6 +42,7 @@ class Classify(Task):
     """The task on some labelled texts: a vocabulary and labels are known, a model can be built, trained and scored."""
 
     headline = ("accuracy", "acc")
+    example = "a text"
 
     def __init__(self, splits: Splits[LabelledText], learned: Learned, longest: int):
         self.splits, self.learned, self.longest = splits, learned, longest
@@ -105,7 +107,7 @@ class Classify(Task):
             rows = self.ids.get(split, [])
             share = sum(int((row == unknown).sum()) for row in rows) / max(1, sum(map(len, rows)))
             if share > MANY_UNKNOWN:
-                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
         return found
 
     def size(self) -> Size:
@@ -219,6 +221,14 @@ class Classify(Task):
         how = f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels"
         tables = (label_table(counts, labels), confusion_table(counts, labels))
         return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks))
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+        """The text column of a table; anything else is read line by line."""
+        path = Path(text)
+        if text == "-" or suffix_of(path) not in SUFFIXES or not path.is_file():
+            return None
+        return read_inputs(path, ("text", "label"), settings.columns)
 
     @classmethod
     def predict(

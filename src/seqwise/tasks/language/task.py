@@ -112,7 +112,7 @@ class Language(Task):
         for split, store in self.stores.items():
             share = store.facts.unknown / max(1, store.facts.tokens)
             if split != "train" and share > MANY_UNKNOWN:
-                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
         for split, count in repeated_lines(self.corpus).items():
             lines = "line is" if count == 1 else "lines are"
             found.append(

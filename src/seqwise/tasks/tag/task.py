@@ -21,6 +21,7 @@ import torch
 from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import examples_to_score
+from seqwise.data.tables import suffix_of
 from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of, unbroken
 from seqwise.data.tagging.code import words_of
 from seqwise.data.tagging.schemes import OUTSIDE, TITLES, Span, as_bio, bioes_tags, spans_of
@@ -215,6 +216,18 @@ class Tag(Task):
             (counts.table(),) if lexicon.spans else (),
             tuple(tagged.splits.findings.sentences()),
         )
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+        """Lines of text; refuses files whose words have tags already."""
+        path = Path(text)
+        if text != "-" and suffix_of(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
+            raise UsageError(
+                "predict reads one sentence per line, not words with tags.",
+                repair="Tag such a file with: seqwise evaluate RUN FILE --out TAGGED",
+                file=text,
+            )
+        return None
 
     @classmethod
     def predict(

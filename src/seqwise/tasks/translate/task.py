@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
 from seqwise.data.pairs.languages import Languages
 from seqwise.data.pairs.pairs import Pair, look_at, open_pairs
-from seqwise.data.tables import split_columns
+from seqwise.data.tables import SUFFIXES, read_inputs, split_columns, suffix_of
 from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
@@ -123,7 +124,7 @@ class Translate(Task):
         for split in ("valid", "test"):
             share = self._unknown(split) / max(1, self._tokens(split))
             if share > MANY_UNKNOWN:
-                found.append(f"{share:.1%} of the {split} tokens are <unk>: the training split does not have them.")
+                found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
         return found
 
     def _tokens(self, split: str) -> int:
@@ -264,6 +265,14 @@ class Translate(Task):
         if request.out is not None:
             write_lines(request.out, outputs)
         return measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.sentences())
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+        """The source column of a table; anything else is read line by line."""
+        path = Path(text)
+        if text == "-" or suffix_of(path) not in SUFFIXES or not path.is_file():
+            return None
+        return read_inputs(path, ("source", "target"), settings.columns)
 
     @classmethod
     def predict(
