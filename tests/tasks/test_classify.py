@@ -327,4 +327,11 @@ def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
 
 
 def test_a_request_for_more_labels_than_there_are_shows_all():
-    assert _prediction("x", {"a": 0.7, "b": 0.3}, Request(top=9).top).text == "a  0.700    b  0.300"
+    assert _prediction("x", {"a": 0.7, "b": 0.3}, Request(top=9).top, known=True).text == "a  0.700    b  0.300"
+
+
+def test_an_answer_says_that_nothing_of_its_text_is_known(trained: Loaded):
+    known, unknown, empty = trained.predict(["good film", "xyzzy plugh", ""])
+    assert "nothing_known" not in known.values
+    assert unknown.values["nothing_known"]
+    assert empty.values["nothing_known"]

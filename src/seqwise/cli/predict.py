@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from seqwise.training.api import Loaded
 
 LONGEST = 10_000  # characters of a prompt
+LOSSES = {  # what an answer may say of its input → the end of a warning
+    "cut": "were cut, being longer than --data.longest",
+    "unknown": "hold unknown tokens",
+    "nothing_known": "hold nothing that the model knows",
+}
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
 
 
@@ -155,7 +160,7 @@ def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
 
 def _tell_losses(given: list[Prediction]) -> None:
     """What of the inputs the model did not see as it stands there."""
-    for key, what in {"cut": "were cut, being longer than --data.longest", "unknown": "hold unknown tokens"}.items():
+    for key, what in LOSSES.items():
         if count := sum(bool(answer.values.get(key)) for answer in given):
             console.warn(f"{count:,} of {len(given):,} inputs {what}.")
 

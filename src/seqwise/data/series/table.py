@@ -6,6 +6,7 @@ It knows nothing of series, grids or gaps; `data/series/series.py` goes on from 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from seqwise.data.tables import read_text, records, split_columns, suffix_of
 from seqwise.errors import DataError, UsageError, nearest
 
 SUFFIXES = (".csv", ".tsv")
+DAY_FIRST = re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*")  # or month first: nobody can tell
 MISSING = {"", "na", "nan", "n/a", "null", "none", "."}
 TIMES = ("date", "time", "timestamp", "datetime", "stamp", "ds", "year", "month", "week", "day", "hour", "period")
 
@@ -199,6 +201,15 @@ def _time_column(frame: Frame) -> str:
     first = frame.header[0]
     if style(first):
         return first
+    for name in frame.header:
+        text = next((text for text in frame.fields[name] if text.strip()), "")
+        if DAY_FIRST.fullmatch(text.strip()):
+            raise DataError(
+                f"the stamps of {name!r}, such as {text.strip()!r}, can be read in two ways: day or month first.",
+                repair=f"Write them as {SHAPE}.",
+                file=frame.files[0],
+                line=1,
+            )
     raise DataError(
         f"no column looks like time stamps; the columns are {', '.join(frame.header)}.",
         repair=f"Name it with --forecast.time. Stamps are {SHAPE}.",

@@ -247,16 +247,18 @@ class Classify(Task):
             chances = np.zeros((len(texts), len(labels)))
             for numbers, logs in score(model, rows, settings.data.longest or MOST_TOKENS):
                 chances[numbers] = np.exp(logs)
-            for text, row in zip(texts, chances):
-                yield _prediction(
-                    text, {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}, request.top
-                )
+            for text, ids, row in zip(texts, rows, chances):
+                likely = {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}
+                known = bool((ids != learned.tokenizer.unknown).any())
+                yield _prediction(text, likely, request.top, known)
 
 
-def _prediction(text: str, chances: dict[str, float], top: int) -> Prediction:
+def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> Prediction:
     label, chance = next(iter(chances.items()))
     shown = [f"{name}  {value:.3f}" for name, value in list(chances.items())[: max(1, top)]]
     values = {"text": text, "label": label, "probability": chance, "probabilities": chances}
+    if not known:  # nothing of the text tells anything: this is what the model says without one
+        values["nothing_known"] = True
     return Prediction("    ".join(shown), values)
 
 
