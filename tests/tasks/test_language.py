@@ -380,7 +380,7 @@ def test_long_lines_shared_between_splits_are_counted(tmp_path):
 def test_many_unknown_tokens_are_said(tmp_path):
     data = folder(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
     assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).remarks() == [
-        "25.0% of the valid tokens are <unk>: the training split does not have them."
+        "25.0% of the valid tokens are <unk>: the vocabulary does not have them."
     ]
 
 
