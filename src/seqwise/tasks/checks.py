@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqwise import environment
-from seqwise.config import Settings
+from seqwise.config import FAMILIES, Settings
 from seqwise.errors import UsageError
 from seqwise.ngram import memory_bound
 
@@ -28,8 +28,11 @@ def check_precision(settings: Settings) -> None:
         )
 
 
-def check_full_softmax(settings: Settings) -> None:
-    """Only a language model may approximate its softmax; elsewhere the setting would do nothing."""
+def check_model(settings: Settings, ngram: str) -> None:
+    """Refuse what only a language model can be: counted, which `ngram` says why not, or with a softmax cut short."""
+    if settings.model == "ngram":
+        others = ", ".join(family for family in FAMILIES if family != "ngram")
+        raise UsageError(f"an n-gram model {ngram}.", repair=f"Choose another --model: {others}.")
     if settings.network.output != "full":
         raise UsageError(
             f"the task {settings.task} has the full softmax only; received --network.output {settings.network.output}.",

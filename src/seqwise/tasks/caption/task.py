@@ -42,7 +42,7 @@ from seqwise.tasks.caption.describing import (
     write_captions,
 )
 from seqwise.tasks.caption.model import CaptionBatch, Captioner, marked
-from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
@@ -125,12 +125,7 @@ class Caption(Task):
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
-        if settings.model == "ngram":
-            raise UsageError(
-                "an n-gram model predicts the next token; it cannot look at a picture.",
-                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
-            )
-        check_full_softmax(settings)
+        check_model(settings, "predicts the next token; it cannot look at a picture")
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)

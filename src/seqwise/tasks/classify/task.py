@@ -22,11 +22,10 @@ from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
 from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
 from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
-from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.answers import check_out, write_out
-from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.tokenizer import Tokenizer
@@ -116,12 +115,7 @@ class Classify(Task):
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
-        if settings.model == "ngram":
-            raise UsageError(
-                "an n-gram model predicts the next token; it cannot classify.",
-                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
-            )
-        check_full_softmax(settings)
+        check_model(settings, "predicts the next token; it cannot classify")
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)

@@ -23,7 +23,7 @@ from seqwise.data.tables import split_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.tasks.answers import check_out
-from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
 from seqwise.tasks.forecast.plot import SUFFIXES, save_picture
@@ -122,14 +122,12 @@ class Forecast(Task):
         return Size(windows * horizon, examples=windows, longest=self.rolling.past, outputs=horizon)
 
     def check(self, settings: Settings) -> None:
-        if settings.model == "ngram":
-            raise UsageError("an n-gram model counts tokens; it cannot forecast.", repair="Choose another --model.")
+        check_model(settings, "counts tokens; it cannot forecast")
         if settings.recurrent.bidirectional:
             raise UsageError(
                 "a forecast is read off the last state, which a second direction does not reach.",
                 repair="Leave out --recurrent.bidirectional.",
             )
-        check_full_softmax(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)
         model.eval().forecast(self.rolling.batch(self.windows["train"][:1]).to("meta"))  # some layers complain here

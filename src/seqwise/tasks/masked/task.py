@@ -27,7 +27,7 @@ from seqwise.data.tables import refuse_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp
-from seqwise.tasks.checks import check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
 from seqwise.tasks.masked.filling import MASK, PAD, fill_in
 from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
@@ -79,13 +79,7 @@ class Masked(Task):
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
-        if settings.model == "ngram":
-            raise UsageError("an n-gram model sees one side of a token only.", repair="Choose another --model.")
-        if settings.network.output != "full":
-            raise UsageError(
-                f"the task masked has the full softmax only; received --network.output {settings.network.output}.",
-                repair="Leave out --network.output: few tokens are predicted, so it costs little.",
-            )
+        check_model(settings, "sees one side of a token only")
         recurrent = settings.recurrent
         if settings.model not in AT_ONCE and (recurrent.bidirectional is False or recurrent.joined):
             raise UsageError(

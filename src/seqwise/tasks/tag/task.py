@@ -30,7 +30,7 @@ from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
 from seqwise.tasks.answers import check_out, write_out
-from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.model import TagModel
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.words import word_places
@@ -101,12 +101,7 @@ class Tag(Task):
         )
 
     def check(self, settings: Settings) -> None:
-        if settings.model == "ngram":
-            raise UsageError(
-                "an n-gram model predicts the next word; it cannot tag.",
-                repair="Choose another --model: lstm, gru, rnn, attentive-rnn, transformer or feedforward.",
-            )
-        check_full_softmax(settings)
+        check_model(settings, "predicts the next word; it cannot tag")
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: TagModel(settings, self.lexicon), settings)

@@ -31,7 +31,7 @@ from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.tasks.answers import check_out
-from seqwise.tasks.checks import check_full_softmax, check_memory, check_precision
+from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.translated import how, measured, prediction, translate_all, write_lines
@@ -150,9 +150,7 @@ class Translate(Task):
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
-        if settings.model == "ngram":
-            raise UsageError("an n-gram model reads no source.", repair="Choose another --model.")
-        check_full_softmax(settings)
+        check_model(settings, "reads no source")
         model, attention = settings.model, settings.translate.attention
         if settings.translate.input_feeding and not can_be_fed(model, attention):
             raise UsageError(
