@@ -22,20 +22,37 @@ if TYPE_CHECKING:
     from seqwise.layers.record import record as record
     from seqwise.training.api import load as load
     from seqwise.training.api import train as train
+    from seqwise.vectors.formats import load_vectors as load_vectors
+    from seqwise.vectors.keyed import KeyedVectors as KeyedVectors
+    from seqwise.vectors.training import train_vectors as train_vectors
 
     __version__: str
 
 # Public name → the module it lives in; a name that is itself a module maps to that module.
 _PUBLIC = {
+    "KeyedVectors": "seqwise.vectors.keyed",
     "Settings": "seqwise.config",
     "SeqwiseError": "seqwise.errors",
     "layers": "seqwise.layers",
     "load": "seqwise.training.api",
+    "load_vectors": "seqwise.vectors.formats",
     "record": "seqwise.layers.record",
     "train": "seqwise.training.api",
+    "train_vectors": "seqwise.vectors.training",
 }
 
-__all__ = ["SeqwiseError", "Settings", "__version__", "layers", "load", "record", "train"]
+__all__ = [
+    "KeyedVectors",
+    "SeqwiseError",
+    "Settings",
+    "__version__",
+    "layers",
+    "load",
+    "load_vectors",
+    "record",
+    "train",
+    "train_vectors",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,34 @@
+"""Word vectors: learned from a corpus, kept in a file, searched. Small, frozen, without a network around them.
+
+    corpus → ids on disk → skip-gram, CBOW or GloVe → `KeyedVectors` → nearest, analogy, evaluation, map
+
+Names are imported when they are first used: neither torch nor numba is, until something is trained.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqwise.vectors.formats import load_vectors as load_vectors
+    from seqwise.vectors.formats import save_vectors as save_vectors
+    from seqwise.vectors.keyed import KeyedVectors as KeyedVectors
+    from seqwise.vectors.settings import VectorSettings as VectorSettings
+    from seqwise.vectors.training import train_vectors as train_vectors
+
+_PUBLIC = {
+    "KeyedVectors": "seqwise.vectors.keyed",
+    "VectorSettings": "seqwise.vectors.settings",
+    "load_vectors": "seqwise.vectors.formats",
+    "save_vectors": "seqwise.vectors.formats",
+    "train_vectors": "seqwise.vectors.training",
+}
+
+__all__ = ["KeyedVectors", "VectorSettings", "load_vectors", "save_vectors", "train_vectors"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'seqwise.vectors' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

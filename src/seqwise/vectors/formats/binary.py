@@ -1,0 +1,113 @@
+"""word2vec's binary kind: a line with both sizes, then each word, a blank, and its numbers as 32-bit floats.
+
+It knows nothing of endings. The C program ends each vector with a line break and gensim does not; both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from seqwise.data.reading import opened, packed
+from seqwise.errors import DataError
+from seqwise.vectors.formats.files import Table, check_words, place, sizes, written
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.search import first_unusable
+
+BLOCK = 4 << 20  # bytes read at once
+LONGEST = 1 << 16  # bytes of a word; what is longer comes from reading at the wrong place
+ROWS = 4096  # words written at once, and reserved first where the size of the file tells nothing
+CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))  # among numbers as bytes they are everywhere, in text nowhere
+TELLING = 512  # bytes that are enough to say so
+AGAIN = "Copy or download it again; if it is whole, its first line is wrong."
+
+
+def read_binary(
+    path: Path, progress: Callable[[int, int], None] | None = None, say: Callable[[str], None] | None = None
+) -> KeyedVectors:
+    with opened(path) as file:
+        size = path.stat().st_size
+        promised, dim = _sizes(path, file.readline(LONGEST))
+        reserved = ROWS if packed(path) else size // (4 * dim + 2) + 1
+        table, rest = Table(dim, min(promised, reserved)), b""
+        while table.read < promised:
+            block = file.read(max(BLOCK, 8 * dim))
+            if not block:
+                raise DataError(
+                    f"the first line promises {promised:,} words, but the file ends after {table.read:,}.",
+                    repair=AGAIN,
+                    file=path,
+                )
+            if not table.read:
+                _refuse_text(path, block[:TELLING])
+            rest = _take(path, rest + block, table, promised)
+            if progress:
+                progress(place(file), size)
+        if (rest + file.read(64)).strip(b"\n"):
+            problem = f"the first line promises {promised:,} words of {dim:,} numbers, but more bytes follow."
+            raise DataError(problem, repair=AGAIN, file=path)
+    return table.keyed(say)
+
+
+def write_binary(path: Path, keyed: KeyedVectors) -> None:
+    check_words(path, keyed)
+    with written(path) as file:
+        file.write(f"{len(keyed)} {keyed.dim}\n".encode())
+        for start in range(0, len(keyed), ROWS):
+            rows = keyed.matrix[start : start + ROWS].astype("<f4", copy=False)
+            words = keyed.words[start : start + ROWS]
+            file.write(b"".join([word.encode() + b" " + row.tobytes() for word, row in zip(words, rows)]))
+
+
+def _take(path: Path, data: bytes, table: Table, promised: int) -> bytes:
+    """Move whole words from the bytes into the table; returns what is left."""
+    dim = table.matrix.shape[1]
+    names: list[str] = []
+    width, at = 4 * dim, 0
+    rows = table.room(min(len(data) // (width + 1) + 1, promised - table.read))
+    while len(names) < len(rows):
+        blank = data.find(b" ", at, at + LONGEST)
+        stop = blank + 1 + width
+        if blank < 0 and len(data) - at > LONGEST:
+            raise _garbled(path, table.read + len(names))
+        if blank < 0 or stop > len(data):
+            break
+        try:
+            names.append(data[at:blank].lstrip(b"\n").decode())
+        except UnicodeDecodeError:
+            raise _garbled(path, table.read + len(names)) from None
+        rows[len(names) - 1] = np.frombuffer(data, "<f4", dim, blank + 1)
+        at = stop
+    bad = first_unusable(rows[: len(names)])
+    if bad is not None:
+        number = table.read + bad + 1
+        problem = f"the vector of word {number:,}, {names[bad]!r}, holds a number that is infinite or none."
+        raise DataError(problem, repair=AGAIN, file=path)
+    table.take(names)
+    return data[at:]
+
+
+def _refuse_text(path: Path, start: bytes) -> None:
+    if len(start) == TELLING and start.translate(None, CONTROLS) == start:
+        raise DataError(
+            "this is text, not word2vec's binary kind.", repair="End its name in .txt or .vec.", file=path, line=2
+        )
+
+
+def _garbled(path: Path, number: int) -> DataError:
+    """Reading went astray, or the words are in another encoding."""
+    return DataError(f"word {number + 1:,} is not UTF-8 text, or has no end.", repair=AGAIN, file=path)
+
+
+def _sizes(path: Path, line: bytes) -> tuple[int, int]:
+    found = sizes(path, line)
+    if found is None:
+        raise DataError(
+            "expected two whole numbers (words, numbers per word) in the first line, as word2vec's binary kind has.",
+            repair="If it is text, end its name in .txt or .vec.",
+            file=path,
+            line=1,
+        )
+    return found

@@ -1,0 +1,84 @@
+"""Seqwise's own kind: a safetensors file that holds everything and runs nothing. It knows nothing of endings.
+
+    vectors    (V, D) float32        counts    (V,) int64, if known
+    words      JSON list, as bytes   subwords  (buckets, D) float32, if any; their lengths stand in the metadata
+
+The metadata says `format: seqwise-vectors`, and `about` in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from seqwise.errors import DataError, UsageError
+from seqwise.vectors.formats.files import replacing
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.subwords import Subwords
+
+FORMAT = "seqwise-vectors"
+TYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
+
+
+def read_tensors(path: Path) -> KeyedVectors:
+    tensors, metadata = _content(path)
+    try:
+        words = json.loads(tensors["words"].tobytes())
+        about = json.loads(metadata.get("about", "{}"))
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words) and isinstance(about, dict)):
+            raise UsageError("its words are no list of words.")
+        for name, tensor in tensors.items():
+            if tensor.dtype != TYPES[name]:
+                raise UsageError(f"expected {name} of {np.dtype(TYPES[name])}; found {tensor.dtype}.")
+        return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), _subwords(tensors, metadata), about)
+    except (UsageError, ValueError, KeyError) as error:
+        reason = error.problem if isinstance(error, UsageError) else "its words or settings cannot be read."
+        raise DataError(f"the file is damaged: {reason}", repair="Write it again.", file=path) from None
+
+
+def write_tensors(path: Path, keyed: KeyedVectors) -> None:
+    words = json.dumps(keyed.words, ensure_ascii=True).encode()
+    tensors = {"vectors": keyed.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
+    metadata = {"format": FORMAT, "about": json.dumps(keyed.about)}
+    if keyed.counts is not None:
+        tensors["counts"] = keyed.counts
+    if keyed.subwords is not None:
+        tensors["subwords"] = np.ascontiguousarray(keyed.subwords.matrix, dtype=np.float32)
+        metadata |= {"least": str(keyed.subwords.least), "most": str(keyed.subwords.most)}
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        try:
+            save_file(tensors, temporary, metadata)
+        except SafetensorError as error:
+            raise OSError(str(error)) from None
+        temporary.chmod(mode & 0o777)  # the library writes for the owner alone
+
+
+def _content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Our tensors, and the metadata; complains about files that hold something else."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata, names = file.metadata() or {}, sorted(file.keys())
+            if metadata.get("format") == FORMAT and "vectors" in names and "words" in names:
+                return {name: file.get_tensor(name) for name in names if name in TYPES}, metadata
+    except (SafetensorError, OSError) as error:
+        problem = f"the safetensors file is damaged: {error}."
+        raise DataError(problem, repair="Copy or download it again.", file=path) from None
+    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    raise DataError(
+        f"this safetensors file holds the tensors of a model ({some}), not words with vectors.",
+        repair="Give a file that `seqwise vectors train` wrote.",
+        file=path,
+    )
+
+
+def _subwords(tensors: dict[str, Any], metadata: dict[str, str]) -> Subwords | None:
+    if "subwords" not in tensors:
+        return None
+    return Subwords(int(metadata["least"]), int(metadata["most"]), tensors["subwords"])

@@ -1,0 +1,232 @@
+"""Words with their vectors: frozen, searchable. It knows nothing of how they were trained or what a file looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from seqwise.errors import UsageError, nearest
+from seqwise.vectors.search import EPSILON, first_unusable, lengths, shifted, top, unit
+from seqwise.vectors.spelling import suggestion
+from seqwise.vectors.subwords import Subwords
+
+By = Literal["cosine", "dot", "scaled"]  # scaled: dot / sqrt(dim)
+AnalogyBy = Literal["add", "multiply"]  # 3CosAdd, 3CosMul (Levy and Goldberg 2014, equations 3 and 4)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A word and how well it answers."""
+
+    word: str
+    score: float
+
+
+class KeyedVectors:
+    """One vector per word, most frequent word first. Nothing in it can be changed.
+
+    The matrix is taken as it is, not copied, if it is float32 and C-contiguous: do not write into it afterwards.
+    """
+
+    words: tuple[str, ...]
+    matrix: np.ndarray  # (V, D) float32
+    counts: np.ndarray | None  # (V,) int64: how often each word stood in the corpus
+    subwords: Subwords | None
+    about: dict[str, Any]  # what JSON can hold: method, settings, loss
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        matrix: np.ndarray,
+        counts: np.ndarray | None = None,
+        subwords: Subwords | None = None,
+        about: Mapping[str, Any] | None = None,
+    ):
+        names = tuple(words)
+        index = {word: number for number, word in enumerate(names)}
+        values = _frozen(matrix, np.float32)
+        _check(names, index, values, counts, subwords)
+        self.__dict__.update(
+            words=names,
+            matrix=values,
+            counts=None if counts is None else _frozen(counts, np.int64),
+            subwords=subwords,
+            about=dict(about or {}),
+            _index=index,
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"vectors are frozen: {name} cannot be set; make new KeyedVectors instead.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"vectors are frozen: {name} cannot be removed.")
+
+    def __repr__(self) -> str:
+        return f"KeyedVectors({len(self):,} words, {self.dim} numbers each)"
+
+    @property
+    def dim(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(V,) the length of every vector; 1 where it is zero."""
+        return _frozen(lengths(self.matrix), np.float32)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._index
+
+    def __getitem__(self, word: str) -> np.ndarray:
+        return self.matrix[self.index(word)]
+
+    def index(self, word: str) -> int:
+        """The row of a word."""
+        number = self._index.get(word)
+        if number is None:
+            raise self._unknown(word)
+        return int(number)
+
+    def vector(self, word: str) -> np.ndarray:
+        """(D,) of a word; one that is not listed is composed from its n-grams, where there are any."""
+        if word in self._index or self.subwords is None:
+            return self[word]
+        composed = self.subwords.compose(word)
+        if composed is None:
+            raise self._unknown(word)
+        return composed
+
+    def similarity(self, a: str, b: str, by: By = "cosine") -> float:
+        _check_choice("by", by, get_args(By))
+        first, second = self.vector(a), self.vector(b)
+        if by == "cosine":
+            return float(unit(first) @ unit(second))
+        return float(first @ second) / self._scale(by)
+
+    def nearest(
+        self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
+    ) -> list[Neighbour]:
+        """The n words nearest to a word or a vector, the nearest first; a word is not its own neighbour."""
+        _check_choice("by", by, get_args(By))
+        _check_number(n)
+        excluded = self._known(exclude)
+        if isinstance(query, str):
+            vector = self.vector(query)
+            excluded |= self._known([query])
+        else:
+            vector = self._checked(query)
+        scores = self._cosines(vector) if by == "cosine" else self.matrix @ vector / np.float32(self._scale(by))
+        return self._best(scores, n, excluded)
+
+    def analogy(
+        self, a: str, b: str, c: str, n: int = 10, by: AnalogyBy = "add", exclude: bool = True
+    ) -> list[Neighbour]:
+        """What is to c as b is to a. With `exclude` the three words themselves are no answers."""
+        _check_choice("by", by, get_args(AnalogyBy))
+        _check_number(n)
+        from_a, from_b, from_c = (unit(self.vector(word)) for word in (a, b, c))
+        if by == "add":
+            scores = self._cosines(from_b - from_a + from_c)
+        else:
+            near_a, near_b, near_c = (shifted(self._cosines(each)) for each in (from_a, from_b, from_c))
+            scores = near_b * near_c / (near_a + EPSILON)
+        return self._best(scores, n, self._known([a, b, c]) if exclude else set())
+
+    def most_different(self, words: Sequence[str]) -> list[Neighbour]:
+        """All these words, the least fitting first: by the cosine to the mean of their vectors at length 1."""
+        if len(words) < 2:
+            raise UsageError(f"expected at least two words to compare; received {len(words)}.")
+        units = np.stack([unit(self.vector(word)) for word in words])
+        scores = units @ unit(units.mean(axis=0))
+        return [Neighbour(words[at], float(scores[at])) for at in np.argsort(scores, kind="stable")]
+
+    def save(self, path: str | Path, kind: str | None = None) -> None:
+        """Write a file; its ending names the kind, see `seqwise.vectors.formats`."""
+        from seqwise.vectors.formats import save_vectors
+
+        save_vectors(path, self, kind)
+
+    @classmethod
+    def load(cls, path: str | Path, kind: str | None = None) -> KeyedVectors:
+        from seqwise.vectors.formats import load_vectors
+
+        return load_vectors(path, kind)
+
+    def _cosines(self, vector: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = self.matrix @ unit(vector)
+        scores /= self.lengths
+        return scores
+
+    def _scale(self, by: By) -> float:
+        return self.dim**0.5 if by == "scaled" else 1.0
+
+    def _best(self, scores: np.ndarray, n: int, excluded: Collection[int]) -> list[Neighbour]:
+        return [Neighbour(self.words[at], float(scores[at])) for at in top(scores, n, excluded)]
+
+    def _known(self, words: Iterable[str]) -> set[int]:
+        return {self._index[word] for word in words if word in self._index}
+
+    def _checked(self, query: np.ndarray) -> np.ndarray:
+        vector = np.asarray(query, dtype=np.float32)
+        if vector.shape != (self.dim,):
+            raise UsageError(f"expected a vector of {self.dim} numbers; received shape {vector.shape}.")
+        if not np.isfinite(vector).all():
+            raise UsageError("expected a vector of finite numbers; received one with nan or inf.")
+        return vector
+
+    def _unknown(self, word: str) -> UsageError:
+        short = " and too short for its n-grams" if self.subwords is not None else ""
+        problem = f"{word!r} is not among the {len(self):,} words{short}."
+        return UsageError(problem, repair=suggestion(word, self.words, self._index))
+
+    _index: dict[str, int]
+
+
+def _frozen(values: np.ndarray, dtype: type) -> np.ndarray:
+    array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
+    array.setflags(write=False)
+    return array
+
+
+def _check(
+    words: tuple[str, ...],
+    index: Mapping[str, int],
+    matrix: np.ndarray,
+    counts: np.ndarray | None,
+    subwords: Subwords | None,
+) -> None:
+    if matrix.ndim != 2 or len(matrix) != len(words) or not matrix.shape[1]:
+        raise UsageError(f"expected a row for each of {len(words):,} words; received a matrix of shape {matrix.shape}.")
+    if not words:
+        raise UsageError("expected at least one word; received none.")
+    if len(index) < len(words):
+        twice = next(word for number, word in enumerate(words) if index[word] != number)
+        raise UsageError(f"expected every word once; {twice!r} is there twice.")
+    if counts is not None and np.shape(counts) != (len(words),):
+        raise UsageError(f"expected {len(words):,} counts; received shape {np.shape(counts)}.")
+    if subwords is not None and (subwords.matrix.ndim != 2 or subwords.matrix.shape[1] != matrix.shape[1]):
+        problem = f"expected n-gram vectors of {matrix.shape[1]} numbers; received shape {subwords.matrix.shape}."
+        raise UsageError(problem)
+    bad = first_unusable(matrix)
+    if bad is not None:
+        raise UsageError(f"the vector of {words[bad]!r} (row {bad + 1:,}) holds a number that is infinite or none.")
+
+
+def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
+    if value not in options:
+        raise UsageError(f"{name}: {value!r} is not known.", repair=nearest(str(value), options))
+
+
+def _check_number(n: int) -> None:
+    if n < 1:
+        raise UsageError(f"n: expected at least 1; received {n}.")

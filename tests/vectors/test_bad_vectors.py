@@ -1,0 +1,136 @@
+"""Files that are damaged or something else: one clear message, with file, line and repair."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from seqwise.errors import DataError
+from seqwise.vectors.formats import load_vectors, text
+
+ROW = struct.pack("<2f", 1, 2)
+
+
+def packed(tensors: dict, metadata: dict, folder: Path) -> bytes:
+    save_file({name: np.asarray(value) for name, value in tensors.items()}, folder / "made", metadata)
+    content = (folder / "made").read_bytes()
+    (folder / "made").unlink()
+    return content
+
+
+CASES = {
+    # name, content, line (None: the file as a whole), what is said
+    "nothing": ("v.txt", b"", None, "the file is empty"),
+    "blank lines": ("v.txt", b"\n\n", 1, "expected a word and its numbers in every line"),
+    "a header only": ("v.txt", b"3 2\n", 2, "promises 3 words, but the file ends after 0"),
+    "fewer lines than promised": ("v.vec", b"3 2\na 1 2\nb 3 4\n", 4, "promises 3 words, but the file ends after 2"),
+    "more lines than promised": ("v.vec", b"1 2\na 1 2\n\nb 3 4\n", 4, "promises 1 words, but more follow"),
+    "a header that lies about the numbers": ("v.vec", b"1 3\na 1 2\n", 2, "expected 3 numbers after the word; found 2"),
+    "a header of nothing": ("v.vec", b"3 0\na\n", 1, "promises 3 words of 0 numbers"),
+    "a header beyond reason": ("v.vec", b"3 99999999999\na 1\n", 1, "99,999,999,999 numbers"),
+    "a huge promise": ("v.vec", b"999999999999 2\na 1 2\n", 3, "ends after 1"),
+    "no header": ("v.vec", b"a 1 2\nb 3 4\n", 1, "expected two whole numbers.*found 'a 1 2'"),
+    "too few numbers": ("v.txt", b"a 1 2\nb 3\nc 5 6\n", 2, "expected 2 numbers after the word; found 1"),
+    "too many numbers": ("v.txt", b"a 1 2\nb 3 4 5\nc 5 6\n", 2, "expected 2 numbers after the word; found 3"),
+    "a line cut off": ("v.txt", b"a 1 2\nb 3 4\nc 5", 3, "expected 2 numbers after the word; found 1"),
+    "a line of blanks": ("v.txt", b"a 1 2\n   \nb 3 4\n", 2, "found 0"),
+    "no number": ("v.txt", b"a 1 2\nb 3 four\n", 2, "'four' is not a number"),
+    "no number in the first line": ("v.txt", b"a 1 x\nb 3 4\n", 1, "'x' is not a number"),
+    "half an exponent": ("v.txt", b"a 1 2\nb 3 4e\n", 2, "'4e' is not a number"),
+    "nan": ("v.txt", b"a 1 2\nb nan 4\n", 2, "'nan' is not a finite number"),
+    "infinite": ("v.txt", b"a 1 2\nb 3 -inf\n", 2, "'-inf' is not a finite number"),
+    "too large for 32 bits": ("v.txt", b"a 1 2\nb 3 1e39\n", 2, "'1e39' is not a finite number of 32 bits"),
+    "prose": ("v.txt", b"It was the best of times\nit was the worst of times\n", 1, "'was' is not a number"),
+    "not UTF-8": ("v.txt", b"a 1 2\n\xe9t\xe9 3 4\n", 2, "byte 0xE9 at offset 6 .line 2. is not UTF-8"),
+    "UTF-16": ("v.txt", "a 1 2\n".encode("utf-16"), 1, "UTF-16"),
+    "binary called text": ("v.txt", b"1 2\nthe " + ROW, 2, "end its name in .bin"),
+    "text called binary": ("v.bin", b"40 9\n" + b"the 1 2 3 4 5 6 7 8 9\n" * 40, 2, "this is text"),
+    "binary cut off": ("v.bin", b"2 2\nthe " + ROW + b"of " + ROW[:5], None, "promises 2 words.*ends after 1"),
+    "binary, header only": ("v.bin", b"2 2\n", None, "ends after 0"),
+    "binary with more": ("v.bin", b"1 2\nthe " + ROW + b"of " + ROW, None, "more bytes follow"),
+    "binary of other length": ("v.bin", b"1 1\nthe " + ROW, None, "1 words of 1 numbers, but more bytes follow"),
+    "binary without header": ("v.bin", b"the " + ROW, 1, "expected two whole numbers"),
+    "binary with nan": ("v.bin", b"1 2\nthe " + struct.pack("<2f", 1, np.nan), None, "word 1, 'the', holds"),
+    "binary, not UTF-8": ("v.bin", b"1 2\n\xe9 " + ROW, None, "word 1 is not UTF-8"),
+    "binary without end of word": ("v.bin", b"1 2\n" + b"\1" * 70_000, None, "word 1 .* has no end"),
+    "a fastText model": ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(80), None, "fastText model.*\n.*\\.vec"),
+    "a pickle": ("v.bin", pickle.dumps({"a": 1}), None, "pickle.*can run code.*\n.*save_word2vec_format"),
+    "a PyTorch model": ("v.bin", b"PK\x03\x04" + bytes(80), None, "zip archive"),
+    "a NumPy array": ("v.vec", b"\x93NUMPY" + bytes(80), None, "NumPy array without words"),
+    "gzip by another name": ("v.txt", b"\x1f\x8b" + bytes(80), None, "End its name in .gz"),
+    "damaged gzip": ("v.txt.gz", b"\x1f\x8b\x08\x00" + bytes(40), None, "gzip file is damaged"),
+    "no safetensors": ("v.safetensors", b"a 1 2\n" * 20, None, "safetensors file is damaged"),
+}
+
+
+def complaint(path: Path) -> DataError:
+    with pytest.raises(DataError) as caught:
+        load_vectors(path)
+    return caught.value
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("compiled", [False, True], ids=["careful", "compiled"])
+def test_a_bad_file_gets_one_clear_message(case: str, compiled: bool, tmp_path: Path, monkeypatch):
+    name, content, line, said = CASES[case]
+    if compiled:
+        monkeypatch.setattr(text, "COMPILED", -1)
+    path = tmp_path / name
+    path.write_bytes(content)
+    error = complaint(path)
+    assert error.line == line
+    assert Path(str(error.file)) == path
+    assert error.repair
+    with pytest.raises(DataError, match=said):
+        raise error
+
+
+WORDS = list(json.dumps(["a", "b"]).encode())
+OURS = {"format": "seqwise-vectors", "about": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "said"),
+    [
+        ({"embed.weight": np.ones((2, 2))}, {}, "tensors of a model .embed.weight."),
+        ({"vectors": np.ones((2, 2), np.float64), "words": np.array(WORDS, np.uint8)}, OURS, "float32; found float64"),
+        ({"vectors": np.ones((3, 2), np.float32), "words": np.array(WORDS, np.uint8)}, OURS, "each of 2 words"),
+        ({"vectors": np.ones((2, 2), np.float32), "words": np.array(WORDS[:-1], np.uint8)}, OURS, "cannot be read"),
+        (
+            {"vectors": np.ones((2, 2), np.float32), "words": np.array(list(b'"ab"'), np.uint8)},
+            OURS,
+            "no list of words",
+        ),
+        (
+            {
+                "vectors": np.ones((2, 2), np.float32),
+                "words": np.array(WORDS, np.uint8),
+                "subwords": np.ones((4, 2), np.float32),
+            },
+            OURS,
+            "cannot be read",
+        ),
+        ({"vectors": np.full((2, 2), np.inf, np.float32), "words": np.array(WORDS, np.uint8)}, OURS, "vector of 'a'"),
+    ],
+)
+def test_a_safetensors_file_of_something_else_is_told(tensors: dict, metadata: dict, said: str, tmp_path: Path):
+    path = tmp_path / "v.safetensors"
+    path.write_bytes(packed(tensors, metadata, tmp_path))
+    with pytest.raises(DataError, match=said):
+        load_vectors(path)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert "damaged" in complaint(path).problem
+    path.rename(tmp_path / "v.bin")
+    assert "End its name in .safetensors." in complaint(tmp_path / "v.bin").repair
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+    for name in ("v.txt", "v.bin", "v.safetensors"):
+        assert "No such file" in complaint(tmp_path / name).problem
+    assert "Is a directory" in complaint(tmp_path).problem

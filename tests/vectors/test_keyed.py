@@ -1,0 +1,199 @@
+"""Vectors with words: looked up, compared, searched, never changed. gensim is the second opinion."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gensim
+import numpy as np
+import pytest
+
+from seqwise.errors import UsageError
+from seqwise.vectors.keyed import KeyedVectors, Neighbour
+from seqwise.vectors.search import top
+from seqwise.vectors.spelling import close_spellings, distance
+from seqwise.vectors.subwords import Subwords
+
+WORDS = ["the", "king", "queen", "man", "woman", "apple", "apples", "Paris"]
+
+
+def made(rows: int = 200, dim: int = 12, seed: int = 0) -> KeyedVectors:
+    matrix = np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
+    return KeyedVectors([f"w{number}" for number in range(rows)], matrix)
+
+
+def in_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
+    other = gensim.models.KeyedVectors(keyed.dim)
+    other.add_vectors(list(keyed.words), keyed.matrix)
+    return other
+
+
+@pytest.fixture
+def plane() -> KeyedVectors:
+    """Four words in a plane, and one that is nothing."""
+    return KeyedVectors(["east", "north", "far", "west", "zero"], np.array([[1, 0], [0, 1], [9, 9], [-2, 0], [0, 0]]))
+
+
+def answers(found: list[Neighbour]) -> list[tuple[str, float]]:
+    return [(each.word, pytest.approx(each.score, abs=1e-5)) for each in found]
+
+
+def test_words_are_looked_up(plane: KeyedVectors):
+    assert (len(plane), plane.dim, list(plane)[1], plane.index("far")) == (5, 2, "north", 2)
+    assert "west" in plane
+    assert "West" not in plane
+    assert plane["west"].tolist() == [-2, 0]
+    assert plane.matrix.dtype == np.float32
+
+
+def test_nothing_can_be_changed(plane: KeyedVectors):
+    with pytest.raises(AttributeError, match="frozen"):
+        plane.matrix = np.zeros((5, 2))
+    with pytest.raises(AttributeError, match="frozen"):
+        del plane.words
+    with pytest.raises(ValueError, match="read-only"):
+        plane["east"][0] = 5
+    with pytest.raises(ValueError, match="read-only"):
+        plane.lengths[0] = 5
+
+
+@pytest.mark.parametrize(("by", "score"), [("cosine", 2**-0.5), ("dot", 9.0), ("scaled", 9 / 2**0.5)])
+def test_similarity_by_cosine_dot_and_scaled_dot(plane: KeyedVectors, by, score: float):
+    assert plane.similarity("east", "far", by) == pytest.approx(score, rel=1e-6)
+
+
+def test_a_vector_of_zeros_is_like_nothing_and_never_nan(plane: KeyedVectors):
+    assert plane.similarity("zero", "east") == 0.0
+    assert [each.score for each in plane.nearest("zero", 4)] == [0, 0, 0, 0]
+    assert np.isfinite([each.score for each in plane.analogy("zero", "east", "north", by="multiply")]).all()
+    assert plane.most_different(["zero", "east", "far"])[0] == Neighbour("zero", 0.0)
+
+
+def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
+    assert [each.word for each in plane.nearest("east")] == ["far", "north", "zero", "west"]
+    assert [each.word for each in plane.nearest("east", 2, by="dot")] == ["far", "north"]
+    assert plane.nearest("west", 1, by="scaled", exclude=["zero", "unheard"])[0].word == "north"
+    assert [each.word for each in plane.nearest(np.array([3.0, 0.1]), 2)] == ["east", "far"]
+
+
+def test_the_nearest_are_gensims():
+    keyed = made()
+    other = in_gensim(keyed)
+    for word in ("w0", "w77"):
+        assert answers(keyed.nearest(word, 7)) == other.most_similar(word, topn=7)
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
+def test_analogies_are_gensims():
+    keyed = made()
+    other = in_gensim(keyed)
+    wanted = other.most_similar(positive=["w2", "w3"], negative=["w1"], topn=5)
+    assert answers(keyed.analogy("w1", "w2", "w3", 5)) == wanted
+    wanted = other.most_similar_cosmul(positive=["w2", "w3"], negative=["w1"], topn=5)
+    assert answers(keyed.analogy("w1", "w2", "w3", 5, by="multiply")) == wanted
+
+
+def test_the_words_of_the_question_answer_it_only_when_allowed():
+    matrix = np.array([[1, 0, 0], [1, 0.2, 0], [1, 0, 0.1], [0.1, 1, 0.1], [0, 0.1, 1]])
+    keyed = KeyedVectors(["a", "b", "c", "x", "y"], matrix)
+    assert keyed.analogy("a", "b", "c", 1, exclude=False)[0].word == "b"
+    assert keyed.analogy("a", "b", "c", 1)[0].word == "x"
+
+
+def test_the_least_fitting_word_comes_first_as_in_gensim():
+    keyed = made(30, 5)
+    words = ["w1", "w5", "w9", "w20"]
+    found = keyed.most_different(words)
+    wanted = sorted((float(score), word) for score, word in in_gensim(keyed).rank_by_centrality(words))
+    assert answers(found) == [(word, score) for score, word in wanted]
+    assert found[0].word == in_gensim(keyed).doesnt_match(words)
+
+
+def test_of_equal_scores_the_earlier_row_wins():
+    assert top(np.array([1, 3, 3, 2, 3.0]), 2).tolist() == [1, 2]
+    assert top(np.array([1, 3, 3, 2, 3.0]), 3, without={2}).tolist() == [1, 4, 3]
+    assert top(np.array([1.0, 2.0]), 10).tolist() == [1, 0]
+
+
+def test_an_unknown_word_is_composed_where_there_are_ngrams():
+    grams = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
+    keyed = KeyedVectors(["walk"], np.ones((1, 3)), subwords=Subwords(3, 4, grams))
+    assert keyed.vector("walk").tolist() == [1, 1, 1]
+    assert keyed.vector("walking") == pytest.approx(grams[keyed.subwords.ids("walking")].mean(axis=0), abs=1e-6)
+    assert "walking" not in keyed
+    assert [each.word for each in keyed.nearest("walking")] == ["walk"]
+    with pytest.raises(UsageError, match="too short for its n-grams"):
+        keyed.vector("")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("qeen", "'qeen' is not among the 8 words.\nPerhaps you meant 'queen'."),
+        ("aples", "Perhaps you meant 'apples'."),
+        ("KING", "Capitals count here: 'king' is there."),
+        ("paris", "Capitals count here: 'Paris' is there."),
+        ("xylophone", "'xylophone' is not among the 8 words."),
+    ],
+)
+def test_an_unknown_word_is_named_with_what_was_probably_meant(asked: str, said: str):
+    keyed = KeyedVectors(WORDS, np.eye(8))
+    for ask in (keyed.vector, keyed.nearest, keyed.index, keyed.__getitem__):
+        with pytest.raises(UsageError) as caught:
+            ask(asked)
+        assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "far"),
+    [("king", "king", 0), ("kign", "king", 1), ("teh", "then", 2), ("", "ab", 2), ("kitten", "sitting", 3)],
+)
+def test_the_distance_of_spellings(a: str, b: str, far: int):
+    assert distance(a, b) == distance(b, a) == far
+
+
+def test_spellings_are_searched_in_any_list():
+    assert close_spellings("Teh", ["The", "Tea", "Athens", ""]) == ["The", "Tea"]
+    assert close_spellings("a", WORDS) == []
+    assert close_spellings("q" * 100, WORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "matrix", "more", "said"),
+    [
+        (["a"], np.ones((2, 3)), {}, "a row for each of 1 words"),
+        (["a"], np.ones(3), {}, "shape"),
+        ([], np.ones((0, 3)), {}, "at least one word"),
+        (["a", "b", "a"], np.ones((3, 2)), {}, "'a' is there twice"),
+        (["a", "b"], np.array([[1, 2], [3, np.nan]]), {}, "the vector of 'b'"),
+        (["a"], np.ones((1, 2)), {"counts": np.ones(3)}, "1 counts"),
+        (["a"], np.ones((1, 2)), {"subwords": Subwords(3, 6, np.ones((4, 5)))}, "n-gram vectors of 2"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(words, matrix, more, said):
+    with pytest.raises(UsageError, match=said):
+        KeyedVectors(words, matrix, **more)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda keyed: keyed.nearest("east", 0), "at least 1"),
+        (lambda keyed: keyed.nearest("east", by="cosin"), "Perhaps you meant 'cosine'"),
+        (lambda keyed: keyed.similarity("east", "far", by="xyz"), "Choose from: cosine, dot, scaled"),
+        (lambda keyed: keyed.analogy("east", "far", "west", by="adding"), "'add'"),
+        (lambda keyed: keyed.nearest(np.ones(3)), "a vector of 2 numbers"),
+        (lambda keyed: keyed.nearest(np.array([1, np.inf])), "finite"),
+        (lambda keyed: keyed.most_different(["east"]), "at least two words"),
+    ],
+)
+def test_wrong_questions_are_answered_clearly(plane: KeyedVectors, ask, said: str):
+    with pytest.raises(UsageError, match=said):
+        ask(plane)
+
+
+def test_vectors_are_used_without_loading_torch():
+    code = "import sys, seqwise.vectors.evaluation, seqwise.vectors.formats.text, seqwise.vectors.formats.tensors"
+    code += "; assert not {'torch', 'numba'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,219 @@
+"""Analogies and similarities: the figures are gensim's and those computed by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import gensim
+import numpy as np
+import pytest
+
+from seqwise.errors import DataError, UsageError
+from seqwise.vectors import evaluation
+from seqwise.vectors.evaluation import (
+    Pair,
+    Question,
+    Section,
+    evaluate_analogies,
+    evaluate_similarities,
+    ranks,
+    read_analogies,
+    read_similarities,
+    recognise,
+)
+from seqwise.vectors.keyed import KeyedVectors
+
+RNG = np.random.default_rng(3)
+
+
+def regular(rows: int = 60, noise: float = 0.45) -> KeyedVectors:
+    """Words in pairs with a common difference, so that some analogies succeed and some do not."""
+    base = RNG.normal(size=(rows, 10))
+    other = base + RNG.normal(size=10) + noise * RNG.normal(size=(rows, 10))
+    words = [word for number in range(rows) for word in (f"word{number}", f"other{number}")]
+    return KeyedVectors(words, np.stack([base, other], axis=1).reshape(-1, 10))
+
+
+def questions_file(path: Path, rows: int = 60) -> Path:
+    lines = []
+    for section in ("first", "second"):
+        lines.append(f": {section}")
+        for _ in range(150):
+            a, b = RNG.integers(0, rows + 3, 2)  # some are unknown
+            lines.append(f"Word{a} Other{a} word{b} OTHER{b}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def in_gensim(keyed: KeyedVectors) -> gensim.models.KeyedVectors:
+    other = gensim.models.KeyedVectors(keyed.dim)
+    other.add_vectors(list(keyed.words), keyed.matrix)
+    return other
+
+
+def assert_gensims(keyed: KeyedVectors, path: Path, restrict: int) -> None:
+    found = evaluate_analogies(keyed, read_analogies(path), restrict)
+    accuracy, sections = in_gensim(keyed).evaluate_word_analogies(str(path), restrict_vocab=restrict)
+    assert found.total.accuracy == accuracy
+    assert [(each.name, each.right, each.asked) for each in found.sections] == [
+        (each["section"], len(each["correct"]), len(each["correct"] + each["incorrect"])) for each in sections[:-1]
+    ]
+
+
+@pytest.mark.parametrize("restrict", [120, 50])
+@pytest.mark.parametrize("table", [1 << 23, 10])
+def test_analogies_are_those_of_gensim(restrict: int, table: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(evaluation, "TABLE", table)
+    monkeypatch.setattr(evaluation, "FEWEST_ROWS", 7)
+    assert_gensims(regular(), questions_file(tmp_path / "q.txt"), restrict)
+
+
+@pytest.mark.parametrize("by", ["add", "multiply"])
+@pytest.mark.parametrize("exclude", [True, False])
+def test_all_questions_at_once_are_answered_like_each_alone(by, exclude: bool, tmp_path: Path):
+    keyed = regular()
+    questions = [each for each in read_analogies(questions_file(tmp_path / "q.txt")) if each.d.lower() in keyed]
+    questions = [each for each in questions if each.b.lower() in keyed][:60]
+    right = sum(
+        keyed.analogy(a.lower(), b.lower(), c, 1, by, exclude)[0].word == d.lower() for _, a, b, c, d in questions
+    )
+    assert evaluate_analogies(keyed, questions, by=by, exclude=exclude).total == Section("total", right, 60, 0)
+    assert right > 0 or not exclude
+
+
+def test_questions_with_unknown_words_are_skipped_and_counted():
+    keyed = KeyedVectors(["a", "b", "c", "d"], np.eye(4))
+    questions = [
+        Question("s", "a", "b", "c", "d"),
+        Question("s", "a", "b", "c", "z"),
+        Question("t", "y", "b", "c", "d"),
+    ]
+    found = evaluate_analogies(keyed, questions)
+    assert found.sections == (Section("s", 1, 1, 1), Section("t", 0, 0, 1))
+    assert found.total == Section("total", 1, 1, 2)
+    assert found.sections[1].accuracy is None
+    assert evaluate_analogies(keyed, questions, restrict=3).total == Section("total", 0, 0, 3)
+    assert evaluate_analogies(keyed, []).total.accuracy is None
+
+
+def test_a_word_is_tried_as_it_stands_before_lower_case():
+    keyed = KeyedVectors(["us", "US", "b"], np.array([[1, 0], [0, 1], [0, 2]]))
+    pairs = [Pair("US", "b", 5.0), Pair("Us", "b", 1.0)]
+    assert evaluate_similarities(keyed, pairs).pearson == pytest.approx(1)
+
+
+def test_progress_goes_to_the_last_word(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(evaluation, "TABLE", 10)
+    seen: list[tuple[int, int]] = []
+    keyed = KeyedVectors([f"w{i}" for i in range(200)], RNG.normal(size=(200, 4)))
+    evaluate_analogies(keyed, [Question("s", "w1", "w2", "w3", "w4")], progress=lambda *at: seen.append(at))
+    assert seen == [(64, 200), (128, 200), (192, 200), (200, 200)]
+
+
+def test_similarities_are_those_of_gensim(tmp_path: Path):
+    keyed = regular()
+    lines = ["# a remark", "Word 1\tWord 2\tHuman"]
+    for _ in range(80):
+        a, b = RNG.integers(0, 63, 2)
+        lines.append(f"word{a}\tOther{b}\t{RNG.integers(0, 10)}")  # scores repeat: ranks are shared
+    path = tmp_path / "pairs.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    found = evaluate_similarities(keyed, read_similarities(path))
+    pearson, spearman, unknown = in_gensim(keyed).evaluate_word_pairs(str(path))
+    assert found.spearman == pytest.approx(spearman[0], abs=1e-6)
+    assert found.pearson == pytest.approx(pearson[0], abs=1e-6)
+    assert found.pairs == 80
+    assert 100 * (1 - found.coverage) == pytest.approx(unknown)
+
+
+def test_equal_values_share_their_mean_rank():
+    assert ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4, 1, 4, 2, 4]
+
+
+def test_where_nothing_varies_there_is_no_correlation():
+    keyed = KeyedVectors(["a", "b", "c"], np.ones((3, 2)))
+    found = evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "z", 2)])
+    assert (found.spearman, found.pearson, found.used, found.coverage) == (None, None, 1, 0.5)
+    assert evaluate_similarities(keyed, [Pair("a", "b", 1), Pair("a", "c", 2)]).spearman is None
+    assert evaluate_similarities(keyed, [Pair("x", "y", 1)]).used == 0
+
+
+@pytest.mark.parametrize(
+    "content", ["a\tb\t1.5\n", "# remark\na,b,1.5\n", "Word 1,Word 2,Human (mean)\na,b,1.5\n", "a b 1.5"]
+)
+def test_pairs_are_parted_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
+    path = tmp_path / "pairs"
+    path.write_text(content)
+    assert recognise(path) == "similarities"
+    assert read_similarities(path) == [Pair("a", "b", 1.5)]
+
+
+def test_questions_may_stand_without_a_section(tmp_path: Path):
+    path = tmp_path / "questions"
+    path.write_text("a b c d\n: more \n\ne f g h\n")
+    assert recognise(path) == "analogies"
+    assert read_analogies(path) == [Question("all", "a", "b", "c", "d"), Question("more", "e", "f", "g", "h")]
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "line", "said"),
+    [
+        (read_analogies, b": s\na b c\n", 2, "expected four words; found 3"),
+        (read_analogies, b": s\n", None, "no question"),
+        (read_similarities, b"a\tb\t1\na\tb\n", 2, "expected two words and a number"),
+        (read_similarities, b"a\tb\t1\na\tb\tx\n", 2, "expected two words and a number"),
+        (read_similarities, b"a\tb\tnan\nc\td\tnan\n", 2, "expected two words and a number"),
+        (read_similarities, b"", None, "no question"),
+        (read_similarities, b"\xe9\tb\t1\n", 1, "not UTF-8"),
+        (recognise, b"It was the best of times\n", None, "four words per line"),
+        (recognise, b"", None, "four words per line"),
+    ],
+)
+def test_a_bad_file_of_questions_gets_one_clear_message(read, content: bytes, line, said: str, tmp_path: Path):
+    path = tmp_path / "questions"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said) as caught:
+        read(path)
+    assert caught.value.line == line
+
+
+def test_wrong_settings_are_refused():
+    keyed = KeyedVectors(["a"], np.ones((1, 2)))
+    with pytest.raises(UsageError, match="add or multiply"):
+        evaluate_analogies(keyed, [], by="divide")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="at least 1 word"):
+        evaluate_analogies(keyed, [], restrict=0)
+    with pytest.raises(UsageError, match="at least one pair"):
+        evaluate_similarities(keyed, [])
+
+
+@pytest.fixture
+def data() -> Path:
+    if "SEQWISE_DATA" not in os.environ:
+        pytest.skip("set SEQWISE_DATA to the folder that holds vectors-eval/questions-words.txt")
+    return Path(os.environ["SEQWISE_DATA"]) / "vectors-eval"
+
+
+def test_the_published_files_are_read(data: Path):
+    questions = read_analogies(data / "questions-words.txt")
+    assert (len(questions), len({each.section for each in questions})) == (19_544, 14)
+    assert questions[0] == Question("capital-common-countries", "Athens", "Greece", "Baghdad", "Iraq")
+    assert [len(read_similarities(data / name)) for name in ("wordsim353.tsv", "simlex999.txt")] == [353, 999]
+    kinds = [recognise(data / name) for name in ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")]
+    assert kinds == ["analogies", "similarities", "similarities"]
+
+
+def test_on_the_published_files_the_figures_are_gensims(data: Path):
+    questions = read_analogies(data / "questions-words.txt")[:506]  # the first section
+    words = sorted({word.lower() for question in questions for word in question[1:]})
+    for name in ("wordsim353.tsv", "simlex999.txt"):
+        words += [word.lower() for pair in read_similarities(data / name)[::2] for word in pair[:2]]
+    words = list(dict.fromkeys(words))
+    keyed = KeyedVectors(words, np.random.default_rng(0).normal(size=(len(words), 3)))
+    assert_gensims(keyed, data / "questions-words.txt", 300_000)
+    for name in ("wordsim353.tsv", "simlex999.txt"):
+        found = evaluate_similarities(keyed, read_similarities(data / name))
+        _, spearman, unknown = in_gensim(keyed).evaluate_word_pairs(str(data / name))
+        assert found.spearman == pytest.approx(spearman[0], abs=1e-6)
+        assert 100 * (1 - found.coverage) == pytest.approx(unknown)

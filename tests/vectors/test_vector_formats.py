@@ -1,0 +1,229 @@
+"""Files of vectors: what is written comes back, and gensim and Seqwise read each other's files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import gensim
+import numpy as np
+import pytest
+
+from seqwise.errors import SaveError, UsageError
+from seqwise.vectors.formats import KINDS, load_vectors, save_vectors, text
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.subwords import Subwords
+
+WORDS = ["the", "été", "北京", "</s>", "no\u00a0break", "12", "a.b"]
+
+
+@pytest.fixture
+def keyed() -> KeyedVectors:
+    matrix = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
+    matrix[0] = [0, 1e-30, -1e30, 1 / 3, 16777217]
+    return KeyedVectors(WORDS, matrix, about={"method": "skipgram"})
+
+
+@pytest.fixture(params=["careful", "compiled"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Small files are read in Python, large ones by compiled code; here also small ones."""
+    if request.param == "compiled":
+        monkeypatch.setattr(text, "COMPILED", -1)
+    return str(request.param)
+
+
+def same(a: KeyedVectors, b: KeyedVectors) -> bool:
+    return a.words == b.words and np.array_equal(a.matrix, b.matrix)
+
+
+def as_gensim(path: Path, **how) -> KeyedVectors:
+    other = gensim.models.KeyedVectors.load_word2vec_format(str(path), **how)
+    return KeyedVectors(other.index_to_key, other.vectors)
+
+
+@pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.vec.gz", "v.txt.gz", "v.bin.gz"])
+def test_every_kind_comes_back_to_the_last_bit(name: str, keyed: KeyedVectors, tmp_path: Path, reader: str):
+    keyed.save(tmp_path / name)
+    assert same(KeyedVectors.load(tmp_path / name), keyed)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_may_be_named(kind: str, keyed: KeyedVectors, tmp_path: Path):
+    save_vectors(tmp_path / "vectors", keyed, kind)
+    assert same(load_vectors(tmp_path / "vectors", kind), keyed)
+
+
+def test_text_without_an_ending_is_known_by_its_first_line(keyed: KeyedVectors, tmp_path: Path):
+    for kind in ("word2vec-text", "glove"):
+        save_vectors(tmp_path / "vectors", keyed, kind)
+        assert same(load_vectors(tmp_path / "vectors"), keyed)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "how"),
+    [
+        ("v.txt", None, {}),
+        ("v.vec", None, {}),
+        ("v.txt.gz", None, {}),
+        ("v.bin", None, {"binary": True}),
+        ("v.txt", "glove", {"no_header": True}),
+    ],
+)
+def test_gensim_loads_what_is_written(name: str, kind: str | None, how: dict, keyed: KeyedVectors, tmp_path: Path):
+    keyed.save(tmp_path / name, kind)
+    assert same(as_gensim(tmp_path / name, **how), keyed)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("v.txt", {}), ("v.vec", {}), ("v.txt.gz", {}), ("v.bin", {"binary": True}), ("g.txt", {"write_header": False})],
+)
+def test_what_gensim_writes_is_loaded(name: str, how: dict, keyed: KeyedVectors, tmp_path: Path, reader: str):
+    other = gensim.models.KeyedVectors(keyed.dim)
+    other.add_vectors(list(keyed.words), keyed.matrix)
+    other.save_word2vec_format(str(tmp_path / name), **how)
+    assert same(load_vectors(tmp_path / name), keyed)
+
+
+def test_safetensors_keep_everything(keyed: KeyedVectors, tmp_path: Path):
+    grams = Subwords(3, 5, np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32))
+    words = ["with blank", "line\nbreak", "\ud800", ""]
+    whole = KeyedVectors(words, keyed.matrix[:4], np.array([9, 7, 5, 3]), grams, {"settings": {"dim": 5}})
+    whole.save(tmp_path / "v.safetensors")
+    back = KeyedVectors.load(tmp_path / "v.safetensors")
+    assert same(back, whole)
+    assert back.counts is not None
+    assert back.counts.tolist() == [9, 7, 5, 3]
+    assert back.about == {"settings": {"dim": 5}}
+    assert back.vector("unheard").tolist() == whole.vector("unheard").tolist()
+
+
+def test_everybody_may_read_the_file_whom_the_system_lets(keyed: KeyedVectors, tmp_path: Path):
+    for name in ("v.safetensors", "v.bin"):
+        keyed.save(tmp_path / name)
+    (tmp_path / "plain").touch()
+    assert {path.stat().st_mode for path in tmp_path.iterdir()} == {(tmp_path / "plain").stat().st_mode}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("the 1 2\n. . . 3 4\nat name@domain.com 5 6\n", ("the", ". . .", "at name@domain.com")),  # GloVe 840B
+        ("\ufeff2 2\r\nthe 1 2\r\n\r\nof 3 4", ("the", "of")),
+        ("2 2\nthe 1 2 \nof 3 4 \n", ("the", "of")),  # fastText ends lines with a blank
+        ("the\t1\t2\nof  +3e0  4.\n", ("the", "of")),
+        ("1 1 2\n2 3 4\n", ("1", "2")),
+        ("no\u00a0break 1 2\n\u2028 3 4\n", ("no\u00a0break", "\u2028")),
+    ],
+)
+def test_files_of_others_are_read_as_they_are(content: str, words: tuple, tmp_path: Path, reader: str):
+    path = tmp_path / "v.txt"
+    path.write_bytes(content.encode())
+    found = load_vectors(path)
+    assert found.words == words
+    assert found.matrix[:2].tolist() == [[1, 2], [3, 4]]
+
+
+def test_numbers_are_those_of_python(tmp_path: Path, reader: str):
+    rng = np.random.default_rng(5)
+    shown = [f"{value:.{digits}g}" for value, digits in zip(rng.normal(size=300), rng.integers(1, 19, 300))]
+    shown += [f"{value:e}" for value in 10.0 ** rng.uniform(-44, 38, 100)]
+    shown += [
+        "-0",
+        "0.0",
+        "-.5",
+        "5.",
+        "1E5",
+        "+7",
+        "000000000000000000000001",
+        "9007199254740993",
+        "1e-400",
+        "123456e30",
+    ]
+    (tmp_path / "v.vec").write_text(f"{len(shown)} 1\n" + "".join(f"w{i} {x}\n" for i, x in enumerate(shown)))
+    wanted = np.array([[float(number)] for number in shown]).astype(np.float32)
+    found = load_vectors(tmp_path / "v.vec").matrix
+    assert np.array_equal(found, wanted)
+    assert np.signbit(found).tolist() == np.signbit(wanted).tolist()
+
+
+def test_the_c_programs_line_breaks_between_vectors_are_read(tmp_path: Path):
+    rows = np.array([[1, 2], [3, 4]], dtype="<f4")
+    content = b"2 2\n" + b"".join(word + b" " + row.tobytes() + b"\n" for word, row in zip((b"the", b"of"), rows))
+    (tmp_path / "v.bin").write_bytes(content)
+    found = load_vectors(tmp_path / "v.bin")
+    assert (found.words, found.matrix.tolist()) == (("the", "of"), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.bin"])
+def test_the_first_of_two_equal_words_counts_and_that_is_said(name: str, tmp_path: Path):
+    rows = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5), ("d", 6)]
+    if name == "v.txt":
+        content = b"6 1\n" + b"".join(f"{word} {number}\n".encode() for word, number in rows)
+    else:
+        content = b"6 1\n" + b"".join(word.encode() + b" " + np.float32(number).tobytes() for word, number in rows)
+    (tmp_path / name).write_bytes(content)
+    said: list[str] = []
+    found = load_vectors(tmp_path / name, say=said.append)
+    assert (found.words, found.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
+    assert said == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
+
+
+def test_large_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str):
+    monkeypatch.setattr(text, "BLOCK", 1000)
+    monkeypatch.setattr("seqwise.vectors.formats.binary.BLOCK", 1000)
+    matrix = np.random.default_rng(0).normal(size=(2000, 7)).astype(np.float32)
+    keyed = KeyedVectors([f"w{number}" for number in range(2000)], matrix)
+    for name in ("v.txt", "v.bin", "v.txt.gz", "v.bin.gz"):
+        seen: list[tuple[int, int]] = []
+        keyed.save(tmp_path / name)
+        assert same(load_vectors(tmp_path / name, progress=lambda *at, seen=seen: seen.append(at)), keyed)
+        size = os.path.getsize(tmp_path / name)
+        assert seen == sorted(seen)
+        assert seen[-1] == (size, size)
+
+
+def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_path: Path):
+    keyed.save(tmp_path / "a.txt.gz")
+    keyed.save(tmp_path / "b.txt.gz")
+    assert (tmp_path / "a.txt.gz").read_bytes() == (tmp_path / "b.txt.gz").read_bytes()
+    assert gzip.decompress((tmp_path / "a.txt.gz").read_bytes()).startswith(b"7 5\nthe 0 ")
+
+
+@pytest.mark.parametrize("word", ["New York", "", "tab\tbed", "line\nbreak", "half \ud800"])
+@pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
+def test_a_word_that_a_kind_cannot_hold_is_refused_before_anything_is_written(name: str, word: str, tmp_path: Path):
+    with pytest.raises(UsageError, match="cannot be written into this kind of file"):
+        KeyedVectors(["a", word], np.ones((2, 2))).save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.bin", "v.safetensors"])
+def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_path: Path, monkeypatch):
+    keyed.save(tmp_path / name)
+    before = (tmp_path / name).read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(SaveError, match="No space left"):
+        KeyedVectors(["x"], np.ones((1, 2))).save(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("v.model", None, "does not say which kind"),
+        ("v.safetensors.gz", None, "not packed"),
+        ("v.txt", "word2vec", "Perhaps you meant 'word2vec-text'"),
+        ("none/v.txt", None, "folder does not exist"),
+    ],
+)
+def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
+    with pytest.raises(UsageError, match=said):
+        keyed.save(tmp_path / name, kind)
