@@ -16,6 +16,11 @@ def word_places(text: str) -> list[tuple[int, int]]:
     return [place for _, place in _splitter().pre_tokenize_str(text)]
 
 
+def split_words(text: str) -> list[str]:
+    """The words and marks themselves."""
+    return [word for word, _ in _splitter().pre_tokenize_str(text)]
+
+
 @cache
 def _splitter() -> Any:
     return pre_tokenizers.Split(tokenizers.Regex(WORD), "removed", invert=True)

@@ -1,0 +1,92 @@
+"""Settings of `seqwise vectors train`: the one home of their defaults and of their help texts.
+
+`None` means "chosen by rule"; `resolved` fills it in. This module knows nothing of corpora.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from seqwise.config import Device, Section
+from seqwise.errors import UsageError
+
+Method = Literal["skipgram", "cbow", "glove"]
+Loss = Literal["negative", "softmax", "hierarchical"]
+
+# Measured on 6 million words of film reviews: docs/vectors.md.
+RATES = {"skipgram": 0.025, "cbow": 0.15, "glove": 0.05}
+GENSIM_RATE = 0.025
+EPOCHS = {"skipgram": 5, "cbow": 5, "glove": 20}
+WINDOWS = {"skipgram": 5, "cbow": 5, "glove": 10}
+
+
+class VectorSettings(Section):
+    """How word vectors are learned."""
+
+    method: Method = "skipgram"
+    """skipgram: a word from each neighbour. cbow: from their mean. glove: from counts of pairs."""
+    dim: int = Field(100, ge=1, le=4096)
+    """Numbers per word."""
+    window: int | None = Field(None, ge=1, le=1000)
+    """Most places between two words of a pair: 5, GloVe 10."""
+    negative: int = Field(5, ge=1, le=1000)
+    """Words drawn by chance for each one that is there."""
+    min_count: int = Field(5, ge=1)
+    """Words rarer than this get no vector."""
+    subsample: float = Field(1e-3, ge=0, le=1)
+    """Frequency above which occurrences of a word are dropped by chance; 0 drops none. Not in GloVe."""
+    epochs: int | None = Field(None, ge=1)
+    """Times through the corpus (GloVe: through the pairs): 5, GloVe 20."""
+    loss: Loss = "negative"
+    """negative: sampling. softmax: over all words, for small vocabularies. hierarchical: over a Huffman tree."""
+    rate: float | None = Field(None, gt=0)
+    """Learning rate at the start: skipgram 0.025, cbow 0.15, glove 0.05. It falls to nothing; GloVe's is AdaGrad's."""
+    update: Literal["gradient", "gensim"] = "gradient"
+    """CBOW: a neighbour gets its share of the gradient. gensim: all of it, as word2vec and gensim do (rate 0.025)."""
+    limit: float = Field(10.0, gt=0)
+    """GloVe: count from which on a pair has full weight."""
+    subwords: bool = False
+    """A word is the mean of its own vector and those of its n-grams (fastText), so that unknown words have one too."""
+    least: int = Field(3, ge=1, le=20)
+    """Characters of the shortest n-grams."""
+    most: int = Field(6, ge=1, le=20)
+    """Characters of the longest n-grams."""
+    buckets: int = Field(200_000, ge=1)
+    """Vectors that all n-grams share."""
+    tokenizer: Literal["spaces", "words"] | None = None
+    """spaces: split at blanks. words: punctuation apart too; the rule takes it where the text has such."""
+    lowercase: bool = False
+    """Fold upper case."""
+    seed: int = Field(0, ge=0)
+    """Same seed, one thread: same bits."""
+    threads: int | None = Field(None, ge=1, le=1024)
+    """Threads on the CPU: all cores unless set."""
+    device: Device = "auto"
+    """Where to compute. auto: a GPU where there is one, for skipgram and cbow with negative sampling."""
+
+    def resolved(self) -> VectorSettings:
+        """Everything filled in that depends on other settings; complains about what cannot be together."""
+        self._check()
+        chosen = self.model_copy()
+        chosen.window = self.window or WINDOWS[self.method]
+        chosen.epochs = self.epochs or EPOCHS[self.method]
+        usual = GENSIM_RATE if self.method == "cbow" and self.update == "gensim" else RATES[self.method]
+        chosen.rate = self.rate or usual
+        return chosen
+
+    def _check(self) -> None:
+        wrong = []
+        if self.method == "glove" and self.loss != "negative":
+            wrong.append(f"--loss {self.loss} is for skipgram and cbow; glove has a loss of its own.")
+        if self.method == "glove" and self.subwords:
+            wrong.append("--subwords is for skipgram and cbow.")
+        if self.update != "gradient" and self.method != "cbow":
+            wrong.append(f"--update {self.update} is for cbow.")
+        if self.subwords and self.loss != "negative":
+            wrong.append(f"--subwords goes with --loss negative; received {self.loss}.")
+        if self.least > self.most:
+            wrong.append(f"--least {self.least} is more than --most {self.most}.")
+        if wrong:
+            raise UsageError("\n".join(wrong), repair="Leave out one of the two.")

@@ -1,0 +1,107 @@
+"""`train_vectors`: a corpus and settings → `KeyedVectors`. The page where reading, counting and learning meet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from seqwise.environment import cpu_count
+from seqwise.errors import DataError
+from seqwise.vectors.corpus import Reading, Sentences, read_sentences
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.learner import learner_of
+from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.steps import VectorStep
+
+Say = Callable[[str], None]
+
+
+def train_vectors(
+    corpus: str | Path, settings: VectorSettings | None = None, say: Say | None = None, **changes: Any
+) -> KeyedVectors:
+    """Learn vectors from a file, a folder or `builtin:…`; `changes` are settings by name.
+
+    vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
+    """
+    training = VectorTraining(corpus, VectorSettings(**{**(settings or VectorSettings()).model_dump(), **changes}), say)
+    with training:
+        for _ in training.steps():
+            pass
+        return training.vectors()
+
+
+class VectorTraining:
+    """A corpus read and ready. Iterate over `steps()`; `vectors()` gives what is learned so far and ends it."""
+
+    def __init__(
+        self,
+        corpus: str | Path,
+        settings: VectorSettings,
+        say: Say | None = None,
+        reading: Callable[[int, int], None] | None = None,
+    ):
+        self.settings = settings.resolved()
+        self.name, self.say = str(corpus), say or (lambda text: None)
+        self.threads = self.settings.threads or cpu_count()
+        how = Reading(self.settings.tokenizer, self.settings.lowercase, self.settings.min_count)
+        self.sentences, why = read_sentences(corpus, how, progress=reading)
+        self.say(_sizes(self.sentences, self.settings.min_count))
+        self.say(f"text: {why}.")
+        self.seconds = 0.0
+        self._learner = learner_of(self.sentences, self.settings, self.threads)
+        self.say(self._learner.says)
+
+    def __enter__(self) -> VectorTraining:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sentences.file.close()
+
+    def steps(self) -> Iterator[VectorStep]:
+        start = time.monotonic()
+        try:
+            yield from self._learner.steps()
+        finally:
+            self.seconds = time.monotonic() - start
+        if self._learner.losses[-1] is None:
+            raise DataError(
+                "no two words were left beside each other.",
+                repair="Subsampling dropped too much of a small corpus: train with --subsample 0.",
+                file=self.name,
+            )
+
+    @property
+    def losses(self) -> list[float | None]:
+        return self._learner.losses
+
+    @property
+    def progress(self) -> float:
+        return self._learner.progress
+
+    def vectors(self) -> KeyedVectors:
+        vocabulary = self.sentences.vocabulary
+        return KeyedVectors(
+            vocabulary.words, self._learner.vectors(), vocabulary.counts, self._learner.subwords(), self._about()
+        )
+
+    def _about(self) -> dict[str, Any]:
+        """What a file of the vectors says of its making."""
+        return {
+            "corpus": self.name,
+            "words": self.sentences.words,
+            "settings": self.settings.model_dump(mode="json"),
+            "threads": self.threads,
+            "losses": self._learner.losses,
+            "progress": self._learner.progress,
+        }
+
+
+def _sizes(sentences: Sentences, min_count: int) -> str:
+    """How much text there is, and how much of it the vocabulary covers."""
+    vocabulary, words = sentences.vocabulary, sentences.words
+    return (
+        f"{words:,} words, {vocabulary.different:,} different; {len(vocabulary):,} occur {min_count} times or more "
+        f"and make up {sentences.kept / words:.1%} of the text."
+    )

@@ -1,0 +1,119 @@
+"""A corpus becomes a vocabulary and ids on disk; what cannot be learned from is refused with one message."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from seqwise.errors import DataError
+from seqwise.vectors import corpus
+from seqwise.vectors.corpus import Reading, read_sentences
+
+TEXT = "the cat sat\nthe dog sat on the mat\n\ncat\n"
+
+
+def read(tmp_path, text: str, name: str = "text.txt", **options):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    options.setdefault("min_count", 1)
+    return read_sentences(path, Reading(**options))
+
+
+def lines(sentences) -> list[list[str]]:
+    """The sentences as words again."""
+    ids = np.concatenate(list(sentences.blocks()))
+    words = sentences.vocabulary.words
+    parts = np.split(ids, np.flatnonzero(ids < 0) + 1)
+    return [[words[number] for number in part if number >= 0] for part in parts if len(part)]
+
+
+def test_words_are_numbered_by_frequency_and_lines_stay_apart(tmp_path):
+    sentences, why = read(tmp_path, TEXT)
+    assert sentences.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
+    assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
+    assert lines(sentences) == [line.split() for line in TEXT.splitlines()]
+    assert (sentences.words, sentences.kept, sentences.items) == (10, 10, 14)
+    assert "blanks" in why
+
+
+def test_rare_words_are_left_out_before_anything_else(tmp_path):
+    sentences, _ = read(tmp_path, TEXT, min_count=2)
+    assert lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
+    assert (sentences.words, sentences.kept) == (10, 7)
+    assert sentences.vocabulary.different == 6
+
+
+def test_pieces_of_any_size_give_the_same_ids(tmp_path, monkeypatch):
+    text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
+    whole = lines(read(tmp_path, text)[0])
+    monkeypatch.setattr(corpus, "PIECE", 20)
+    monkeypatch.setattr(corpus, "ITEMS", 7)
+    assert lines(read(tmp_path, text)[0]) == whole
+
+
+def test_blocks_are_whole_sentences_and_together_the_corpus(tmp_path):
+    sentences, _ = read(tmp_path, "a b c\nd e\nf g h i j k l\nm\n")
+    everything = np.concatenate(list(sentences.blocks()))
+    for size in (1, 4, 5, 100):
+        blocks = list(sentences.blocks(size))
+        assert np.array_equal(np.concatenate(blocks), everything)
+        assert all(len(block) <= size for block in blocks)
+    assert [len(block) for block in sentences.blocks(7)] == [7, 7, 3]  # a b c . d e .  f … l  . m .
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl"])
+def test_every_form_of_text_gives_the_same(tmp_path, name):
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(TEXT.encode()))
+    elif name.endswith(".jsonl"):
+        path.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXT.splitlines()))
+    else:
+        path.write_text(TEXT)
+    sentences, _ = read_sentences(path, Reading(min_count=1))
+    assert [line for line in lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
+
+
+def test_punctuation_is_set_apart_where_the_text_has_it(tmp_path):
+    sentences, why = read(tmp_path, "The cat, it's said, sat.\nThe cat sat.\n" * 5)
+    assert lines(sentences)[1] == ["The", "cat", "sat", "."]
+    assert "it" in sentences.vocabulary.words
+    assert "punctuation" in why
+    kept, _ = read(tmp_path, "The cat, it's said, sat.\n" * 5, tokenizer="spaces", lowercase=True)
+    assert lines(kept)[0] == ["the", "cat,", "it's", "said,", "sat."]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "says"),
+    [
+        ("", {}, ["text.txt", "empty"]),
+        (" \n \n", {}, ["text.txt", "empty"]),
+        ("one\ntwo\none\ntwo\n", {}, ["no line has two words", "on a line"]),
+        ("a b\nc d\n", {"min_count": 5}, ["no word occurs 5 times", "--min-count 1"]),
+        ("a b a\n", {"min_count": 5}, ["the most frequent of 2 occurs 2 times", "--min-count 2"]),
+        ("a x\na y\na z\n", {"min_count": 2}, ["no line has two words", "lower --min-count"]),
+    ],
+)
+def test_what_nothing_can_be_learned_from_is_refused(tmp_path, text, options, says):
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, text, **options)
+    for part in says:
+        assert part in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere\.txt"):
+        read_sentences(tmp_path / "nowhere.txt", Reading())
+    (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe bad\n")
+    with pytest.raises(DataError, match=r"bad\.txt:2"):
+        read_sentences(tmp_path / "bad.txt", Reading())
+
+
+def test_progress_goes_up_to_the_end(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT * 50)
+    told: list[tuple[int, int]] = []
+    read_sentences(tmp_path / "text.txt", Reading(min_count=1), progress=lambda *numbers: told.append(numbers))
+    assert told[-1] == (len(TEXT) * 50, len(TEXT) * 50)

@@ -1,0 +1,182 @@
+"""The GPU's kernel, run by Triton's interpreter where there is no GPU: its gradients are those of the equation."""
+
+from __future__ import annotations
+
+import tempfile
+
+import numpy as np
+import pytest
+import torch
+
+from seqwise.errors import NonFiniteError, UsageError
+from seqwise.vectors.corpus import Sentences, Vocabulary
+from seqwise.vectors.learner import learner_of
+from seqwise.vectors.settings import VectorSettings
+
+gpu = pytest.importorskip("seqwise.vectors.word2vec.gpu", reason="triton is not installed")
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+def sentences(ids, words: int) -> Sentences:
+    """A corpus of ids, where -1 ends a sentence."""
+    ids = np.asarray(ids, dtype=np.int32)
+    file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
+    file.write(ids.tobytes())
+    file.flush()
+    counts = np.maximum(np.bincount(ids[ids >= 0], minlength=words), 1)
+    names = [f"w{number}" for number in range(words)]
+    return Sentences(file, Vocabulary(names, counts, words), int((ids >= 0).sum()), len(ids))
+
+
+def small(monkeypatch, programs: int = 1, share: int = 1) -> None:
+    monkeypatch.setattr(gpu, "MOST_PROGRAMS", programs)
+    monkeypatch.setattr(gpu, "SHARE", share)
+
+
+def softplus(x: float) -> float:
+    return float(np.logaddexp(0, x))
+
+
+def loss_by_hand(u, v, ids, method: str, negative: int) -> tuple[float, int]:
+    """The loss of all pairs one place apart, where word 0 is every negative; and how many pairs there are."""
+    total, pairs = 0.0, 0
+    for place, word in enumerate(ids):
+        if word < 0:
+            continue
+        beside = [p for p in (place - 1, place + 1) if 0 <= p < len(ids) and ids[p] >= 0]
+        if not beside:
+            continue
+        hidden = [u[ids[p]] for p in beside] if method == "skipgram" else [np.mean([u[ids[p]] for p in beside], axis=0)]
+        for h in hidden:
+            total += softplus(-h @ v[word]) + (negative * softplus(h @ v[0]) if word != 0 else 0.0)
+            pairs += 1
+    return total, pairs
+
+
+def slope_by_hand(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of that loss by finite differences."""
+    slopes = []
+    for matrix in (u, v):
+        slope = np.zeros_like(matrix)
+        for index in np.ndindex(matrix.shape):
+            kept = matrix[index]
+            matrix[index] = kept + 1e-5
+            above = loss_by_hand(u, v, ids, method, negative)[0]
+            matrix[index] = kept - 1e-5
+            below = loss_by_hand(u, v, ids, method, negative)[0]
+            matrix[index] = kept
+            slope[index] = (above - below) / 2e-5
+        slopes.append(slope)
+    return slopes[0], slopes[1]
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_one_launch_follows_the_gradient_and_tells_the_loss(monkeypatch, method):
+    small(monkeypatch)
+    monkeypatch.setattr(gpu, "PRECISION", "ieee")
+    ids, words, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 6, 0.1
+    settings = VectorSettings(method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, rate=rate).resolved()
+    learner = gpu.GpuWord2Vec(sentences(ids, words), settings, DEVICE)
+    learner.threshold.zero_().sub_(1)  # no slot keeps its own word:
+    learner.other.zero_()  # every draw is word 0
+    random = np.random.default_rng(1)
+    u, v = random.normal(size=(words, dim)), random.normal(size=(words, dim))
+    learner.inputs.copy_(torch.from_numpy(u).float())
+    learner.outputs.copy_(torch.from_numpy(v).float())
+    for _ in learner.steps():
+        pass
+    expected, pairs = loss_by_hand(u, v, ids, method, 3)
+    assert learner.losses[0] == pytest.approx(expected / pairs, rel=1e-5)
+    slope_u, slope_v = slope_by_hand(u, v, ids, method, 3)
+    np.testing.assert_allclose((learner.inputs.cpu().numpy() - u) / -rate, slope_u, atol=1e-4)
+    np.testing.assert_allclose((learner.outputs.cpu().numpy() - v) / -rate, slope_v, atol=1e-4)
+
+
+def test_draws_follow_the_weights_and_windows_reach_as_far_as_asked(monkeypatch):
+    """With vectors of nothing the loss tells how many terms there are: log 2 for each."""
+    small(monkeypatch, share=4)
+    settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, rate=1e-9).resolved()
+    learner = gpu.GpuWord2Vec(sentences([*range(60), -1], 60), settings, DEVICE)
+    learner.inputs.zero_()
+    for _ in learner.steps():
+        pass
+    loss, pairs = learner._tally[0].sum(dim=0).tolist()
+    assert 60 * 2 * 2.2 < pairs < 60 * 2 * 3.6  # the mean reach is 3, less at both ends
+    assert loss / pairs == pytest.approx((1 + 5 * (1 - 1 / 60)) * np.log(2), rel=0.02)  # a negative may be the word
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_the_loss_falls_and_the_same_seed_starts_alike(monkeypatch, method):
+    small(monkeypatch, share=8)
+    random = np.random.default_rng(0)
+    pairs = random.integers(0, 6, 60)
+    ids = np.stack([2 * pairs, 2 * pairs + 1, np.full(60, -1)], axis=1).reshape(-1)  # 0 beside 1, 2 beside 3, …
+    settings = VectorSettings(method=method, dim=16, window=2, subsample=0, epochs=6, rate=0.3).resolved()
+    learner = gpu.GpuWord2Vec(sentences(ids, 12), settings, DEVICE)
+    steps = [step for step in learner.steps() if step.finished]
+    assert [step.epoch for step in steps] == list(range(6))
+    assert steps[-1].progress == 1
+    losses = learner.losses
+    assert losses[-1] < 0.8 * losses[0]
+    again = gpu.GpuWord2Vec(sentences(ids, 12), settings, DEVICE)
+    for _ in again.steps():
+        pass
+    np.testing.assert_allclose(again.losses, losses, rtol=1e-4)
+
+
+def test_few_words_or_a_high_rate_run_in_fewer_programs():
+    even, settings = np.full(1_000, 5), VectorSettings().resolved()
+    assert gpu._programs(even, settings) == gpu.MOST_PROGRAMS
+    assert gpu._programs(np.full(20, 5), settings) in (20, 21)
+    assert gpu._programs(np.full(20, 5), VectorSettings(rate=0.05).resolved()) == 10
+    assert gpu._programs(np.array([10**9, 1]), settings) == 1
+
+
+def test_vectors_that_run_away_are_an_error(monkeypatch):
+    small(monkeypatch, share=2)
+    settings = VectorSettings(dim=8, subsample=0, epochs=3, rate=1e6).resolved()
+    learner = gpu.GpuWord2Vec(sentences([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
+    with pytest.raises(NonFiniteError, match="smaller --rate"):
+        for _ in learner.steps():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"method": "glove"}, "only skipgram and cbow"),
+        ({"loss": "softmax"}, "only skipgram and cbow"),
+        ({"subwords": True}, "only skipgram and cbow"),
+        ({"window": 57}, "windows wider than 56"),
+        ({"dim": 513}, "more than 512 numbers"),
+    ],
+)
+def test_what_a_gpu_cannot_do_is_refused_when_it_is_asked_for(changes, reason):
+    settings = VectorSettings(device="cuda", **changes).resolved()
+    with pytest.raises(UsageError, match=reason):
+        learner_of(sentences([0, 1, -1], 2), settings, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_a_gpu_learns_what_the_cpu_learns(method):
+    """A corpus of two topics: the same loss on both, and the right neighbours."""
+    random = np.random.default_rng(3)
+    topics = random.integers(0, 2, 4_000)
+    words = random.integers(0, 50, (4_000, 12)) + 50 * topics[:, None]
+    ids = np.concatenate([words, np.full((4_000, 1), -1)], axis=1).reshape(-1)
+    losses, right = [], []
+    for device in ("cpu", "cuda"):
+        settings = VectorSettings(method=method, dim=32, subsample=0, device=device, epochs=5).resolved()
+        learner = learner_of(sentences(ids, 100), settings, 2)
+        for _ in learner.steps():
+            pass
+        losses.append(learner.losses[-1])
+        vectors = learner.vectors()
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosine = unit @ unit.T - 2 * np.eye(100)
+        right.append(np.mean(cosine.argmax(axis=1) // 50 == np.arange(100) // 50))
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)
+    assert right == [1.0, 1.0]

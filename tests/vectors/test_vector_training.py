@@ -1,0 +1,203 @@
+"""From a text file to vectors: every method learns who stands beside whom, repeats itself, and can be stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import seqwise
+from seqwise.cli.main import main
+from seqwise.errors import DataError, NonFiniteError, UsageError
+from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.training import VectorTraining, train_vectors
+
+# Words of a group share their company and never meet another group.
+GROUPS = [["red", "green", "blue", "pink"], ["one", "two", "three", "four"], ["cat", "dog", "cow", "hen"]]
+METHODS = [
+    {"method": "skipgram"},
+    {"method": "cbow"},
+    {"method": "cbow", "update": "gensim", "rate": 0.1},
+    {"method": "skipgram", "loss": "softmax"},
+    {"method": "cbow", "loss": "softmax"},
+    {"method": "skipgram", "loss": "hierarchical"},
+    {"method": "cbow", "loss": "hierarchical"},
+    {"method": "skipgram", "subwords": True, "buckets": 500},
+    {"method": "cbow", "subwords": True, "buckets": 500},
+    {"method": "glove", "window": 5},
+]
+SMALL = {"dim": 16, "min_count": 1, "subsample": 0, "epochs": 12, "rate": 0.1, "threads": 1, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    random = np.random.default_rng(0)
+    lines = []
+    for number in random.integers(0, len(GROUPS), 1_500):
+        words = random.choice(GROUPS[number], 6)
+        lines.append(" ".join([*words, f"topic{number}"]))
+    path = tmp_path_factory.mktemp("groups") / "groups.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("changes", METHODS, ids=lambda changes: "-".join(map(str, changes.values())))
+def test_words_of_a_group_are_neighbours(corpus, changes):
+    vectors = train_vectors(corpus, **{**SMALL, **changes})
+    assert len(vectors) == 15
+    for group in GROUPS:
+        for word in group:
+            nearest = [neighbour.word for neighbour in vectors.nearest(word, n=3)]
+            assert set(nearest) <= {*group, "topic0", "topic1", "topic2"}, (word, nearest)
+    losses = vectors.about["losses"]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("changes", METHODS, ids=lambda changes: "-".join(map(str, changes.values())))
+def test_one_thread_and_one_seed_give_the_same_bits(corpus, changes):
+    settings = {**SMALL, **changes, "epochs": 2}
+    first, again = train_vectors(corpus, **settings), train_vectors(corpus, **settings)
+    assert np.array_equal(first.matrix, again.matrix)
+    assert first.about["losses"] == again.about["losses"]
+    other = train_vectors(corpus, **settings, seed=5)
+    assert not np.array_equal(first.matrix, other.matrix)
+
+
+def test_threads_reach_the_loss_of_one(corpus):
+    alone = train_vectors(corpus, **SMALL).about["losses"][-1]
+    together = train_vectors(corpus, **{**SMALL, "threads": 4}).about["losses"][-1]
+    assert together == pytest.approx(alone, rel=0.03)
+
+
+def test_the_loss_is_the_mean_per_pair_at_any_size(corpus):
+    """With a rate of almost nothing the vectors stay near zero, where every term is log 2."""
+    for negative in (1, 5, 20):
+        losses = train_vectors(corpus, **{**SMALL, "rate": 1e-9, "epochs": 1, "negative": negative}).about["losses"]
+        # A negative that is the word itself is left out, one draw in fifteen or so.
+        assert np.log(2) * (1 + 0.85 * negative) < losses[0] < np.log(2) * (1 + negative)
+    softmax = train_vectors(corpus, **{**SMALL, "rate": 1e-9, "epochs": 1, "loss": "softmax"}).about["losses"]
+    assert softmax[0] == pytest.approx(np.log(15), rel=1e-3)
+
+
+def test_steps_tell_every_epoch_once(corpus):
+    with VectorTraining(corpus, VectorSettings(**SMALL)) as training:
+        steps = list(training.steps())
+    assert [step.epoch for step in steps if step.finished] == list(range(12))
+    assert steps[-1].progress == 1
+    assert all(step.loss is not None and step.speed > 0 for step in steps if step.finished)
+
+
+def test_what_was_learned_before_a_stop_is_there(corpus):
+    with VectorTraining(corpus, VectorSettings(**{**SMALL, "epochs": 2_000})) as training:
+        for step in training.steps():
+            if step.finished and step.epoch == 2:
+                break
+        assert 0 < training.progress < 1
+        vectors = training.vectors()
+    assert vectors.nearest("cat", n=1)[0].word in {*GROUPS[2], "topic2"}
+
+
+def test_a_rate_that_is_too_high_is_an_error(corpus):
+    with pytest.raises(NonFiniteError, match="smaller --rate"):
+        train_vectors(corpus, **{**SMALL, "rate": 1e9})
+
+
+def test_a_corpus_that_subsampling_empties_says_so(tmp_path):
+    (tmp_path / "tiny.txt").write_text("a b\n")
+    with pytest.raises(DataError, match="--subsample 0"):
+        train_vectors(tmp_path / "tiny.txt", min_count=1, subsample=1e-12, threads=1, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"method": "glove", "loss": "softmax"}, "glove has a loss of its own"),
+        ({"method": "glove", "subwords": True}, "--subwords"),
+        ({"method": "skipgram", "update": "gensim"}, "--update gensim is for cbow"),
+        ({"subwords": True, "loss": "softmax"}, "--loss negative"),
+        ({"least": 5, "most": 3}, "--least 5"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(corpus, changes, says):
+    with pytest.raises(UsageError, match=says):
+        train_vectors(corpus, **changes)
+
+
+def test_the_public_door_offers_them():
+    assert seqwise.train_vectors is train_vectors
+    assert seqwise.KeyedVectors.__name__ == "KeyedVectors"
+
+
+# ---- the command
+
+
+def arguments(corpus, out, *more: str) -> list[str]:
+    small = ["--dim", "16", "--min-count", "1", "--subsample", "0", "--threads", "1", "--device", "cpu"]
+    return ["vectors", "train", str(corpus), *small, "--out", str(out), *more]
+
+
+def test_the_command_tells_sizes_losses_and_the_file(corpus, tmp_path, capsys):
+    assert main(arguments(corpus, tmp_path / "v.safetensors", "--epochs", "2")) == 0
+    said = capsys.readouterr()
+    assert "10,500 words, 15 different" in said.err
+    assert "skip-gram: 16 numbers per word, window 5, 5 negatives, rate 0.025, 2 epochs, 1 thread" in said.err
+    assert "epoch 2  loss" in said.err
+    assert said.out.strip() == f"{tmp_path / 'v.safetensors'}: 15 vectors of 16"
+    made = seqwise.load_vectors(tmp_path / "v.safetensors")
+    assert made.about["settings"]["epochs"] == 2
+    assert made.counts is not None
+
+
+def test_json_is_one_document(corpus, tmp_path, capsys):
+    assert main(arguments(corpus, tmp_path / "v.bin", "--method", "glove", "--epochs", "2", "--json")) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["vectors"] == 15
+    assert len(made["losses"]) == 2
+    assert made["interrupted"] is False
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--method", "word2vec"], "--method"),
+        (["--dim", "0"], "--dim"),
+        (["--rat", "1"], "--rate"),
+        (["--loss", "softmax", "--method", "glove"], "--loss softmax"),
+    ],
+)
+def test_wrong_options_are_one_message_and_status_2(corpus, tmp_path, capsys, more, says):
+    assert main(arguments(corpus, tmp_path / "v.bin", *more)) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("out", "says"), [("v.pickle", "ending"), ("no/where.bin", "mkdir -p")])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(corpus, tmp_path, capsys, out, says):
+    assert main(arguments(corpus, tmp_path / out)) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "words" not in said
+    assert main(["vectors", "train", str(corpus)]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["skipgram", "glove"])
+def test_ctrl_c_saves_what_was_learned(corpus, tmp_path, method):
+    out = tmp_path / "v.safetensors"
+    command = [sys.executable, "-m", "seqwise", *arguments(corpus, out, "--method", method, "--epochs", "100000")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    for line in process.stderr or ():
+        if line.startswith("epoch"):
+            break
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted after" in said
+    assert len(seqwise.load_vectors(out)) == 15
