@@ -1,0 +1,217 @@
+"""Counting pairs of words: the same numbers as a dictionary, whatever the memory, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import tracemalloc
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqwise.errors import DataError, SaveError
+from seqwise.vectors.glove import Counts, count_pairs, counting
+from seqwise.vectors.glove import entries as on_disk
+from seqwise.vectors.glove.counting import MEMORY, dense_rows
+from seqwise.vectors.glove.entries import SUM, Runs, scrambled, unscrambled
+
+
+def corpus(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+    """Sentences of 1 to 30 words; small ids are frequent."""
+    random = np.random.default_rng(seed)
+    ids = np.int32(vocabulary * random.random(words) ** 3)
+    ids[np.cumsum(random.integers(2, 32, words // 16)) % words] = -1
+    return ids
+
+
+def by_dictionary(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
+    """The whole symmetric matrix, by the definition: each word looks at both sides of itself."""
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    sentences = np.split(ids, np.flatnonzero(ids < 0))
+    for sentence in ([int(word) for word in part if word >= 0] for part in sentences):
+        for here, word in enumerate(sentence):
+            for there in range(max(0, here - window), min(len(sentence), here + window + 1)):
+                if there != here:
+                    found[word, sentence[there]] += 1 / abs(there - here)
+    return found
+
+
+def as_dictionary(counts: Counts) -> dict[tuple[int, int], float]:
+    entries = counts.read(0, counts.entries)
+    return {(int(entry["row"]), int(entry["column"])): float(entry["count"]) for entry in entries}
+
+
+def triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    return {pair: count for pair, count in matrix.items() if pair[0] <= pair[1]}
+
+
+def count(ids: np.ndarray, vocabulary: int, window: int, folder: Path, **options) -> dict[tuple[int, int], float]:
+    with count_pairs([ids], vocabulary, window, folder, **options) as counts:
+        return as_dictionary(counts)
+
+
+def test_a_sentence_counted_by_hand(tmp_path):
+    # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is two from itself and sees it from both sides.
+    ids = np.array([0, 1, 0, -1, 2, 1, -1], dtype=np.int32)
+    with count_pairs([ids], 3, 2, tmp_path) as counts:
+        assert as_dictionary(counts) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
+        assert (counts.entries, counts.total) == (3, 2 * 2.0 + 1.0 + 2 * 1.0)
+
+
+@pytest.mark.parametrize("window", [1, 5, 12])
+@pytest.mark.parametrize("memory", [1, 64 << 10, MEMORY])
+def test_counts_are_those_of_a_dictionary_whatever_the_memory(tmp_path, window, memory):
+    ids = corpus(1_500, vocabulary=700)
+    expected = triangle(by_dictionary(ids, window))
+    assert count(ids, 700, window, tmp_path, memory=memory) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_small_memory_spills_many_times_and_loses_nothing(tmp_path, monkeypatch):
+    seen = []
+    append = Runs.append
+    monkeypatch.setattr(Runs, "append", lambda self, entries: (seen.append(len(entries)), append(self, entries))[1])
+    ids = corpus(6_000, vocabulary=2_000)
+    found = count(ids, 2_000, 5, tmp_path, memory=8 << 10)
+    assert len(seen) > 100
+    assert max(seen) < 512
+    assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
+
+
+def test_ranges_that_do_not_fit_are_halved(tmp_path, monkeypatch):
+    # The first ranges are made ten times too wide.
+    answers = []
+    take = counting._take_range
+    monkeypatch.setattr(counting, "_take_range", lambda *what: (answers.append(take(*what)), answers[-1])[1])
+    monkeypatch.setattr(counting, "AIM", 10.0)
+    ids = corpus(1_500, vocabulary=700)
+    found = count(ids, 700, 5, tmp_path, memory=8 << 10)
+    assert answers.count(None) >= 3
+    assert found == pytest.approx(triangle(by_dictionary(ids, 5)), rel=1e-6)
+
+
+def test_blocks_are_counted_as_if_they_were_one(tmp_path):
+    ids = corpus(5_000, vocabulary=300)
+    ends = np.flatnonzero(ids < 0) + 1
+    blocks = np.split(ids, ends[::7])
+    with count_pairs(blocks, 300, 5, tmp_path) as pieces, count_pairs([ids], 300, 5, tmp_path) as whole:
+        assert as_dictionary(pieces) == as_dictionary(whole)
+
+
+def test_memory_stays_within_the_budget(tmp_path):
+    # 700,000 ids with hardly a pair met twice: 3.4 million entries, which would take 55 MB as sums in one table.
+    random = np.random.default_rng(0)
+    blocks = lambda: (random.integers(0, 1 << 20, 70_000, dtype=np.int32) for _ in range(10))  # noqa: E731
+    budget = 8 << 20
+    count_pairs([np.array([0, 1], dtype=np.int32)], 2, 5, tmp_path).remove()  # compile outside the measurement
+    tracemalloc.start()
+    with count_pairs(blocks(), 1 << 20, 5, tmp_path, memory=budget) as counts:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert counts.entries > 3_000_000
+        assert counts.path.stat().st_size == 12 * counts.entries
+    assert budget / 2 < peak < budget + (5 << 20)  # pieces that are read and written come on top
+
+
+def test_keys_can_be_undone_and_are_spread_evenly():
+    rows, columns = np.meshgrid(np.arange(1000), np.arange(1000) + 70_000)
+    keys = scrambled(rows.ravel(), columns.ravel())
+    assert all(np.array_equal(a, b.ravel()) for a, b in zip(unscrambled(keys), (rows, columns)))
+    share = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256) / len(keys)
+    assert np.abs(share * 256 - 1).max() < 0.1
+
+
+def test_the_order_is_shuffled_and_the_same_every_time(tmp_path):
+    ids = corpus(20_000, vocabulary=1_000)
+    first, second = list(count(ids, 1_000, 5, tmp_path)), list(count(ids, 1_000, 5, tmp_path, memory=20_000))
+    assert first == second
+    rows = np.array(first)[:, 0]
+    assert abs(np.corrcoef(rows[:-1], rows[1:])[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize(("vocabulary", "cells"), [(5, 100), (100, 50), (1000, 3000), (30_000, 1 << 20)])
+def test_dense_rows_fill_the_cells_they_are_given(vocabulary, cells):
+    starts = dense_rows(vocabulary, cells)
+    triangle_cells = vocabulary * (vocabulary + 1) // 2
+    assert starts[-1] <= cells
+    assert starts[-1] == triangle_cells or starts[-1] > 0.8 * cells
+    assert np.all(np.diff(starts) > 0)
+
+
+@pytest.mark.parametrize("ids", [[], [-1, -1], [0, -1, 1, -1, 2, -1]])
+def test_a_corpus_without_pairs_is_refused(tmp_path, ids):
+    with pytest.raises(DataError, match="no two known words stand together"):
+        count_pairs([np.array(ids, dtype=np.int32)], 3, 5, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="id 3 in a vocabulary of 3"):
+        count_pairs([np.array([0, 3], dtype=np.int32)], 3, 5, tmp_path)
+
+
+class FullDisk:
+    """A file that takes the first writes and then has no room."""
+
+    def __init__(self, file, writes: int):
+        self.file, self.left = file, writes
+
+    def write(self, data):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(data)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    make = on_disk.tempfile.TemporaryFile
+    monkeypatch.setattr(on_disk.tempfile, "TemporaryFile", lambda dir: FullDisk(make(dir=dir), writes=3))
+    with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as caught:
+        count(corpus(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
+    assert "Make room there" in caught.value.repair
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SaveError, match="file/inside: cannot write"):
+        count(corpus(100, 10), 10, 5, tmp_path / "file" / "inside")
+
+
+@pytest.mark.parametrize("when", ["counting", "joining"])
+def test_an_interruption_leaves_no_file(tmp_path, monkeypatch, when):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    if when == "joining":
+        monkeypatch.setattr("seqwise.vectors.glove.counting._finished", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        count(corpus(1_000, 50), 50, 5, tmp_path, progress=interrupt if when == "counting" else None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_counts_every_id(tmp_path):
+    said: list[int] = []
+    count(corpus(200_000, 50), 50, 2, tmp_path, progress=said.append)
+    assert said == sorted(said)
+    assert len(said) >= 3
+    assert said[-1] == 200_000
+
+
+def test_entries_of_a_file_cut_short_are_not_made_up(tmp_path):
+    with count_pairs([corpus(1_000, 50)], 50, 5, tmp_path) as counts:
+        counts.path.write_bytes(counts.path.read_bytes()[:-5])
+        with pytest.raises(DataError, match="end too early"):
+            counts.read(0, counts.entries)
+    assert SUM.itemsize == 16
+
+
+def test_importing_the_package_imports_neither_numba_nor_torch():
+    code = "import sys, seqwise.vectors.glove; print({'numba', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
