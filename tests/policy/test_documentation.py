@@ -70,11 +70,11 @@ def program(words: list[str]) -> str:
 
 
 @cache
-def options_of(command: str) -> frozenset[str]:
+def options_of(*command: str) -> frozenset[str]:
     """The options on the help page of a command."""
     page = io.StringIO()
     with redirect_stdout(page):
-        assert main([command, "--help"]) == 0
+        assert main([*command, "--help"]) == 0
     return frozenset(re.findall(r"--[a-z][\w.-]*", page.getvalue())) | {"--debug"}
 
 
@@ -90,8 +90,10 @@ def mistakes(words: list[str]) -> list[str]:
         return []
     if not rest or rest[0] not in COMMANDS:
         return [f"no command {' '.join(rest[:1])}"]
-    used = {word.partition("=")[0].replace("_", "-") for word in rest[1:] if word.startswith("--") and word != "--"}
-    return [f"{rest[0]} has no option {option}" for option in sorted(used - options_of(rest[0]))]
+    depth = 2 if rest[0] == "vectors" and rest[1:2] != ["--help"] else 1  # a command with commands below it
+    used = {word.partition("=")[0].replace("_", "-") for word in rest[depth:] if word.startswith("--") and word != "--"}
+    known = options_of(*rest[:depth])
+    return [f"{' '.join(rest[:depth])} has no option {option}" for option in sorted(used - known)]
 
 
 def shortened(text: str) -> str:

@@ -23,6 +23,7 @@ COMMANDS = {
     "evaluate": "measure a run on data it has not seen",
     "predict": "let a run answer: continue, label, tag, translate, caption, forecast, fill in",
     "embed": "write the contextual vectors of texts into a file",
+    "vectors": "train word vectors, and ask them: nearest, analogy, evaluate, plot",
     "check": "read the data and say what is wrong: file, line, cause, repair",
     "doctor": "what this machine has: versions, device, memory, extras; ready, or what to install",
 }

@@ -14,6 +14,7 @@ from seqwise.cli import console
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
+    from seqwise.vectors.steps import VectorStep
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -88,6 +89,37 @@ class Bar(AbstractContextManager["Bar"]):
 
     def __call__(self, done: int, total: int) -> None:
         self.live.update(self.task, completed=done, total=total)
+
+
+class VectorDisplay(AbstractContextManager["VectorDisplay"]):
+    """Training of word vectors: one live line, and a line per epoch."""
+
+    def __init__(self) -> None:
+        self.live = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(),
+            console=console.err, transient=True, disable=not console.err.is_terminal,
+        )  # fmt: skip
+        self.task = self.live.add_task("", total=1.0)
+        self.stage = ""
+
+    def __enter__(self) -> VectorDisplay:
+        self.live.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.live.stop()
+
+    def show(self, step: VectorStep) -> None:
+        """Draw one step."""
+        if step.stage != self.stage:
+            self.stage = step.stage
+            self.live.reset(self.task, total=1.0)
+        loss = "" if step.loss is None else f"  loss {step.loss:.4f}"
+        line = f"{step.stage}" if step.stage != "training" else f"epoch {step.epoch + 1}{loss}"
+        line += f"  {step.speed:,.0f} {step.unit}/s"
+        self.live.update(self.task, completed=step.progress, description=line)
+        if step.finished:
+            console.say(line)
 
 
 def sketch(values: Sequence[float], height: int = 8, width: int = 64) -> str:

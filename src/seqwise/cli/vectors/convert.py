@@ -1,0 +1,54 @@
+"""`seqwise vectors convert`: from one kind of file to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from seqwise.cli import console
+from seqwise.cli.options import UNSET, parse
+
+EXAMPLE = "seqwise vectors convert glove.6B.100d.txt vectors.safetensors"
+Kind = Literal["safetensors", "word2vec-text", "word2vec-binary", "glove", "fasttext"]
+
+
+@dataclass
+class Convert:
+    """Read IN and write OUT. Endings tell the kinds: .safetensors, .bin (word2vec binary), .vec (fastText text),
+    .txt (word2vec text; read without a first line of sizes: GloVe text); .gz behind a text kind packs it."""
+
+    source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="in")]
+    """File of vectors."""
+    out: Annotated[Path, tyro.conf.Positional]
+    """File to write."""
+    kind_in: Annotated[Kind | None, UNSET, tyro.conf.arg(name="from")] = None
+    """What IN is, if not what its ending says."""
+    kind_out: Annotated[Kind | None, UNSET, tyro.conf.arg(name="to")] = None
+    """What OUT becomes, if not what its ending says."""
+    json: bool = False
+    """Print one JSON document on standard output and nothing else there."""
+
+
+def main(argv: Sequence[str]) -> int:
+    asked = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
+    from seqwise.cli.vectors.shown import opened
+    from seqwise.tasks.answers import check_out
+    from seqwise.vectors.formats import save_vectors
+
+    check_out(asked.out)
+    keyed = opened(asked.source, asked.kind_in)
+    save_vectors(asked.out, keyed, asked.kind_out)
+    whole = asked.kind_out == "safetensors" or (asked.kind_out is None and asked.out.suffix.lower() == ".safetensors")
+    lost = [] if whole else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
+    if "subwords" in lost:
+        console.warn("this kind of file holds no n-grams: vectors of unknown words can no longer be composed.")
+    if asked.json:
+        about = {"in": asked.source, "out": asked.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
+        console.print_json(about)
+        return 0
+    console.write(f"{asked.out}: {len(keyed):,} words of {keyed.dim} numbers")
+    return 0

@@ -1,0 +1,69 @@
+"""Vectors → points of the plane: the two strongest principal axes, or t-SNE. It knows nothing of words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from seqwise.errors import UsageError
+from seqwise.vectors.map.tsne import STEPS, tsne
+
+By = Literal["pca", "tsne"]
+Progress = Callable[[int, int], None]
+
+FEWEST = 3  # two points make no map
+TSNE_FEWEST, TSNE_MOST = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
+PERPLEXITY = 30.0  # about how many neighbours count
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Where each vector came to lie, and a sentence on how."""
+
+    points: np.ndarray  # (N, 2)
+    by: By
+    how: str
+
+
+def project(vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: Progress | None = None) -> Projection:
+    """Place unit vectors (N, D) on the plane. Without `by`: t-SNE where their number suits it, else PCA."""
+    count = len(vectors)
+    if count < FEWEST:
+        raise UsageError(f"a map needs at least {FEWEST} words; received {count}.", repair="Name more words.")
+    if by is None:
+        by = "tsne" if TSNE_FEWEST <= count <= TSNE_MOST else "pca"
+    if by == "tsne" and count > TSNE_MOST:
+        raise UsageError(
+            f"t-SNE compares all pairs, and takes at most {TSNE_MOST:,} words; received {count:,}.",
+            repair="Show fewer words, or use PCA (--by pca).",
+        )
+    return _by_pca(vectors) if by == "pca" else _by_tsne(vectors, seed, progress)
+
+
+def principal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N, 2) coordinates on the two axes of the largest variance, and the share of the variance on each."""
+    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
+    _, strengths, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = np.vstack([axes, np.zeros((2, axes.shape[1]))])[:2]  # vectors of one dimension have one axis
+    # The sign of an axis is arbitrary; its largest entry is made positive, so that a map does not flip.
+    axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1.0, 1.0)[:, None]
+    variances = np.append(strengths**2, [0.0, 0.0])
+    return centred @ axes.T, variances[:2] / (variances.sum() or 1.0)
+
+
+def _by_pca(vectors: np.ndarray) -> Projection:
+    points, shares = principal(vectors)
+    how = f"PCA of unit vectors: these two axes hold {shares.sum():.0%} of the variance"
+    return Projection(points, "pca", f"{how} ({shares[0]:.1%} across, {shares[1]:.1%} up)")
+
+
+def _by_tsne(vectors: np.ndarray, seed: int, progress: Progress | None) -> Projection:
+    perplexity = max(1.0, min(PERPLEXITY, (len(vectors) - 1) / 3))
+    start, _ = principal(vectors)
+    points, divergence = tsne(vectors, start, perplexity, seed, progress)
+    points, _ = principal(points)  # any turn of a t-SNE map is as good: the longer side lies across
+    how = f"t-SNE of unit vectors: perplexity {perplexity:.3g}, {STEPS:,} steps, seed {seed}, KL {divergence:.2f}"
+    return Projection(points, "tsne", f"{how}; who is near counts, distances between groups do not")

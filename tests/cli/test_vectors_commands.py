@@ -1,0 +1,298 @@
+"""`seqwise vectors`: its overview, queries, tables, files and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from seqwise.cli.vectors import COMMANDS
+from seqwise.vectors.formats import load_vectors, save_vectors
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.subwords import Subwords
+
+# Two numbers say royal or not, man or woman; the third makes "car" a stranger.
+TABLE = {
+    "the": (0.1, 0.1, 0.2), "man": (0, 1, 0), "woman": (0, -1, 0), "king": (2, 1, 0), "queen": (2, -1, 0),
+    "prince": (1.5, 1, 0.1), "car": (0, 0.1, 3),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory) -> Path:
+    """Vectors with counts and n-grams."""
+    matrix = np.array(list(TABLE.values()), np.float32)
+    subwords = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32))
+    counts = np.array([1234, 60, 50, 40, 30, 20, 10])
+    path = tmp_path_factory.mktemp("vectors") / "small.safetensors"
+    save_vectors(path, KeyedVectors(list(TABLE), matrix, counts, subwords))
+    return path
+
+
+@pytest.fixture(scope="module")
+def plain(vectors: Path) -> Path:
+    """The same words without counts and n-grams."""
+    path = vectors.with_name("plain.txt")
+    save_vectors(path, load_vectors(vectors))
+    return path
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+# --- the overview
+
+
+def test_the_overview_lists_the_sub_commands(seqwise_command):
+    answer = seqwise_command("vectors", "--help")
+    assert answer.status == 0
+    for name, purpose in COMMANDS.items():
+        assert f"  {name:11}{purpose}\n" in answer.out
+    assert "example:\n  seqwise vectors nearest" in answer.out
+    alone = seqwise_command("vectors")
+    assert (alone.status, alone.out, alone.err.rstrip()) == (2, "", answer.out.rstrip())
+
+
+def test_an_unknown_sub_command_suggests_the_nearest(seqwise_command):
+    answer = seqwise_command("vectors", "analgy")
+    assert answer.status == 2
+    assert answer.err == (
+        "error: vectors has no command 'analgy'.\nPerhaps you meant 'analogy'. See seqwise vectors --help.\n"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
+def test_every_query_has_a_help_with_an_example(seqwise_command, name: str):
+    answer = seqwise_command("vectors", name, "--help")
+    assert answer.status == 0
+    assert f"example:\n  seqwise vectors {name} " in answer.out
+    assert "--json" in answer.out
+
+
+def test_queries_do_not_import_torch(plain: Path, tmp_path: Path):
+    code = (
+        "import sys\n"
+        "from seqwise.cli.main import main\n"
+        f"assert main(['vectors', 'nearest', {str(plain)!r}, 'king']) == 0\n"
+        f"assert main(['vectors', 'plot', {str(plain)!r}, '--out', {str(tmp_path / 'map.png')!r}]) == 0\n"
+        f"assert main(['vectors', 'plot', {str(plain)!r}, '--out', {str(tmp_path / 'map.html')!r}]) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+# --- nearest
+
+
+def test_nearest_is_a_table_per_word(seqwise_command, vectors: Path):
+    answer = seqwise_command("vectors", "nearest", vectors, "king", "car", "--n", 2)
+    assert answer.status == 0
+    assert rows(answer.out) == [
+        ["nearest", "to", "king"],
+        ["word", "cosine", "count"],
+        ["1", "prince", "0.9908", "20"],
+        ["2", "queen", "0.6000", "30"],
+        [],
+        ["nearest", "to", "car"],
+        ["word", "cosine", "count"],
+        ["1", "the", "0.8296", "1,234"],
+        ["2", "prince", "0.0738", "20"],
+    ]
+
+
+@pytest.mark.parametrize(("by", "score"), [("cosine", 0.6), ("dot", 3.0), ("scaled", 3 / 3**0.5)])
+def test_nearness_has_three_measures(seqwise_command, plain: Path, by: str, score: float):
+    answer = seqwise_command("vectors", "nearest", plain, "king", "--by", by, "--json")
+    found = json.loads(answer.out)
+    assert (found["by"], found["words"], found["dim"]) == (by, 7, 3)
+    near = {one["word"]: one for one in found["answers"][0]["nearest"]}
+    assert near["queen"]["score"] == pytest.approx(score)
+    assert near["queen"]["count"] is None
+    assert "king" not in near
+
+
+def test_a_word_made_of_ngrams_is_said_to_be(seqwise_command, vectors: Path):
+    answer = seqwise_command("vectors", "nearest", vectors, "kingdom")
+    assert answer.status == 0
+    assert answer.out.startswith("nearest to kingdom, which is not in the list: composed from its n-grams\n")
+    found = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
+    assert [one["composed"] for one in found["answers"]] == [True, False]
+
+
+def test_a_word_cannot_send_commands_to_the_terminal(seqwise_command, tmp_path: Path):
+    path = tmp_path / "v.safetensors"
+    save_vectors(path, KeyedVectors(["a", "\x1b[31mred", "日本"], np.eye(3, dtype=np.float32)))
+    answer = seqwise_command("vectors", "nearest", path, "a")
+    assert "\x1b" not in answer.out
+    assert "'\\x1b[31mred'  0.0000" in answer.out
+    assert len({cell_len(line) for line in answer.out.splitlines()[1:]}) == 1  # wide letters are counted twice
+
+
+# --- analogy and different
+
+
+def test_an_analogy_is_answered(seqwise_command, vectors: Path):
+    answer = seqwise_command("vectors", "analogy", vectors, "man", "king", "woman", "--n", 1)
+    assert answer.out.startswith("man is to king as woman is to …   (3CosAdd, without the question's words)\n")
+    assert rows(answer.out)[1:] == [["word", "cosine", "count"], ["1", "queen", "0.8340", "30"]]
+
+
+@pytest.mark.parametrize("by", ["add", "multiply"])
+def test_words_of_the_question_may_answer_and_are_marked(seqwise_command, plain: Path, by: str):
+    answer = seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--by", by, "--keep-question")
+    assert {"add": "3CosAdd", "multiply": "3CosMul"}[by] + ", the question's words may answer" in answer.out
+    assert rows(answer.out)[2][1] == "man"
+    assert rows(answer.out)[2][3:] == ["a", "word", "of", "the", "question"]
+    found = json.loads(seqwise_command("vectors", "analogy", plain, "king", "king", "man", "--json").out)
+    assert [one["of_question"] for one in found["answers"]] == [False] * 5
+    assert found["question"] == ["king", "king", "man"]
+
+
+def test_the_word_that_does_not_belong(seqwise_command, vectors: Path):
+    answer = seqwise_command("vectors", "different", vectors, "king", "car", "queen", "prince")
+    assert answer.out.startswith("car belongs least\n")
+    assert rows(answer.out)[2][:2] == ["1", "car"]
+    found = json.loads(seqwise_command("vectors", "different", vectors, "king", "car", "queen", "--json").out)
+    assert found["different"] == "car"
+    assert len(found["words"]) == 3
+
+
+# --- evaluate
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> tuple[Path, Path]:
+    analogies, similarities = tmp_path / "analogies.txt", tmp_path / "pairs.tsv"
+    analogies.write_text(": royal\nman king woman queen\nman prince woman princess\n: wrong\nking queen man car\n")
+    similarities.write_text("king\tprince\t9\nKING\tqueen\t6\nking\tcar\t1\nking\tzebra\t5\n")
+    return analogies, similarities
+
+
+def test_both_kinds_of_test_are_recognised_and_measured(seqwise_command, plain: Path, tests):
+    answer = seqwise_command("vectors", "evaluate", plain, *tests)
+    assert answer.status == 0
+    assert rows(answer.out)[1:5] == [
+        ["section", "right", "asked", "accuracy", "skipped"],
+        ["royal", "1", "1", "100.0%", "1"],
+        ["wrong", "0", "1", "0.0%", "0"],
+        ["total", "1", "2", "50.0%", "1"],
+    ]
+    assert "3CosAdd, the question's words excluded, answers among all 7 words" in answer.out
+    assert ["1.0000", "0.9996", "3", "of", "4", "75.0%"] in rows(answer.out)
+    assert "Spearman (equal values share their mean rank)" in answer.out
+
+
+def test_measures_as_json(seqwise_command, plain: Path, tests):
+    answer = seqwise_command(
+        "vectors", "evaluate", plain, *tests, "--restrict", 5, "--by", "multiply", "--keep-question", "--json"
+    )
+    first, second = json.loads(answer.out)["tests"]
+    assert first["kind"] == "analogies"
+    assert "3CosMul, the question's words may answer, answers among the 5 most frequent words" in first["how"]
+    assert first["total"]["asked"] == 1
+    assert (second["kind"], second["used"], second["pairs"], second["coverage"]) == ("similarities", 3, 4, 0.75)
+    assert second["spearman"] == pytest.approx(1)
+
+
+def test_the_usual_files_are_read(seqwise_command, plain: Path):
+    if "SEQWISE_DATA" not in os.environ:
+        pytest.skip("SEQWISE_DATA is not set")
+    folder = Path(os.environ["SEQWISE_DATA"], "vectors-eval")
+    files = [folder / name for name in ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")]
+    found = json.loads(seqwise_command("vectors", "evaluate", plain, *files, "--json").out)["tests"]
+    assert len(found[0]["sections"]) == 14
+    assert found[0]["total"]["asked"] + found[0]["total"]["skipped"] == 19_544
+    assert [one["pairs"] for one in found[1:]] == [353, 999]
+
+
+# --- convert
+
+
+@pytest.mark.parametrize("name", ["v.safetensors", "v.bin", "v.vec", "v.txt", "v.txt.gz"])
+def test_files_are_converted_by_their_endings(seqwise_command, vectors: Path, tmp_path: Path, name: str):
+    answer = seqwise_command("vectors", "convert", vectors, tmp_path / name)
+    assert (answer.status, answer.out) == (0, f"{tmp_path / name}: 7 words of 3 numbers\n")
+    assert ("can no longer be composed" in answer.err) == (name != "v.safetensors")
+    assert np.allclose(load_vectors(tmp_path / name).matrix, load_vectors(vectors).matrix)
+
+
+def test_kinds_can_be_named(seqwise_command, plain: Path, tmp_path: Path):
+    assert seqwise_command("vectors", "convert", plain, tmp_path / "v.txt", "--to", "glove").status == 0
+    assert (tmp_path / "v.txt").read_text().startswith("the 0.1")
+    answer = seqwise_command("vectors", "convert", tmp_path / "v.txt", tmp_path / "v.bin", "--from", "glove", "--json")
+    found = json.loads(answer.out)
+    assert (found["words"], found["dim"], found["lost"]) == (7, 3, [])
+
+
+# --- plot
+
+
+def test_a_map_is_a_picture_or_a_page(seqwise_command, plain: Path, tmp_path: Path):
+    answer = seqwise_command("vectors", "plot", plain, "--skip", 1, "--out", tmp_path / "m.png")
+    assert answer.status == 0
+    assert answer.out.startswith(f"{tmp_path / 'm.png'}: 6 words, 6 of them with a label; PCA of unit vectors: ")
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+    answer = seqwise_command("vectors", "plot", plain, "--by", "tsne", "--out", tmp_path / "m.html")
+    assert answer.out.startswith(f"{tmp_path / 'm.html'}: 7 words; t-SNE of unit vectors: perplexity 2,")
+    text = (tmp_path / "m.html").read_text()
+    assert "<h1>Word map of plain.txt: the 7 most frequent words</h1>" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.html", "m.png"]
+
+
+def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
+    options = ["--neighbours", 2, "--clusters", 2, "--json", "--out", tmp_path / "m.html"]
+    answer = seqwise_command("vectors", "plot", vectors, "king", "kingdom", *options)
+    found = json.loads(answer.out)
+    assert [one["word"] for one in found["words"]][:2] == ["king", "kingdom"]
+    assert found["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
+    assert {one["group"] for one in found["words"]} == {0, 1}
+    assert "kingdom is not in the list; its vector is composed from its n-grams" in answer.err
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (["nearest", "FILE"], ["no word", "For example: seqwise vectors nearest"]),
+        (["nearest", "FILE", "kng"], ["'kng' is not among the 7 words", "king"]),
+        (["nearest", "FILE", "kng", "qeen"], ["'kng'", "'qeen'"]),
+        (["nearest", "FILE", "king", "--n", "0"], ["at least 1", "0"]),
+        (["nearest", "FILE", "king", "--by", "cosin"], ["--by", "cosine, dot, scaled"]),
+        (["nearest", "missing.bin", "king"], ["missing.bin"]),
+        (["analogy", "FILE", "man", "king"], ["C is missing"]),
+        (["analogy", "FILE", "man", "king", "womn"], ["'womn'", "woman"]),
+        (["different", "FILE", "king", "queen", "king"], ["at least 3 different words; received 2"]),
+        (["evaluate", "FILE"], ["no test", "For example"]),
+        (["evaluate", "FILE", "missing.txt"], ["missing.txt"]),
+        (["evaluate", "FILE", "FILE"], ["plain.txt", "four words"]),
+        (["convert", "FILE", "v.xyz"], ["v.xyz", ".safetensors"]),
+        (["convert", "FILE", "no/v.bin"], ["folder does not exist", "mkdir -p no"]),
+        (["convert", "FILE", "v.bin", "--to", "word2vec"], ["--to", "word2vec-text"]),
+        (["plot", "FILE"], ["--out is missing", "For example"]),
+        (["plot", "FILE", "--out", "m.gif"], ["ends in .png or .html", "m.gif"]),
+        (["plot", "FILE", "--out", "no/m.png"], ["folder does not exist", "mkdir -p no"]),
+        (["plot", "FILE", "kng", "--out", "m.png"], ["'kng'", "king"]),
+        (["plot", "FILE", "king", "--neighbours", "1", "--out", "m.png"], ["at least 3 words; received 2"]),
+        (["plot", "FILE", "--n", "2", "--out", "m.png"], ["--n", "3", "received 2"]),
+        (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Lower --skip"]),
+        (["plot", "FILE", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
+        (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "0 or more"]),
+    ],
+)
+def test_what_was_asked_wrongly_is_said(seqwise_command, plain: Path, words, fragments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = seqwise_command("vectors", *(plain if word == "FILE" else word for word in words))
+    assert answer.status == 2
+    assert [part for part in fragments if part not in answer.err] == []
+    assert answer.out == ""
+    assert list(tmp_path.iterdir()) == []

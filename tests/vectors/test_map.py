@@ -1,0 +1,348 @@
+"""The map of words: projections, groups, labels, the picture and the page."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seqwise.errors import UsageError
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.map.chart import COLOURS, COLOURS_ON_DARK, Chart, around, chart, frequent
+from seqwise.vectors.map.groups import MOST, group, usual_count
+from seqwise.vectors.map.labels import place_labels
+from seqwise.vectors.map.page import NEIGHBOURS, neighbours, page
+from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw
+from seqwise.vectors.map.projection import TSNE_MOST, principal, project
+from seqwise.vectors.map.tsne import affinities, divergence, gradient, tsne
+
+ODD = [
+    "</script><img src=x onerror=alert(1)>",
+    "<!--",
+    "{{DATA}}",
+    "a\nb",
+    "\x1b[31mred",
+    "\ud800",
+    "",
+    "日本語",
+    "x" * 300,
+]
+
+
+def unit(matrix: np.ndarray) -> np.ndarray:
+    return (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def clusters() -> np.ndarray:
+    """Three tight bunches of 20 unit vectors in 10 dimensions, one after the other."""
+    draw = np.random.default_rng(0)
+    return unit(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * draw.normal(size=(60, 10)))
+
+
+@pytest.fixture(scope="module")
+def keyed(clusters) -> KeyedVectors:
+    return KeyedVectors([f"w{number}" for number in range(60)], clusters, counts=np.arange(60, 0, -1))
+
+
+def sides(points: np.ndarray) -> np.ndarray:
+    """The distances of all pairs."""
+    return np.linalg.norm(points[:, None] - points[None], axis=-1)
+
+
+# --- projections
+
+
+def test_pca_keeps_the_distances_of_what_lies_in_a_plane():
+    draw = np.random.default_rng(1)
+    plane = draw.normal(size=(30, 2))
+    axes, _ = np.linalg.qr(draw.normal(size=(7, 2)))
+    points, shares = principal(plane @ axes.T + 5)
+    assert np.allclose(sides(points), sides(plane))
+    assert shares.sum() == pytest.approx(1)
+    assert shares[0] >= shares[1]
+
+
+def test_the_shares_of_pca_are_those_of_the_covariance(clusters):
+    _, shares = principal(clusters)
+    eigenvalues = np.sort(np.linalg.eigvalsh(np.cov(clusters.T.astype(np.float64))))[::-1]
+    assert np.allclose(shares, eigenvalues[:2] / eigenvalues.sum())
+    assert f"{shares.sum():.0%} of the variance" in project(clusters, "pca").how
+
+
+def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
+    wanted = affinities(clusters[::4].astype(np.float64), 5)
+    points = np.random.default_rng(2).normal(size=(len(wanted), 2))
+    slope = gradient(points, wanted)
+    for at in [(0, 0), (7, 1), (14, 0)]:
+        step = np.zeros_like(points)
+        step[at] = 1e-5
+        measured = (divergence(points + step, wanted) - divergence(points - step, wanted)) / 2e-5
+        assert slope[at] == pytest.approx(measured, rel=1e-5)
+
+
+def test_affinities_have_the_perplexity_asked_for():
+    vectors = np.random.default_rng(3).normal(size=(25, 4))
+    squares = np.square(sides(vectors))
+    slow = np.zeros((25, 25))
+    for i in range(25):
+        low, high = 0.0, 1000.0
+        for _ in range(100):
+            beta = (low + high) / 2
+            p = np.exp(-np.maximum(0, squares[i] - np.delete(squares[i], i).min()) * beta)
+            p[i] = 0
+            p /= p.sum()
+            entropy = -np.sum(p[p > 0] * np.log2(p[p > 0]))
+            low, high = (beta, high) if 2**entropy > 6 else (low, beta)
+        slow[i] = p
+    assert np.allclose(affinities(vectors, 6), (slow + slow.T) / 50, atol=1e-5)
+
+
+def test_tsne_keeps_bunches_together(clusters):
+    found = project(clusters)
+    assert found.by == "tsne"
+    assert "perplexity 19.7" in found.how
+    assert "seed 0" in found.how
+    apart = sides(found.points) + np.diag(np.full(60, np.inf))
+    nearest = apart.argsort(axis=1)[:, :5] // 20
+    assert (nearest == np.arange(60)[:, None] // 20).all()
+
+
+def test_tsne_ends_as_low_as_that_of_scikit_learn(clusters):
+    manifold = pytest.importorskip("sklearn.manifold")
+    start, _ = principal(clusters)
+    _, ours = tsne(clusters, start, 10)
+    theirs = manifold.TSNE(method="exact", perplexity=10, random_state=0).fit(clusters.astype(np.float64))
+    assert ours < 1.05 * theirs.kl_divergence_
+
+
+def test_the_same_seed_places_alike_and_another_does_not(clusters):
+    first, again, other = (project(clusters, "tsne", seed).points for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert not np.allclose(first, other)
+
+
+def test_progress_reaches_the_end(clusters):
+    seen = []
+    project(clusters, "tsne", progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (1000, 1000)
+
+
+@pytest.mark.parametrize("by", ["pca", "tsne"])
+@pytest.mark.parametrize(
+    "vectors",
+    [np.eye(3), np.ones((5, 4)), np.zeros((4, 3)), np.arange(6.0)[:, None], np.vstack([np.eye(4)] * 5)],
+    ids=["three", "equal", "zero", "one dimension", "repeated"],
+)
+def test_every_set_of_three_or_more_has_a_map(vectors: np.ndarray, by):
+    points = project(vectors.astype(np.float32), by).points
+    assert points.shape == (len(vectors), 2)
+    assert np.isfinite(points).all()
+
+
+@pytest.mark.parametrize(("count", "by"), [(9, "pca"), (10, "tsne"), (TSNE_MOST + 1, "pca")])
+def test_the_projection_is_chosen_by_the_number_of_words(count: int, by: str):
+    assert project(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)).by == by
+
+
+def test_too_few_and_too_many_are_refused():
+    with pytest.raises(UsageError, match="at least 3 words; received 2"):
+        project(np.eye(2))
+    with pytest.raises(UsageError, match="at most 2,000 words; received 2,001"):
+        project(np.ones((TSNE_MOST + 1, 2)), "tsne")
+
+
+# --- groups
+
+
+def test_groups_are_the_bunches_largest_first(clusters):
+    found = group(clusters[5:], 3)  # 15, 20 and 20 of each
+    truth = np.arange(5, 60) // 20
+    assert len({(a, b) for a, b in zip(found.of, truth)}) == 3
+    assert np.bincount(found.of).tolist() == [20, 20, 15]
+    assert [len(members) for members in found.central] == [20, 20, 15]
+
+
+def test_the_most_central_member_comes_first(clusters):
+    found = group(clusters, 3)
+    for number, members in enumerate(found.central):
+        own = clusters[found.of == number]
+        cosines = clusters[list(members)] @ own.sum(axis=0)
+        assert (np.diff(cosines) <= 1e-5).all()
+
+
+def test_equal_and_zero_vectors_can_be_grouped():
+    assert group(np.ones((6, 2)), 4).of.tolist() == [0] * 6
+    assert set(group(np.zeros((3, 2)), 2).of.tolist()) <= {0, 1}
+
+
+def test_there_are_colours_for_all_groups():
+    assert [usual_count(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MOST]
+    assert len(set(COLOURS)) == len(set(COLOURS_ON_DARK)) == MOST
+    with pytest.raises(UsageError, match="1 to 12 groups; received 13"):
+        group(np.eye(20), 13)
+
+
+# --- labels
+
+
+def test_labels_cover_neither_each_other_nor_dots_and_stay_inside():
+    draw = np.random.default_rng(4)
+    dots = draw.uniform(0, 600, size=(250, 2))
+    boxes = place_labels(dots, [3.0] * 250, [(50, 12)] * 250, (0, 0, 600, 600))
+    placed = np.array([box for box in boxes if box])
+    assert 60 < len(placed) < 250
+    assert (placed >= 0).all()
+    assert (placed <= 600).all()
+    left, top, right, bottom = placed.T
+    overlap = (left[:, None] < right) & (right[:, None] > left) & (top[:, None] < bottom) & (bottom[:, None] > top)
+    assert overlap.sum() == len(placed)  # each with itself only
+    x, y = dots.T
+    assert not ((x > left[:, None]) & (x < right[:, None]) & (y > top[:, None]) & (y < bottom[:, None])).any()
+
+
+def test_a_label_that_must_be_there_rather_covers_a_dot():
+    ring = [(100 + 20 * np.cos(turn), 100 + 20 * np.sin(turn)) for turn in np.arange(0, 6.3, 0.2)]
+    dots = np.array([(100.0, 100.0), *ring])
+    sizes = [(40.0, 12.0)] + [(9999.0, 9999.0)] * len(ring)
+    assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200))[0] is None
+    assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200), certain=1)[0] is not None
+
+
+# --- which words
+
+
+def test_the_most_frequent_words_without_the_first(keyed: KeyedVectors):
+    assert frequent(keyed, 4, 2) == ("w2", "w3", "w4", "w5")
+    assert len(frequent(keyed, 500)) == 60
+    with pytest.raises(UsageError, match="after the first 58 of 60 there are 2"):
+        frequent(keyed, 10, 58)
+
+
+def test_words_come_first_with_their_neighbours_once_each(keyed: KeyedVectors):
+    found = around(keyed, ["w25", "w26", "w25"], 3)
+    near = {one.word for word in ("w25", "w26") for one in keyed.nearest(word, 3)}
+    assert found[:2] == ("w25", "w26")
+    assert set(found[2:]) == near - {"w25", "w26"}
+    with pytest.raises(UsageError, match="at least 3 words; received 1"):
+        around(keyed, ["w1"], 0)
+
+
+def test_a_chart_fills_its_box(keyed: KeyedVectors):
+    made = chart(keyed, keyed.words, "t", by="pca", clusters=3)
+    assert np.ptp(made.points, axis=0).max() == pytest.approx(2)
+    assert np.abs(made.points).max() == pytest.approx(1)
+    assert len(made.names) == 3
+    assert all(re.fullmatch(r"w\d+, w\d+", name) for name in made.names)
+
+
+# --- the picture
+
+
+def colours(image: Image.Image) -> set[str]:
+    return {f"#{bytes(pixel).hex()}" for _, pixel in image.getcolors(1 << 24) or []}
+
+
+def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_group(keyed: KeyedVectors):
+    made = draw(chart(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
+    image = Image.open(io.BytesIO(made.png))
+    assert (image.format, image.width) == ("PNG", WIDTH * SCALE)
+    assert {*COLOURS[:3]} <= colours(image)
+    assert not {*COLOURS[3:]} & colours(image)
+    assert 0 < made.labelled <= 30
+    assert made.unreadable == 0
+
+
+def test_words_that_cannot_be_printed_can_be_drawn():
+    points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD), 2))
+    odd = Chart("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), asked=2)
+    assert draw(odd).png.startswith(b"\x89PNG")
+
+
+def test_letters_that_no_typeface_has_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("seqwise.vectors.map.picture.TYPEFACES", ("no such typeface.ttf",))
+    assert Typeface(["plain", "日本", "a日"]).unreadable == 2
+
+
+# --- the page
+
+
+class Tags(HTMLParser):
+    """The tags of a page, and what stands in its scripts."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict]] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_data(self, text):
+        if self.found and self.found[-1][0] == "script":
+            self.scripts[-1] += text
+
+
+@pytest.fixture(scope="module")
+def odd_page() -> tuple[str, KeyedVectors]:
+    words = [*ODD, *(f"w{number}" for number in range(20))]
+    keyed = KeyedVectors(words, np.random.default_rng(5).normal(size=(len(words), 6)).astype(np.float32))
+    return page(chart(keyed, keyed.words, "</title><b>&amp;", asked=1), keyed), keyed
+
+
+def test_the_page_loads_nothing(odd_page):
+    tags = Tags(odd_page[0])
+    assert not any({"src", "href", "action", "srcset"} & attributes.keys() for _, attributes in tags.found)
+    assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|fetch\(|XMLHttp", odd_page[0])
+    policy = next(attributes["content"] for tag, attributes in tags.found if "http-equiv" in attributes)
+    assert policy.startswith("default-src 'none'")
+
+
+def test_no_word_becomes_part_of_the_page(odd_page):
+    text, keyed = odd_page
+    tags = Tags(text)
+    assert {"img", "b"}.isdisjoint(tag for tag, _ in tags.found)
+    assert [tag for tag, _ in tags.found].count("script") == 2
+    data = json.loads(tags.scripts[0])
+    assert tuple(data["words"]) == keyed.words
+    assert "innerHTML" not in text
+    assert "document.write" not in text
+
+
+def test_the_data_of_the_page_are_places_groups_and_neighbours(keyed: KeyedVectors):
+    made = chart(keyed, keyed.words[:30], "t")
+    data = json.loads(Tags(page(made, keyed)).scripts[0])
+    assert np.allclose(np.reshape(data["points"], (-1, 2)), made.points, atol=1e-4)
+    assert data["groups"] == made.groups.tolist()
+    assert data["counts"] == list(range(60, 30, -1))
+    assert len(data["near"][0]) == NEIGHBOURS
+    for word, score, place in data["near"][7]:
+        assert score == pytest.approx(keyed.similarity("w7", word), abs=1e-3)
+        assert place == (keyed.index(word) if keyed.index(word) < 30 else -1)
+
+
+def test_neighbours_of_many_are_those_of_each(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("seqwise.vectors.map.page.SCORES", 150)  # blocks of two words
+    seen: list[int] = []
+    found = neighbours(keyed, keyed.words[:9], 4, lambda done, total: seen.append(done))
+    assert seen == [2, 4, 6, 8, 9]
+    for word, near in zip(keyed.words, found):
+        assert [one for one, _ in near] == [one.word for one in keyed.nearest(word, 4)]
+
+
+def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    (tmp_path / "script.js").write_text(Tags(odd_page[0]).scripts[1])
+    assert subprocess.run([node, "--check", tmp_path / "script.js"], check=False).returncode == 0
