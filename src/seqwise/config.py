@@ -49,6 +49,8 @@ class TextSettings(Section):
     """Characters or words rarer than this become <unk>."""
     lowercase: bool = False
     """Fold upper case before tokenising."""
+    extend: int = Field(0, ge=0)
+    """classify, tag: so many of the most frequent words of --vectors join those of the training split."""
 
 
 class DataSettings(Section):
@@ -85,7 +87,9 @@ class NetworkSettings(Section):
     depth: int | None = Field(None, ge=1)
     """Number of layers."""
     embedding: int | None = Field(None, ge=1)
-    """Width of the token vectors; the width of the network unless set."""
+    """Width of the token vectors; that of --vectors, else the width of the network unless set."""
+    frozen: bool = False
+    """Tokens that --vectors has keep its vectors unchanged; the others learn."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
     tied: bool = True
@@ -295,6 +299,8 @@ class Settings(Section):
     """forecast: steps to predict."""
     init: str | None = None
     """Run folder whose encoder and vocabulary to start from."""
+    vectors: str | None = None
+    """File of word vectors that the token vectors start from."""
     text: TextSettings = TextSettings()
     data: DataSettings = DataSettings()
     network: NetworkSettings = NetworkSettings()

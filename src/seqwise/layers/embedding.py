@@ -23,13 +23,25 @@ class Embedding(nn.Module):
 
     `dropout` drops whole word types: all occurrences of a word in the batch together (Gal & Ghahramani 2016, §4.2;
     Merity et al. 2018, §4.3).
+
+    Rows that are frozen get no gradient. Whoever decays weights must leave this matrix alone where `frozen` is set.
     """
+
+    frozen: Tensor | None  # (V,) bool
 
     def __init__(self, vocabulary: int, width: int, dropout: float = 0.0):
         super().__init__()
         self.vocabulary, self.width, self.dropout = vocabulary, width, dropout
         self.weight = nn.Parameter(torch.empty(vocabulary, width))
         nn.init.normal_(self.weight, std=width**-0.5)
+        self.register_buffer("frozen", None, persistent=False)
+
+    def freeze(self, ids: Tensor) -> None:
+        """Keep the rows of these ids as they are, also where the matrix is the tied output."""
+        frozen = torch.zeros(self.vocabulary, dtype=torch.bool, device=self.weight.device)
+        frozen[ids.to(frozen.device)] = True
+        self.frozen = frozen
+        self.weight.register_hook(lambda gradient: gradient.masked_fill(frozen[:, None], 0.0))
 
     def forward(self, ids: Tensor) -> Tensor:
         vectors = F.embedding(ids, self.weight)  # (…, D)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import RunError
+from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.text.tokenizer import Tokenizer
 
@@ -39,10 +40,13 @@ class Learned:
 
     Facts are what JSON can hold: labels, tags, scales, columns. The tokeniser called "text" is saved as
     `tokenizer.json`, one called "de" as `tokenizer.de.json`, the facts as `task.json`.
+
+    `offered` are words that a vocabulary yet to be learned shall have besides; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    offered: Sequence[str] = ()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -183,6 +187,14 @@ class Task(ABC):
 
         The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
         """
+
+    def embeddings(self, model: Any) -> dict[str, Embedding]:
+        """The layers with a row for each token, by the name of their vocabulary. Word vectors can start them."""
+        return {"text": model.embedding}
+
+    def token_counts(self) -> dict[str, Tensor]:
+        """How often each token of a vocabulary occurs in the training split, (V,), by the name of the vocabulary."""
+        return {}
 
     @abstractmethod
     def report(self) -> Report:

@@ -24,9 +24,13 @@ SLICE = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 
 
 def learn(
-    kind: str, texts: Iterable[str], size: int | None, min_count: int, lowercase: bool, specials: Sequence[str]
-) -> tokenizers.Tokenizer:
-    """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids."""
+    kind: str, texts: Iterable[str], size: int | None, min_count: int, lowercase: bool, specials: Sequence[str],
+    offered: Sequence[str] = (),
+) -> tokenizers.Tokenizer:  # fmt: skip
+    """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids.
+
+    Words that are `offered` get the last ids, where tokens are words and a text can hold these.
+    """
     if kind not in KINDS:
         raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=nearest(kind, KINDS))
     texts = _checked(texts)
@@ -35,10 +39,10 @@ def learn(
     if kind == "wordpiece":
         return _learn_pieces(texts, size or SUBWORDS, min_count, lowercase, specials)
     if kind == "characters":
-        counts = count_characters(texts, lowercase)
-    else:
-        counts = _count_words(texts, kind, lowercase)
-    return build(kind, _ranked(counts, size, min_count, specials), lowercase)
+        return build(kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase)
+    known = _ranked(_count_words(texts, kind, lowercase), size, min_count, specials)
+    more = [word for word in dict.fromkeys(offered) if word not in known]
+    return build(kind, _numbered([*known, *_readable(more, kind, lowercase)]), lowercase)
 
 
 def build(kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()) -> tokenizers.Tokenizer:
@@ -117,6 +121,15 @@ def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[st
         for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(chunk)):
             counts[word] += count
     return counts
+
+
+def _readable(words: Iterable[str], kind: str, lowercase: bool) -> Iterator[str]:
+    """Those of the words that a text read in this way can hold as one token."""
+    pipeline = build(kind, {UNKNOWN: 0}, lowercase)
+    for word in words:
+        pieces = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(word))
+        if [piece for piece, _ in pieces] == [word]:
+            yield word
 
 
 def _ranked(counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]) -> dict[str, int]:

@@ -61,14 +61,16 @@ class Tokenizer:
         min_count: int = 1,
         lowercase: bool = False,
         specials: Sequence[str] = (),
+        offered: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn a vocabulary. The texts are read once and not kept.
 
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
         encoding text, except where text of kind `spaces` spells them out. Tokens rarer than `min_count` become
-        `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once).
+        `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once). A vocabulary of words also
+        takes in the words that are `offered`, behind all others and beyond `size`.
         """
-        pipeline = learning.learn(kind, texts, size, min_count, lowercase, specials)
+        pipeline = learning.learn(kind, texts, size, min_count, lowercase, specials, offered)
         return cls(kind, pipeline, lowercase, specials)
 
     # ---- text → ids

@@ -1,4 +1,7 @@
-"""Where a new run begins: from nothing, or with `--init` from another run. It knows nothing of training itself."""
+"""Where a new run begins: from nothing, with `--init` from another run, or with `--vectors` from word vectors.
+
+It knows nothing of training itself.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from torch import nn
 
 from seqwise.config import Settings
 from seqwise.tasks.initialise import copy_weights, take_over, take_vocabulary
-from seqwise.tasks.task import Learned, Say
+from seqwise.tasks.task import Learned, Say, Task
 from seqwise.training.run import Run
+from seqwise.training.word_vectors import check_vectors, start_rows
 
 
 def begin_from(settings: Settings, say: Say) -> tuple[Settings, Learned | None]:
     """The settings and the vocabulary to begin with; without `--init` the settings as they are, and None."""
+    check_vectors(settings)
     if settings.init is None:
         return settings, None
     source = Run.open(settings.init)
@@ -22,11 +27,13 @@ def begin_from(settings: Settings, say: Say) -> tuple[Settings, Learned | None]:
     return settings, take_vocabulary(source.learned)
 
 
-def begin_weights(model: nn.Module, run: Run, say: Say) -> None:
+def begin_weights(model: nn.Module, task: Task, run: Run, say: Say) -> None:
     """Copy the weights that a new run begins with. A run that goes on has weights of its own."""
-    init = run.settings.init
-    if init is not None and not any(run.checkpoints.glob("step-*")):
-        say(copy_weights(model, Run.open(init).load_weights(), init))
+    settings, fresh = run.settings, not any(run.checkpoints.glob("step-*"))
+    if settings.init is not None and fresh:
+        say(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
+    if settings.vectors is not None and (fresh or settings.network.frozen):
+        start_rows(task.embeddings(model), run, fresh)
 
 
 def _value(settings: Settings, path: str) -> object:

@@ -20,15 +20,17 @@ def model_card(
     """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
     settings, origin = run.settings, run.origin
     validations = [row for row in rows if row.get("validation")]
+    learned = "learned from the training split" + (", with words of the word vectors" if settings.text.extend else "")
     lines = [
         f"# {settings.model}, {settings.task}",
         "",
         f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)",
         f"- split: {origin.split}",
         *[
-            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, learned from the training split"
+            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {learned}"
             for name, tokenizer in run.learned.tokenizers.items()
         ],
+        *_word_vectors(run),
         f"- model: {size}",
         *([f"- budget: {settings.budget}"] if settings.budget else []),
     ]
@@ -58,6 +60,16 @@ def model_card(
         "All settings are in `config.yaml`, the machine in `env.json`, the curve in `metrics.jsonl`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _word_vectors(run: Run) -> list[str]:
+    """What the token vectors started from, if from a file."""
+    about = run.learned.facts.get("vectors")
+    if about is None:
+        return []
+    stay = "stay as they are" if run.settings.network.frozen else "learn on"
+    found = "; ".join(about["found"])
+    return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {found}; they {stay}"]
 
 
 def goal(validation: dict[str, float]) -> float:

@@ -20,7 +20,7 @@ from seqwise.tasks import task_of
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.language.task import Language
-from seqwise.tasks.task import Progress, Say, Task, silent
+from seqwise.tasks.task import Learned, Progress, Say, Task, silent
 from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
@@ -32,6 +32,7 @@ from seqwise.training.distribution import World, local_device
 from seqwise.training.loop import Step, Trainer, within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.signals import interruptible as interruptible
+from seqwise.training.word_vectors import WordVectors
 
 SAVE_SECONDS = 120  # at most so much work is lost to a kill
 LOG_EVERY = 10  # updates between lines of metrics.jsonl
@@ -53,13 +54,18 @@ def create_run(
     settings, learned = begin_from(with_task(settings, data, say), say)
     folder = out or free_folder(f"{settings.task}-{settings.model}")
     Run.refuse_existing(folder)
+    vectors = WordVectors.read(settings, say, progress)
+    if vectors is not None and settings.text.extend:
+        learned = Learned(offered=vectors.keyed.words[: settings.text.extend])
     task = task_of(settings.task).prepare(data, settings, learned, say=say, progress=progress)
-    settings, chosen = resolve(settings, _facts(task, choose_device(settings), processes))
+    width = 0 if vectors is None else vectors.keyed.dim
+    settings, chosen = resolve(settings, _facts(task, choose_device(settings), processes, width))
     task.check(settings)
     if settings.model != "ngram":
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
     origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
-    run = Run.create(folder, settings, origin, task.learned, environment.describe())
+    start = {} if vectors is None else vectors.found(task, say)
+    run = Run.create(folder, settings, origin, task.learned, environment.describe(), start)
     if chosen:
         say(_explain(settings, chosen))
     return run, task
@@ -104,7 +110,7 @@ class Fit:
         torch.manual_seed(settings.seed)
         with within_memory("the model does not fit into memory"):
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
-        begin_weights(model, run, say)
+        begin_weights(model, task, run, say)
         self.trainer = Trainer(
             model,
             task.batches(settings, world.rank, world.size),
@@ -202,13 +208,14 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _facts(task: Task, device: torch.device, processes: int) -> Facts:
+def _facts(task: Task, device: torch.device, processes: int, vectors: int = 0) -> Facts:
     cuda = device.type == "cuda"
     return Facts(
         **asdict(task.size()),
         cuda=cuda,
         cores=environment.cpu_count(),
         processes=processes,
+        vectors=vectors,
         bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
     )
 

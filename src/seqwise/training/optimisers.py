@@ -9,14 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.config import TrainingSettings
+from seqwise.layers.embedding import Embedding
 
 
 def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW or SGD; weight decay acts on matrices only, never on biases and norms."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for _, p in named if p.dim() >= 2], "weight_decay": settings.weight_decay or 0.0},
-        {"params": [p for _, p in named if p.dim() < 2], "weight_decay": 0.0},
+    """AdamW or SGD; weight decay acts on matrices only, never on biases, norms and token vectors that are frozen.
+
+    Where a gradient is zero from the beginning, neither of them moves a weight.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, Embedding)]
+    frozen = {id(layer.weight) for layer in layers if layer.frozen is not None}
+    learning = [p for p in model.parameters() if p.requires_grad]
+    decayed = [p for p in learning if p.dim() >= 2 and id(p) not in frozen]
+    others = [p for p in learning if p.dim() < 2 or id(p) in frozen]
+    groups: list[dict] = [
+        {"params": decayed, "weight_decay": settings.weight_decay or 0.0},
+        {"params": others, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     rate = settings.learning_rate or 1e-3

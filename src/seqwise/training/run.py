@@ -1,7 +1,7 @@
 """A run is a folder: settings, environment, metrics, weights, tokeniser, checkpoints and a model card.
 
     config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   task.json   checkpoints/step-N/
-    README.md   curve.svg
+    README.md   curve.svg   start.safetensors
 
 Nothing in it can execute code. `Run` reads and writes the folder; it does not train.
 """
@@ -54,14 +54,19 @@ class Run:
         self.folder, self.settings, self.origin = folder, settings, origin
 
     @classmethod
-    def create(cls, folder: Path, settings: Settings, origin: Origin, learned: Learned, env: dict) -> Run:
-        """A new folder. An existing run is never overwritten."""
+    def create(
+        cls, folder: Path, settings: Settings, origin: Origin, learned: Learned, env: dict,
+        start: dict[str, Tensor] | None = None,
+    ) -> Run:  # fmt: skip
+        """A new folder. An existing run is never overwritten. `start` are the token vectors to start from, if given."""
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _whole_or_gone(folder):
             with saving(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 learned.save(folder)
+            if start:
+                save_weights(folder / START, start)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
             # The last file, whose presence makes the folder a run; `about` at its end vouches for the rest of it.
             write_text(folder / CONFIG, settings.to_yaml() + about)
@@ -172,7 +177,7 @@ class Run:
         write_text(self.metrics_file, "".join(line + "\n" for line in kept))
 
 
-CONFIG, ENVIRONMENT, WEIGHTS = "config.yaml", "env.json", "model.safetensors"
+CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"
 _COPY = "Copy the folder again from where it was made, or train again."
 
 

@@ -23,6 +23,7 @@ from seqwise.data.images.captions import Captioned, Gallery, open_captions
 from seqwise.data.images.pictures import KINDS
 from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
+from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.tasks.answers import check_out
@@ -136,9 +137,14 @@ class Caption(Task):
     def build(self, settings: Settings) -> Captioner:
         """An untrained model that already predicts each token by its frequency."""
         vocabulary, facts = len(self.learned.tokenizer), self.learned.facts
+        return Captioner(settings, vocabulary, facts["width"], facts["regions"], self.token_counts()["text"])
+
+    def token_counts(self) -> dict[str, torch.Tensor]:
         rows = [*self.pairs["train"].rows, np.full(len(self.pairs["train"].rows), self.learned.tokenizer.id(END))]
-        counts = torch.from_numpy(np.bincount(np.concatenate(rows), minlength=vocabulary))
-        return Captioner(settings, vocabulary, facts["width"], facts["regions"], counts)
+        return {"text": torch.from_numpy(np.bincount(np.concatenate(rows), minlength=len(self.learned.tokenizer)))}
+
+    def embeddings(self, model: Captioner) -> dict[str, Embedding]:
+        return {"text": model.writer.embedding}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[CaptionBatch]:
         """Training batches of captions of roughly alike length, each beside its picture."""

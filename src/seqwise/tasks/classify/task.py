@@ -63,9 +63,10 @@ class Classify(Task):
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         splits = open_labelled(data, settings.columns, settings.data.on_empty, fractions)
         check_labels(splits)
+        offered = learned.offered if learned else ()
         learned = Learned(dict(learned.tokenizers), dict(learned.facts)) if learned else Learned()
         if "text" not in learned.tokenizers:
-            learned.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, say)
+            learned.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, say, offered)
         learned.facts.setdefault("labels", labels_of(splits))
         refuse_unknown_labels(splits.everything(), learned.facts["labels"], splits.findings)
         splits.findings.stop()
@@ -127,6 +128,10 @@ class Classify(Task):
         tokenizer, labels = self.learned.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
         return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
+
+    def token_counts(self) -> dict[str, torch.Tensor]:
+        ids = np.concatenate(self.ids["train"])
+        return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.learned.tokenizer)))}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TextBatch]:
         """Training batches of texts of alike length."""
@@ -256,8 +261,10 @@ def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> 
     return Prediction("    ".join(shown), values)
 
 
-def learn_tokenizer(examples: Sequence[LabelledText], settings: Settings, say: Say) -> Tokenizer:
-    """Fill in the kind by rule, then learn the vocabulary from the training split alone."""
+def learn_tokenizer(
+    examples: Sequence[LabelledText], settings: Settings, say: Say, offered: Sequence[str] = ()
+) -> Tokenizer:
+    """Fill in the kind by rule, then learn the vocabulary from the training split and the words that are offered."""
     text = settings.text
     if text.tokenizer is None:
         chunks = " ".join(example.text for example in examples[:1_000]).split()
@@ -266,7 +273,7 @@ def learn_tokenizer(examples: Sequence[LabelledText], settings: Settings, say: S
         say(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
     size = text.vocabulary or (MOST_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
-    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,))
+    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), offered)
     text.vocabulary = len(tokenizer)
     return tokenizer
 

@@ -129,6 +129,9 @@ class Language(Task):
         """How often each token occurs in the training split, (V,)."""
         return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
 
+    def token_counts(self) -> dict[str, Tensor]:
+        return {"text": self.counts}
+
     def count(self, settings: Settings) -> CountedModel:
         """The n-gram model of the training split."""
         store, vocabulary, length = self.stores["train"], len(self.tokenizer), settings.context.length
@@ -238,7 +241,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], Non
     """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
     text = settings.text
     if text.tokenizer is None:
-        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"))
+        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"), settings.vectors is not None)
         text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
         say(f"tokeniser: {why}")
     tokenizer = Tokenizer.train(

@@ -108,6 +108,9 @@ class Masked(Task):
         """How often each token occurs in the training split, (V,)."""
         return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
 
+    def token_counts(self) -> dict[str, Tensor]:
+        return {"text": self.counts}
+
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch or 1, settings.data.window or LEAST_WINDOW
         windows = Windows(self.stores["train"], rows, window, settings.seed, rank, world)
@@ -170,7 +173,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Say) -> Tokenizer:
     """Words or parts of words unless the user says otherwise: hiding a letter teaches spelling."""
     text = settings.text
     if text.tokenizer is None:
-        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"))
+        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"), settings.vectors is not None)
         if kind == "characters":
             kind, why = "words", "words that occur at least twice, because the text is smaller than 2 MB."
             text.min_count = max(2, text.min_count)  # a word seen once has taught nobody what it means

@@ -120,6 +120,9 @@ class Tag(Task):
             counts[self.lexicon.word(word)] += count
         return counts
 
+    def token_counts(self) -> dict[str, torch.Tensor]:
+        return {"text": self.counts}
+
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TagBatch]:
         encoded = self._encoded("train", settings.data.longest or self.longest)
         rows, tokens = settings.training.batch or 1, settings.data.tokens
@@ -248,7 +251,7 @@ def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> L
     folds = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
         _check_text(settings, folds)
-        tokenizers["text"] = learn_words(train, settings.text, folds)
+        tokenizers["text"] = learn_words(train, settings.text, folds, given.offered if given else ())
     elif tokenizers["text"].kind not in WORDWISE:
         raise UsageError(
             f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",

@@ -28,6 +28,7 @@ from seqwise.data.pairs.pairs import Pair, look_at, open_pairs
 from seqwise.data.tables import SUFFIXES, read_inputs, split_columns, suffix_of
 from seqwise.decoding.choice import Search
 from seqwise.errors import UsageError
+from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.tasks.answers import check_out
@@ -179,6 +180,16 @@ class Translate(Task):
             counts[self.marks.ends[number]] += len(self.written["train"])
             found.append(torch.from_numpy(counts))
         return found
+
+    def embeddings(self, model: Translator) -> dict[str, Embedding]:
+        """One of the source and one for each writer; a vocabulary that several share has one layer."""
+        writers: dict[str, Embedding] = {name: writer.embedding for name, writer in zip(self.names, model.writers)}  # type: ignore[misc]
+        return {"text": model.embedding, **writers}
+
+    def token_counts(self) -> dict[str, Tensor]:
+        ids = np.concatenate(self.sources["train"])
+        read = torch.from_numpy(np.bincount(ids, minlength=len(self.learned.tokenizer)))
+        return {"text": read, **dict(zip(self.names, self.counts))}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[PairBatch]:
         """Training batches of pairs of alike length."""

@@ -35,7 +35,8 @@ def learn_vocabularies(
     """The source's under "text", each target's under its name. What is chosen here is filled into the settings."""
     text, chosen = settings.text, settings.translate
     if text.tokenizer is None:
-        text.tokenizer, why = _choose_unit(pairs)  # type: ignore[assignment]
+        text.tokenizer, most, why = _choose_unit(pairs, settings.vectors is not None)  # type: ignore[assignment]
+        text.vocabulary = text.vocabulary or most
         say(f"tokeniser: {why}")
     if chosen.vocabulary is None:
         alike = text.tokenizer == "bpe" and same_alphabet(pairs)
@@ -94,18 +95,20 @@ def same_alphabet(pairs: Sequence[Pair]) -> bool:
     return min(_shared(source, target), _shared(target, source)) >= SAME_ALPHABET
 
 
-def _choose_unit(pairs: Sequence[Pair]) -> tuple[str, str]:
+def _choose_unit(pairs: Sequence[Pair], word_vectors: bool) -> tuple[str, int | None, str]:
+    """The unit, the size of a vocabulary where it is bound, and the rule as a sentence."""
     some = _sample(pairs)
     sides = [[pair.source for pair in some], *([pair.targets[n] for pair in some] for n in range(len(some[0].targets)))]
-    if choose_kind("\n".join(text for side in sides for text in side), 0)[0] == "spaces":
-        return "spaces", "spaces, because the text is already tokenised: it contains <unk>."
+    kind, most, why = choose_kind("\n".join(text for side in sides for text in side), 0, word_vectors)
+    if kind == "spaces" or word_vectors:
+        return kind, most, why
     words = min(sum(len(text.split()) for text in side) / len(side) for side in sides)
     if words < FEW_WORDS:
-        return "characters", f"characters, because the texts of one side have {words:.1f} words on average."
+        return "characters", None, f"characters, because the texts of one side have {words:.1f} words on average."
     size = sum(len(text.encode()) for pair in pairs for text in (pair.source, *pair.targets))
     if size < CHARACTERS_BELOW:
-        return "characters", f"characters, because the text is smaller than {CHARACTERS_BELOW / 1e6:g} MB."
-    return "bpe", f"bpe, one token per {BYTES_PER_ENTRY} bytes of text, rounded down to a power of two."
+        return "characters", None, f"characters, because the text is smaller than {CHARACTERS_BELOW / 1e6:g} MB."
+    return "bpe", None, f"bpe, one token per {BYTES_PER_ENTRY} bytes of text, rounded down to a power of two."
 
 
 def _size(texts: Sequence[str]) -> int:

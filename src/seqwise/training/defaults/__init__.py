@@ -35,6 +35,7 @@ class Facts:
     examples: int = 0  # sentences, pairs, pictures or windows, where the task has such
     longest: int = 0  # tokens of the longest example
     outputs: int = 0  # labels, tags or values to choose from
+    vectors: int = 0  # width of the word vectors to start from, where there are some
 
 
 def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
@@ -52,6 +53,8 @@ def resolve(settings: Settings, facts: Facts) -> tuple[Settings, list[str]]:
     if chosen.model == "ngram":
         return chosen, names
     fill("budget", DEFAULT_BUDGET)
+    if facts.vectors:
+        fill("network.embedding", facts.vectors)
     if chosen.task in (None, "language"):
         fill_language(chosen, facts, fill)
     else:  # each task has its own page of rules

@@ -53,9 +53,14 @@ def _fill_batches(chosen: Settings, facts: Facts, fill: Fill) -> None:
 
 
 def _fill_optimisation(chosen: Settings, facts: Facts, fill: Fill) -> None:
-    """Large steps: most words are seen a few times only. With many texts they are seen often enough."""
+    """Large steps: most words are seen a few times only. With many texts they are seen often enough.
+
+    Word vectors that learn on are known from the first step: SST-2, LSTM, four epochs, validation accuracy 84.5 % with
+    a rate of 0.003, 82.2 % with 0.01.
+    """
     adam, few = chosen.training.optimizer == "adamw", facts.examples < FEW
-    rate = (3e-3 if few else 1e-3) if chosen.model == "transformer" else (1e-2 if few else 3e-3)
+    known = facts.vectors > 0 and not chosen.network.frozen
+    rate = (3e-3 if few else 1e-3) if chosen.model == "transformer" else (1e-2 if few and not known else 3e-3)
     fill("training.learning_rate", rate if adam else 1.0)
     fill("training.weight_decay", 0.01 if adam else 1e-6)
     if few and adam:

@@ -1,0 +1,386 @@
+"""`--vectors FILE`: which rows of which layers start from the file, which stay, and what is said about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import seqwise
+from seqwise.cli.main import main
+from seqwise.config import parse_settings
+from seqwise.errors import RunError, UsageError
+from seqwise.text.tokenizer import Tokenizer
+from seqwise.training.fit import create_run, training_of
+from seqwise.training.run import Run
+from seqwise.training.word_vectors import LENGTH, WordVectors
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.subwords import Subwords
+
+DIM = 6
+KNOWN = ["the", "a", "small", "old", "model", "reads", "word", "der", "alte", "red"]
+SMALL: dict[str, Any] = {
+    "budget": "600-tokens",
+    "device": "cpu",
+    "network": {"width": 16, "depth": 1},
+    "training": {"batch": 4, "validate_every": 1000},
+}
+
+
+@pytest.fixture(scope="module")
+def keyed() -> KeyedVectors:
+    rows = np.random.default_rng(0).normal(3.0, 2.0, (len(KNOWN), DIM)).astype(np.float32)
+    return KeyedVectors(KNOWN, rows)
+
+
+@pytest.fixture(scope="module")
+def file(keyed: KeyedVectors, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("vectors") / "words.vec"
+    lines = [" ".join([word, *map(str, row)]) for word, row in zip(keyed.words, keyed.matrix.tolist())]
+    path.write_text(f"{len(keyed)} {DIM}\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def data(book: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Small data of each task that reads words."""
+    folder = tmp_path_factory.mktemp("data")
+    rows = [f"The {'old' if n % 2 else 'small'} model reads {n % 7}.,{n % 2}" for n in range(60)]
+    (folder / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    (folder / "rows.conll").write_text("The O\nold B-X\nmodel O\nreads O\n\nevery O\nsmall B-X\nword O\n\n" * 20)
+    pairs = [f"The old word {n % 9}\tder alte Wort {n % 9}" for n in range(60)]
+    (folder / "pairs.tsv").write_text("source\ttarget\n" + "\n".join(pairs) + "\n")
+    lines = []
+    for number in range(40):
+        red = number % 2
+        Image.new("RGB", (16, 16), (255, 0, 0) if red else (0, 0, 255)).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,a small {'red' if red else 'blue'} picture")
+    (folder / "captions.csv").write_text("image,caption\n" + "\n".join(lines) + "\n")
+    texts = dict.fromkeys(("language", "masked"), str(book))
+    return texts | {
+        "classify": str(folder / "rows.csv"),
+        "tag": str(folder / "rows.conll"),
+        "translate": str(folder / "pairs.tsv"),
+        "caption": str(folder / "captions.csv"),
+    }
+
+
+def begun(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[str]]:
+    """A run that has made no step, its training, its task, and what was said."""
+    said: list[str] = []
+    merged = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
+    run, task = create_run(source, parse_settings(merged), out, say=said.append)
+    return run, training_of(run, task=task, say=said.append), task, said
+
+
+def folded(tokenizer: Tokenizer) -> dict[int, str]:
+    """Which ids have a vector, and whose."""
+    words = {number: tokenizer.token(number) for number in range(len(tokenizer))}
+    return {number: low for number, word in words.items() if (low := word.lower()) in KNOWN}
+
+
+CASES = [
+    ("language", "lstm"),
+    ("language", "transformer"),
+    ("language", "feedforward"),
+    ("masked", "gru"),
+    ("masked", "transformer"),
+    ("classify", "lstm"),
+    ("classify", "transformer"),
+    ("tag", "attentive-rnn"),
+    ("tag", "feedforward"),
+    ("translate", "gru"),
+    ("translate", "transformer"),
+    ("translate", "attentive-rnn"),
+    ("caption", "lstm"),
+    ("caption", "transformer"),
+]
+
+
+@pytest.mark.parametrize(("task", "model"), CASES)
+def test_words_of_the_file_start_with_its_vectors_and_others_at_random(
+    task: str, model: str, data: dict[str, str], keyed: KeyedVectors, file: str, tmp_path: Path
+):
+    """The embedding is not as wide as the network, and the model trains all the same."""
+    run, fit, prepared, said = begun(data[task], tmp_path / "run", task=task, model=model, vectors=file)
+    assert run.settings.network.embedding == DIM
+    assert run.settings.text.tokenizer in ("words", "spaces")
+    plain = begun(data[task], tmp_path / "plain", task=task, model=model, network={"embedding": DIM},
+                  text={"tokenizer": "words", "min_count": run.settings.text.min_count})[1:3]  # fmt: skip
+    layers, fresh = prepared.embeddings(fit.model), plain[1].embeddings(plain[0].model)
+    assert len(layers) == (2 if task == "translate" else 1)
+    for name, layer in layers.items():
+        found = folded(run.learned.tokenizers[name])
+        assert found
+        rows = np.stack([keyed[word] for word in found.values()])
+        before = fresh[name].weight.detach()
+        factor = LENGTH / float(np.sqrt((rows**2).sum(1).mean()))
+        torch.testing.assert_close(layer.weight.detach()[list(found)], torch.from_numpy(rows * factor))
+        others = [number for number in range(layer.vocabulary) if number not in found]
+        assert torch.equal(layer.weight.detach()[others], before[others])
+    assert sum("vocabulary words" in each for each in said) == len(layers)
+    assert any("network.embedding 6" in each for each in said)
+    assert sum(1 for _ in fit.steps()) > 1
+    assert seqwise.load(run.folder).model is not None
+
+
+@pytest.mark.parametrize(
+    ("values", "own"),
+    [
+        ({"model": "gru", "transformer": {"positions": "sinusoidal"}}, False),
+        ({"model": "transformer"}, False),
+        ({"model": "transformer", "transformer": {"positions": "sinusoidal"}}, True),
+        ({"model": "transformer", "transformer": {"positions": "learned"}}, True),
+    ],
+)
+def test_rows_to_which_positions_are_added_are_as_long_as_the_model_makes_its_own(
+    values: dict, own: bool, data: dict[str, str], file: str, tmp_path: Path
+):
+    run, fit, _, _ = begun(data["language"], tmp_path / "run", task="language", vectors=file, **values)
+    weight, found = fit.model.embedding.weight.detach(), list(folded(run.learned.tokenizer))
+    others = [number for number in range(len(weight)) if number not in found]
+    lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (found, others)]
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.3) if own else lengths[0] == pytest.approx(LENGTH)
+
+
+# What stays
+
+
+def rows_of(run: Run, name: str = "embedding.weight") -> tuple[torch.Tensor, list[int], list[int]]:
+    """The matrix of the run, the ids with a vector, and the others."""
+    found = folded(run.learned.tokenizer)
+    return run.load_weights()[name], list(found), [n for n in range(len(run.learned.tokenizer)) if n not in found]
+
+
+OPTIMISERS = [
+    {"optimizer": "adamw", "weight_decay": 0.5, "ema": 0.9, "learning_rate": 0.05},
+    {"optimizer": "adamw", "weight_decay": 0.5, "learning_rate": 0.05, "clip": "value"},
+    {"optimizer": "sgd", "weight_decay": 0.1, "learning_rate": 0.5},
+    {"optimizer": "asgd", "weight_decay": 0.1, "learning_rate": 20.0, "schedule": "constant", "validate_every": 2},
+]
+
+
+@pytest.mark.parametrize("training", OPTIMISERS, ids=lambda each: f"{each['optimizer']}-{each.get('ema', 0)}")
+def test_frozen_rows_are_the_same_bits_after_training_and_others_move(
+    training: dict, data: dict[str, str], file: str, tmp_path: Path
+):
+    """In a language model the matrix is also the output: its rows would get a gradient at every step."""
+    run, fit, _, _ = begun(
+        data["language"], tmp_path / "run", model="gru", vectors=file, budget="3k-tokens", network={"frozen": True},
+        data={"window": 16}, training={"batch": 4, "validate_every": 10, **training},
+    )  # fmt: skip
+    before = fit.model.embedding.weight.detach().clone()
+    notes = [note for step in fit.steps() for note in step.notes]
+    assert any("weights are averaged" in note for note in notes) is (training["optimizer"] == "asgd")
+    weight, found, others = rows_of(run)
+    assert torch.equal(weight[found], before[found])
+    assert not torch.equal(weight[others], before[others])
+    assert torch.equal(fit.model.embedding.weight.detach()[found], before[found])
+
+
+def test_without_frozen_all_rows_learn(data: dict[str, str], file: str, tmp_path: Path):
+    run, fit, _, _ = begun(data["language"], tmp_path / "run", model="gru", vectors=file)
+    before = fit.model.embedding.weight.detach().clone()
+    list(fit.steps())
+    weight, found, _ = rows_of(run)
+    assert (weight[found] != before[found]).any(dim=1).all()
+
+
+@pytest.mark.parametrize(("task", "layer"), [("translate", "writers.0.embedding.weight"), ("tag", "embedding.weight")])
+def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file: str, tmp_path: Path):
+    run, fit, prepared, _ = begun(
+        data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"frozen": True}
+    )
+    name = "target" if task == "translate" else "text"
+    found = list(folded(run.learned.tokenizers[name]))
+    before = prepared.embeddings(fit.model)[name].weight.detach()[found].clone()
+    list(fit.steps())
+    assert torch.equal(run.load_weights()[layer][found], before)
+
+
+def test_a_run_goes_on_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
+    copy = tmp_path / "copy.vec"
+    copy.write_bytes(Path(file).read_bytes())
+    whole = begun(data["classify"], tmp_path / "whole", task="classify", vectors=str(copy), network={"frozen": True})
+    list(whole[1].steps())
+    run, fit, _, _ = begun(
+        data["classify"], tmp_path / "run", task="classify", vectors=str(copy), network={"frozen": True}
+    )
+    before = fit.model.embedding.weight.detach().clone()
+    copy.unlink()
+    for step in fit.steps(lambda: True):  # stop and save after the first step
+        assert step.number == 1
+    list(training_of(Run.open(run.folder)).steps())
+    weight, found, others = rows_of(run)
+    assert torch.equal(weight[found], before[found])
+    assert not torch.equal(weight[others], before[others])
+    expected = whole[0].load_weights()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.load_weights().items())
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_rows(data, file: str, tmp_path: Path):
+    copy = tmp_path / "copy.vec"
+    copy.write_bytes(Path(file).read_bytes())
+    run, fit, _, _ = begun(data["classify"], tmp_path / "run", task="classify", vectors=str(copy))
+    copy.unlink()
+    again = training_of(Run.open(run.folder)).model  # type: ignore[union-attr]
+    assert torch.equal(again.embedding.weight, fit.model.embedding.weight)
+    (run.folder / "start.safetensors").unlink()
+    with pytest.raises(RunError, match="what the token vectors started from cannot be read"):
+        training_of(Run.open(run.folder))
+
+
+def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(data, file: str, tmp_path: Path):
+    copy = tmp_path / "copy.vec"
+    copy.write_bytes(Path(file).read_bytes())
+    trained = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
+    copy.unlink()
+    about = trained.run.learned.facts["vectors"]
+    assert len(about["fingerprint"]) == 32
+    card = (tmp_path / "run/README.md").read_text()
+    assert f"- word vectors: `{copy}` (fingerprint `{about['fingerprint']}`): 5 of 13 vocabulary words" in card
+    assert "they learn on" in card
+    assert f"vectors: {copy}" in (tmp_path / "run/config.yaml").read_text()
+    assert seqwise.load(tmp_path / "run").predict("the old model").values["label"] in ("0", "1")
+
+
+def test_a_classifier_takes_smaller_steps_with_vectors_that_learn_on(data, file: str, tmp_path: Path):
+    rates = [
+        begun(data["classify"], tmp_path / str(frozen), task="classify", vectors=file, network={"frozen": frozen})[0]
+        for frozen in (False, True)
+    ]
+    assert [run.settings.training.learning_rate for run in rates] == [3e-3, 1e-2]
+
+
+# Which words are found
+
+
+def vectors(keyed: KeyedVectors) -> WordVectors:
+    return WordVectors("words.vec", keyed, "0" * 32)
+
+
+def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
+    keyed = KeyedVectors(["Old", "old", "the"], np.array([[1.0, 0], [2, 0], [3, 0]]))
+    tokenizer = Tokenizer.train("words", ["Old old OLD The <unk>\n"])
+    found = vectors(keyed).find(tokenizer)
+    taken = {tokenizer.token(number): float(row[0]) for number, row in zip(found.ids, found.rows)}
+    assert taken == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
+    assert (found.words, found.composed, found.share) == (4, 0, None)
+
+
+def test_special_tokens_stay_as_the_model_wants_them():
+    keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
+    tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
+    assert [tokenizer.token(number) for number in vectors(keyed).find(tokenizer).ids] == ["a"]
+
+
+def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_lines():
+    keyed = KeyedVectors(["a"], np.ones((1, 2)))
+    tokenizer = Tokenizer.train("words", ["a a a a a b b c\n"], min_count=2)
+    counts = torch.zeros(len(tokenizer), dtype=torch.int64)
+    for token, count in (("a", 5), ("b", 2), ("<unk>", 1), ("<eos>", 1)):
+        counts[tokenizer.id(token)] = count
+    found = vectors(keyed).find(tokenizer, counts)
+    assert found.share == 5 / 8
+    assert str(found) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
+
+
+def test_vectors_of_n_grams_give_one_to_every_word():
+    parts = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32))
+    keyed = KeyedVectors(["old"], np.ones((1, 2)), subwords=parts)
+    tokenizer = Tokenizer.train("words", ["old older a\n"])
+    found = vectors(keyed).find(tokenizer)
+    taken = {tokenizer.token(number): row for number, row in zip(found.ids, found.rows)}
+    assert set(taken) == {"old", "older", "a"}
+    np.testing.assert_array_equal(taken["older"], keyed.vector("older"))
+    assert found.composed == 2
+    assert "2 of them from their n-grams" in str(found)
+
+
+def test_tokens_that_are_no_words_find_little_and_the_user_is_told(data, file: str, tmp_path: Path):
+    run, _, _, said = begun(data["language"], tmp_path / "run", vectors=file, text={"tokenizer": "characters"})
+    assert run.settings.text.tokenizer == "characters"
+    words = len(run.learned.tokenizer) - 1  # all but <unk>
+    assert any(f"{file}: 1 of {words} vocabulary words ({1 / words:.1%})" in each for each in said)
+    assert any(each.startswith("note: tokens of kind characters are hardly ever words") for each in said)
+
+
+def test_text_that_is_already_tokenised_is_left_as_it_is(file: str, tmp_path: Path):
+    (tmp_path / "text.txt").write_text("the old <unk> reads a word\n" * 400)
+    run, _, _, said = begun(str(tmp_path / "text.txt"), tmp_path / "run", task="language", vectors=file)
+    assert run.settings.text.tokenizer == "spaces"
+    assert not any(each.startswith("note") for each in said)
+
+
+def test_a_file_of_another_language_is_refused(data, tmp_path: Path):
+    (tmp_path / "other.vec").write_text("2 2\nun 1 2\ndeux 3 4\n")
+    with pytest.raises(UsageError, match="no token of the vocabulary is a word of the file"):
+        begun(data["language"], tmp_path / "run", vectors=str(tmp_path / "other.vec"))
+    assert not (tmp_path / "run").exists()
+
+
+# More words than the training split has
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
+    """`alte` and `red` stand in no training text; a word of two tokens could never be read, and stays outside."""
+    run, fit, _, _ = begun(data[task], tmp_path / "run", task=task, vectors=file, text={"extend": len(KNOWN)})
+    tokenizer = run.learned.tokenizer
+    for word in ("alte", "red"):
+        number = tokenizer.id(word)
+        assert number != tokenizer.unknown
+        ratio = fit.model.embedding.weight.detach()[number] / torch.from_numpy(keyed[word].copy())
+        torch.testing.assert_close(ratio, ratio[:1].expand(DIM))
+    assert len(tokenizer) == run.settings.text.vocabulary
+    list(fit.steps())
+    seqwise.load(run.folder).predict("red alte")
+    assert "learned from the training split, with words of the word vectors" in (run.folder / "README.md").read_text()
+
+
+def test_only_words_that_a_text_can_hold_as_one_token_join():
+    offered = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
+    plain = Tokenizer.train("words", ["a b a"], offered=offered)
+    assert [plain.token(number) for number in range(len(plain))] == ["a", "b", "<unk>", "new", "x-ray", "Big"]
+    low = Tokenizer.train("words", ["a b a"], lowercase=True, offered=offered)
+    assert [low.token(number) for number in range(len(low))] == ["a", "b", "<unk>", "new", "x-ray"]
+    assert len(Tokenizer.train("characters", ["a b a"], offered=offered)) == len(Tokenizer.train("characters", ["ab "]))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("values", "fragment"),
+    [
+        ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both say"),
+        ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
+        ({"vectors": "f.vec", "model": "ngram"}, "an n-gram model counts tokens"),
+        ({"vectors": "f.vec", "text": {"extend": 5}}, "--text.extend is for classify and tag"),
+        ({"network": {"frozen": True}}, "--network.frozen is about word vectors"),
+        ({"text": {"extend": 5}}, "--text.extend is about word vectors"),
+    ],
+)
+def test_what_cannot_start_from_vectors_is_refused_before_anything_is_read(values: dict, fragment: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=fragment):
+        begun("missing.txt", tmp_path / "run", **{"task": "language", **values})
+
+
+def test_another_width_is_refused(data, file: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"have 6 numbers each, but --network\.embedding is 7"):
+        begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": 7})
+    run = begun(data["language"], tmp_path / "run", vectors=file, network={"embedding": DIM})[0]
+    assert run.settings.network.embedding == DIM
+
+
+def test_the_command_line_reports_the_coverage(data, file: str, tmp_path: Path, capsys):
+    words = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.frozen"]
+    assert main([*words, "--budget", "200-tokens", "--network.width", "8", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err
+    assert f"{file}: 5 of 13 vocabulary words (38.5%), 66.7% of the training tokens" in said.replace("\n", "")
+    assert main(["train", data["classify"], "--vectors", "missing.vec", "--out", str(tmp_path / "other")]) == 2
+    assert "missing.vec" in capsys.readouterr().err
