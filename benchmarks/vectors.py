@@ -1,0 +1,228 @@
+"""How fast are word vectors learned beside gensim, and how good are they?
+
+    python benchmarks/vectors.py                                    # all rows, three seeds, all processors
+    python benchmarks/vectors.py --rows skipgram,gensim-skipgram --seeds 1
+    python benchmarks/vectors.py --rows gpu-skipgram,gpu-cbow,skipgram,cbow      # on a machine with a GPU
+    python benchmarks/vectors.py CORPUS --tests FILE …              # other text, other questions
+
+Reads $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval unless told otherwise. Every row is a process of its own,
+one after the other, the seeds outermost: 100 numbers per word, window 5, 5 negatives, words met 5 times or more,
+subsampling at 1e-3, 5 epochs, the rate falling linearly. gensim reads the unpacked text in its `corpus_file` mode.
+Words per second are those of training alone; the seconds are those of the whole process, until the vectors are in a
+file. Peak memory is the process's largest resident set. Both sides' vectors are measured by the same code.
+
+Exits with 1 if skip-gram is less than 3 times or CBOW less than 1.5 times as fast as gensim, or if WordSim-353 is more
+than 0.01 or analogies more than a point below gensim's mean, or if more memory is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SHARED = {"dim": 100, "window": 5, "negative": 5, "min_count": 5, "subsample": 1e-3, "epochs": 5, "device": "cpu"}
+GPU = {**SHARED, "device": "cuda"}
+
+# Row → the settings that differ from SHARED; those of gensim are its names.
+ROWS: dict[str, dict[str, Any]] = {
+    "gensim-skipgram": {"sg": 1},
+    "skipgram": {**SHARED, "method": "skipgram"},
+    "gensim-cbow": {"sg": 0},
+    "cbow-as-gensim": {**SHARED, "method": "cbow", "update": "gensim"},
+    "cbow": {**SHARED, "method": "cbow"},
+    "glove": {**SHARED, "method": "glove", "window": 10, "epochs": 20},
+    "gpu-skipgram": {**GPU, "method": "skipgram"},
+    "gpu-cbow": {**GPU, "method": "cbow"},
+}
+USUAL = [name for name in ROWS if not name.startswith("gpu-")]
+# (ours, peer, least ratio of speeds)
+DUELS = (("skipgram", "gensim-skipgram", 3.0), ("cbow-as-gensim", "gensim-cbow", 1.5), ("cbow", "gensim-cbow", 1.5))
+WORDSIM, ANALOGY = 0.01, 0.01  # how far below the peer's mean ours may lie
+
+
+def train_gensim(corpus: str, seed: int, threads: int, settings: dict[str, Any], out: str) -> dict[str, float]:
+    from gensim.models import Word2Vec
+
+    model = Word2Vec(
+        vector_size=SHARED["dim"], window=SHARED["window"], negative=SHARED["negative"], min_count=SHARED["min_count"],
+        sample=SHARED["subsample"], workers=threads, seed=seed, **settings,
+    )  # fmt: skip
+    model.build_vocab(corpus_file=corpus)
+    began = time.perf_counter()
+    model.train(
+        corpus_file=corpus, total_examples=model.corpus_count, total_words=model.corpus_total_words,
+        epochs=SHARED["epochs"],
+    )  # fmt: skip
+    seconds = time.perf_counter() - began
+    model.wv.save_word2vec_format(out, binary=True)
+    return {"words_per_second": SHARED["epochs"] * model.corpus_total_words / seconds}
+
+
+def train_ours(corpus: str, seed: int, threads: int, settings: dict[str, Any], out: str) -> dict[str, float]:
+    from seqwise.vectors.formats import save_vectors
+    from seqwise.vectors.settings import VectorSettings
+    from seqwise.vectors.training import VectorTraining
+
+    with VectorTraining(corpus, VectorSettings(**settings, seed=seed, threads=threads)) as training:
+        last = None
+        for step in training.steps():
+            last = step
+        save_vectors(out, training.vectors())
+        assert last is not None
+        return {"words_per_second": last.speed, "loss": training.losses[-1] or 0.0, "unit": last.unit}  # type: ignore
+
+
+def one(name: str, corpus: str, seed: int, threads: int, out: str) -> dict[str, Any]:
+    """Train a row in this process."""
+    train = train_gensim if name.startswith("gensim-") else train_ours
+    found: dict[str, Any] = train(corpus, seed, threads, ROWS[name], out)
+    found["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def measure(name: str, corpus: Path, seed: int, threads: int, tests: Sequence[Path]) -> dict[str, Any]:
+    """Train a row in a process of its own, then ask its vectors."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "vectors.bin" if name.startswith("gensim-") else "vectors.safetensors")
+        command = [
+            sys.executable, __file__, str(corpus), "--one", name, "--seed", str(seed), "--threads", str(threads),
+            "--out", str(out),
+        ]  # fmt: skip
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True)
+        seconds = time.perf_counter() - began
+        if done.returncode:
+            sys.exit(f"{name}: {done.stderr.strip()}")
+        return {"row": name, "seed": seed, "seconds": seconds, **json.loads(done.stdout), **ask(out, tests)}
+
+
+def ask(vectors: Path, tests: Sequence[Path]) -> dict[str, float]:
+    """Name of each test → Spearman's correlation or the share of right answers."""
+    from seqwise.vectors.evaluation import (
+        evaluate_analogies,
+        evaluate_similarities,
+        read_analogies,
+        read_similarities,
+        recognise,
+    )
+    from seqwise.vectors.formats import load_vectors
+
+    keyed, found = load_vectors(vectors), {}
+    for test in tests:
+        if recognise(test) == "analogies":
+            value = evaluate_analogies(keyed, read_analogies(test)).total.accuracy
+        else:
+            value = evaluate_similarities(keyed, read_similarities(test)).spearman
+        found[test.name.partition(".")[0]] = value or 0.0
+    return found
+
+
+def summary(rows: list[dict[str, Any]], names: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Row → the mean of each column over the seeds; of speeds the median."""
+    table = {}
+    for name in names:
+        of = [row for row in rows if row["row"] == name]
+        table[name] = {
+            column: (statistics.median if column == "words_per_second" else statistics.mean)(row[column] for row in of)
+            for column in columns
+        }
+    return table
+
+
+def verdict(table: dict[str, dict[str, float]]) -> list[str]:
+    """What is not as required."""
+    missed = []
+    for ours, peer, least in DUELS:
+        if ours not in table or peer not in table:
+            continue
+        mine, theirs = table[ours], table[peer]
+        ratio = mine["words_per_second"] / theirs["words_per_second"]
+        print(f"{ours} is {ratio:.2f} times as fast as {peer}")
+        if ratio < least:
+            missed.append(f"{ours}: {ratio:.2f} times as fast as {peer}, not {least:g}")
+        if mine["peak_mb"] > theirs["peak_mb"]:
+            missed.append(f"{ours}: {mine['peak_mb']:.0f} MB, more than the {theirs['peak_mb']:.0f} MB of {peer}")
+        for test, slack in (("wordsim353", WORDSIM), ("questions-words", ANALOGY)):
+            if test in mine and mine[test] < theirs[test] - slack:
+                missed.append(f"{ours}: {test} {mine[test]:.4f}, more than {slack:g} below {theirs[test]:.4f}")
+    return missed
+
+
+def print_table(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tests: Sequence[str]) -> None:
+    print(f"{'':<18}{'words/s':>12}{'seconds':>9}{'peak MB':>9}" + "".join(f"{test:>18}" for test in tests))
+    for name, row in table.items():
+        values = []
+        for test in tests:
+            found = [each[test] for each in rows if each["row"] == name]
+            values.append(f"{row[test]:8.3f} ±{(max(found) - min(found)) / 2:.3f}")
+        unit = "*" if name == "glove" else " "
+        print(
+            f"{name:<18}{row['words_per_second']:>11,.0f}{unit}{row['seconds']:>9.1f}{row['peak_mb']:>9.0f}"
+            + "".join(f"{value:>18}" for value in values)
+        )
+    if "glove" in table:
+        print("* pairs of words per second")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", nargs="?", type=Path)
+    parser.add_argument("--rows", default=",".join(USUAL), help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--tests", type=Path, nargs="*")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
+    for hidden in ("--one", "--seed", "--out"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    if asked.one:
+        print(json.dumps(one(asked.one, str(asked.corpus), int(asked.seed), asked.threads, asked.out)))
+        return
+    data = os.environ.get("SEQWISE_DATA")
+    if asked.corpus is None and data is None:
+        print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
+        return
+    corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
+    tests = sorted(Path(data, "vectors-eval").iterdir()) if asked.tests is None and data else asked.tests or []
+    names = asked.rows.split(",")
+    if importlib.util.find_spec("gensim") is None and any(name.startswith("gensim-") for name in names):
+        print("gensim is not installed: its rows are left out. pip install gensim")
+        names = [name for name in names if not name.startswith("gensim-")]
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder, "corpus.txt")
+        if corpus.suffix == ".gz":
+            with gzip.open(corpus, "rb") as packed, plain.open("wb") as file:
+                shutil.copyfileobj(packed, file)
+            corpus = plain
+        rows = []
+        for seed in range(1, asked.seeds + 1):
+            for name in names:
+                rows.append(measure(name, corpus, seed, asked.threads, tests))
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    columns = [key for key in rows[0] if key not in ("row", "seed", "loss", "unit")]
+    table = summary(rows, names, columns)
+    if asked.json:
+        print(json.dumps({"rows": rows, "table": table}, indent=1))
+        return
+    print_table(table, rows, [key for key in columns if key not in ("words_per_second", "seconds", "peak_mb")])
+    missed = verdict(table)
+    for line in missed:
+        print(f"not met: {line}")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
