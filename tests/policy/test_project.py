@@ -66,14 +66,19 @@ def test_a_decision_says_context_decision_and_consequences_on_one_page(page: Pat
     assert text.startswith(f"# {page.name[:4]}: ")
 
 
+UNPINNED = {"triton"}  # each CUDA build of torch wants its own
+
+
 def requirements() -> list[str]:
     return [*PROJECT["dependencies"], *(line for lines in PROJECT["optional-dependencies"].values() for line in lines)]
 
 
 @pytest.mark.parametrize("line", requirements())
 def test_a_requirement_is_a_range_that_holds_the_tested_version(line: str):
-    found = re.fullmatch(r"([\w-]+)>=([\d.]+),<(\d+)", line)
+    found = re.fullmatch(r"([\w-]+)>=([\d.]+),<(\d+)(; .*)?", line)
     assert found is not None, line
+    if found[1] in UNPINNED:
+        return
     tested = numbers(pins()[normal(found[1])])
     assert numbers(found[2]) <= tested < numbers(found[3])
 
@@ -84,7 +89,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def test_every_requirement_is_pinned_without_a_local_suffix():
     names = {normal(re.split(r"[<>=!~\[; ]", line)[0]) for line in requirements()}
-    assert names - pins().keys() == set()
+    assert names - pins().keys() == UNPINNED
     assert [version for version in pins().values() if "+" in version] == []
 
 

@@ -116,7 +116,7 @@ class VectorDisplay(AbstractContextManager["VectorDisplay"]):
             self.live.reset(self.task, total=1.0)
         loss = "" if step.loss is None else f"  loss {step.loss:.4f}"
         line = f"{step.stage}" if step.stage != "training" else f"epoch {step.epoch + 1}{loss}"
-        line += f"  {step.speed:,.0f} {step.unit}/s"
+        line += f"  {step.speed:,.0f} {step.unit}/s" if step.speed else ""
         self.live.update(self.task, completed=step.progress, description=line)
         if step.finished:
             console.say(line)

@@ -20,7 +20,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import cfunc, types
+from numba import cfunc, jit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
@@ -51,7 +51,9 @@ RELATIVE = (2, 4)  # R_X86_64_PC32, R_X86_64_PLT32: 32-bit distances
 
 def object_code(module: str, name: str, kinds: str) -> tuple[bytes, str]:
     """The loop as an object file, and the name of its C function, which takes the address of the words."""
-    loop, unpack = getattr(import_module(module), name), unpacker(kinds)
+    known, unpack = getattr(import_module(module), name), unpacker(kinds)
+    # Afresh: numba's own cache does not notice when a piece from another module has changed.
+    loop = jit(**known.targetoptions)(known.py_func)
 
     @cfunc(types.void(types.CPointer(types.int64)), error_model="numpy")
     def entry(words):

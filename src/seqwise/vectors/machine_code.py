@@ -141,13 +141,13 @@ def _load(path: Path, kinds: str) -> _Code | None:
 
 def _place(module: str, name: str, kinds: str) -> Path:
     """The file for a loop; its name changes with everything that decides on the code."""
-    everything = [kinds, _sources(), _processor(), *(str(package_version(one)) for one in ("numba", "llvmlite"))]
+    everything = [kinds, sources(), _processor(), *(str(package_version(one)) for one in ("numba", "llvmlite"))]
     key = hashlib.blake2b("\n".join(everything).encode(), digest_size=12).hexdigest()
     return cache_folder() / "machine_code" / f"{module.rpartition('.')[2]}.{name}-{key}.bin"
 
 
 @cache
-def _sources() -> str:
+def sources() -> str:
     """A digest of this package's source: a loop is made of pieces from several modules."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.blake2b(b"\0".join(file.read_bytes() for file in files)).hexdigest()

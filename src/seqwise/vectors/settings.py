@@ -18,6 +18,7 @@ Loss = Literal["negative", "softmax", "hierarchical"]
 # Measured on 6 million words of film reviews: docs/vectors.md.
 RATES = {"skipgram": 0.025, "cbow": 0.15, "glove": 0.05}
 GENSIM_RATE = 0.025
+SUBWORD_RATES = {"skipgram": 0.2, "cbow": 0.8}  # a word's gradient is shared out among its n-grams
 EPOCHS = {"skipgram": 5, "cbow": 5, "glove": 20}
 WINDOWS = {"skipgram": 5, "cbow": 5, "glove": 10}
 
@@ -42,7 +43,7 @@ class VectorSettings(Section):
     loss: Loss = "negative"
     """negative: sampling. softmax: over all words, for small vocabularies. hierarchical: over a Huffman tree."""
     rate: float | None = Field(None, gt=0)
-    """Learning rate at the start: skipgram 0.025, cbow 0.15, glove 0.05. It falls to nothing; GloVe's is AdaGrad's."""
+    """At the start; falls to nothing: skipgram 0.025, cbow 0.15, with n-grams 0.2 and 0.8. GloVe: AdaGrad's, 0.05."""
     update: Literal["gradient", "gensim"] = "gradient"
     """CBOW: a neighbour gets its share of the gradient. gensim: all of it, as word2vec and gensim do (rate 0.025)."""
     limit: float = Field(10.0, gt=0)
@@ -72,8 +73,8 @@ class VectorSettings(Section):
         chosen = self.model_copy()
         chosen.window = self.window or WINDOWS[self.method]
         chosen.epochs = self.epochs or EPOCHS[self.method]
-        usual = GENSIM_RATE if self.method == "cbow" and self.update == "gensim" else RATES[self.method]
-        chosen.rate = self.rate or usual
+        usual = (SUBWORD_RATES if self.subwords else RATES)[self.method]
+        chosen.rate = self.rate or (GENSIM_RATE if self.update == "gensim" else usual)
         return chosen
 
     def _check(self) -> None:

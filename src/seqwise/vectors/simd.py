@@ -17,8 +17,6 @@ from numba.extending import intrinsic, models, register_model
 
 from seqwise.vectors.compiled import inlined
 from seqwise.vectors.rows import LANES, LINE
-from seqwise.vectors.rows import aligned as aligned
-from seqwise.vectors.rows import padded as padded
 
 
 def instruction(function: Callable) -> Any:
@@ -197,13 +195,13 @@ def constant(value):
 
 @inlined
 def exponential(x):
-    """e to the power of x ≤ 0, relative error below 3e-7; zero below −87.
+    """e to the power of x ≤ 0, relative error below 3e-7; below −87 it stays at e^−87, which is 1.6e-38.
 
-    2^(whole + rest) with the Taylor series of 2^rest about the middle of |rest| ≤ 1/2.
+    2^whole · e^rest with the Taylor series of e^rest, |rest| ≤ log(2) / 2.
     """
-    turns = multiply(larger(x, constant(-87.0)), constant(1.4426950408889634))
-    whole = floor(add(turns, constant(0.5)))
-    rest = multiply(subtract(turns, whole), constant(0.6931471805599453))
+    x = larger(x, constant(-87.0))
+    whole = floor(fma(x, constant(1.4426950408889634), constant(0.5)))
+    rest = fma(whole, constant(-0.6931471805599453), x)
     series = constant(1 / 5040)
     series = fma(series, rest, constant(1 / 720))
     series = fma(series, rest, constant(1 / 120))

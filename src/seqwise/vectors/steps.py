@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class VectorStep:
     """How far training is. `loss` is the mean per pair of the epoch so far; None before the first pair."""
 
-    stage: str  # "counting" or "training"
+    stage: str  # "compiling", "counting" or "training"
     epoch: int  # from 0
     progress: float  # of the stage, 0 … 1
     speed: float  # of `unit` per second, since the stage began

@@ -16,6 +16,7 @@ from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.steps import VectorStep
 
 Say = Callable[[str], None]
+MANY = 5_000  # words from which on a full softmax is hours of work for a corpus worth its vectors
 
 
 def train_vectors(
@@ -52,6 +53,8 @@ class VectorTraining:
         self.seconds = 0.0
         self._learner = learner_of(self.sentences, self.settings, self.threads)
         self.say(self._learner.says)
+        if self.settings.loss == "softmax" and len(self.sentences.vocabulary) > MANY:
+            self.say("The full softmax takes as long per pair as there are words; --loss negative takes a fraction.")
 
     def __enter__(self) -> VectorTraining:
         return self

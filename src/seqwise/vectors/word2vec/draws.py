@@ -8,9 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from seqwise.vectors.compiled import inlined
-from seqwise.vectors.word2vec.chances import POWER as POWER
-from seqwise.vectors.word2vec.chances import alias_table as alias_table
-from seqwise.vectors.word2vec.chances import keep_below as keep_below
 
 
 @inlined

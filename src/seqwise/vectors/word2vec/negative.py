@@ -80,7 +80,8 @@ def slopes(scores, row, columns, rate, labels, real, widest, loss):
         valid = load(real, min(LANES, columns - column) * LANES)
         # −log σ(x) for the word, −log σ(−x) for negatives: max(∓x, 0) + log(1 + e^−|x|)
         towards = multiply(x, fma(label, constant(-2.0), constant(1.0)))
-        loss = fma(valid, add(maximum(towards, constant(0.0)), log_one_plus(small)), loss)
+        log = fma(x, constant(0.0), log_one_plus(small))  # nan and inf stay visible: maxima would hide them
+        loss = fma(valid, add(maximum(towards, constant(0.0)), log), loss)
         valid = select_negative(subtract(magnitude(x), spread(widest)), valid, constant(0.0))
         error = subtract(label, sigmoid(x, small))
         store(scores, row + column, multiply(multiply(error, valid), spread(rate)))

@@ -70,6 +70,8 @@ class Word2Vec:
 
     def steps(self) -> Iterator[VectorStep]:
         """Train. Leaving the iteration early stops the threads; what was learned so far stays."""
+        yield VectorStep("compiling", 0, 0.0, 0.0)
+        self._compile()
         threads = [threading.Thread(target=self._work, args=(tally,), daemon=True) for tally in self._tallies]
         self._running = threads
         start, epoch = time.monotonic(), 0

@@ -26,6 +26,49 @@ def _drawn(seed, place, threshold, other, words):
 
 
 @triton.jit
+def _windows(
+    ids, sentences, threshold, other, start, last, count, words, seed,
+    WINDOW: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
+):  # fmt: skip
+    """What the words from `start` on need: rows and targets (ids, and which are there), and who goes with whom.
+
+    paired (R, T): is this row in the window of this centre? The reach of each window is drawn evenly.
+    allowed (T, T): may this negative stand beside this centre? Not where it is the word itself.
+    """
+    r, t = tl.arange(0, ROWS), tl.arange(0, TARGETS)
+    is_centre = t < CENTRES
+    row_at, centre_at = start - WINDOW + r, start + t
+    row_there = (row_at >= 0) & (row_at < count) & (r < CENTRES + 2 * WINDOW)
+    centre_there = is_centre & (centre_at < last)
+    row_id = tl.load(ids + row_at, mask=row_there, other=0).to(tl.int64)
+    negative_id = _drawn(seed, start * TARGETS + t, threshold, other, words)
+    target_id = tl.where(is_centre, tl.load(ids + centre_at, mask=centre_there, other=0), negative_id).to(tl.int64)
+
+    row_sentence = tl.load(sentences + row_at, mask=row_there, other=-1)
+    centre_sentence = tl.load(sentences + centre_at, mask=centre_there, other=-2)
+    reach = WINDOW - (tl.rand(seed + 1, centre_at) * WINDOW).to(tl.int32)
+    distance = tl.abs(row_at[:, None] - centre_at[None, :])
+    beside = (distance > 0) & (distance <= reach[None, :]) & (row_sentence[:, None] == centre_sentence[None, :])
+    paired = (beside & row_there[:, None] & centre_there[None, :]).to(tl.float32)
+    differs = (target_id[:, None] != target_id[None, :]) & is_centre[:, None] & (t >= CENTRES)[None, :]
+    return row_id, row_there, target_id, centre_there | (t >= CENTRES), paired, differs.to(tl.float32)
+
+
+@triton.jit
+def _slopes(scores, own, strange, rate):
+    """rate · (label − σ(score)) for each pair by its weight, and the sum of their losses.
+
+    own (·, T): weights of the words that are there. strange (·, T): weights of negatives.
+    """
+    small = tl.exp(-tl.abs(scores))
+    sigmoid = tl.where(scores >= 0, 1.0, small) / (1.0 + small)
+    log = tl.log(1.0 + small)
+    loss = own * (tl.maximum(-scores, 0.0) + log) + strange * (tl.maximum(scores, 0.0) + log)
+    return rate * (own * (1.0 - sigmoid) - strange * sigmoid), tl.sum(loss)
+
+
+# Without this the kernel would be compiled anew for each kind of number, such as multiples of 16.
+@triton.jit(do_not_specialize=["first", "last", "count", "words", "rate", "seed"])
 def negative_sampling(
     ids, sentences, inputs, outputs, threshold, other, tally,
     first, last, count, words, width, rate, seed,
@@ -38,61 +81,38 @@ def negative_sampling(
     tally (programs, 2): gains loss and pairs.
     """
     SCALE: tl.constexpr = NEGATIVE / (TARGETS - CENTRES)
-    program = tl.program_id(0)
-    r, t, d = tl.arange(0, ROWS), tl.arange(0, TARGETS), tl.arange(0, WIDTH)
-    inside = d < width
-    is_centre = t < CENTRES
+    program, d = tl.program_id(0), tl.arange(0, WIDTH)
     loss_sum, pair_sum = 0.0, 0.0
     for block in range(SHARE):
         start = first + (program * SHARE + block) * CENTRES
-        row_at, centre_at = start - WINDOW + r, start + t
-        row_there = (row_at >= 0) & (row_at < count) & (r < CENTRES + 2 * WINDOW)
-        centre_there = is_centre & (centre_at < last)
-        row_id = tl.load(ids + row_at, mask=row_there, other=0).to(tl.int64)
-        row_sentence = tl.load(sentences + row_at, mask=row_there, other=-1)
-        centre_sentence = tl.load(sentences + centre_at, mask=centre_there, other=-2)
-        negative_id = _drawn(seed, start * TARGETS + t, threshold, other, words)
-        target_id = tl.where(is_centre, tl.load(ids + centre_at, mask=centre_there, other=0), negative_id).to(tl.int64)
-
-        # (R, T): is this row in the window of this centre? The reach of each window is drawn evenly.
-        reach = WINDOW - (tl.rand(seed + 1, centre_at) * WINDOW).to(tl.int32)
-        distance = tl.abs(row_at[:, None] - centre_at[None, :])
-        beside = (distance > 0) & (distance <= reach[None, :]) & (row_sentence[:, None] == centre_sentence[None, :])
-        beside = beside & row_there[:, None] & centre_there[None, :]
-        paired = beside.to(tl.float32)
-        # (T, T): may this negative stand beside this centre? Not where it is the word itself.
-        differs = (target_id[:, None] != target_id[None, :]) & is_centre[:, None] & (t >= CENTRES)[None, :]
-        allowed = differs.to(tl.float32)
-
+        row_id, row_there, target_id, target_there, paired, allowed = _windows(
+            ids, sentences, threshold, other, start, last, count, words, seed, WINDOW, CENTRES, ROWS, TARGETS
+        )
         row_place = inputs + row_id[:, None] * width + d[None, :]
         target_place = outputs + target_id[:, None] * width + d[None, :]
-        row_mask = row_there[:, None] & inside[None, :]
-        target_mask = (centre_there | (t >= CENTRES))[:, None] & inside[None, :]
+        row_mask = row_there[:, None] & (d < width)[None, :]
+        target_mask = target_there[:, None] & (d < width)[None, :]
         x = tl.load(row_place, mask=row_mask, other=0.0)  # (R, D)
         y = tl.load(target_place, mask=target_mask, other=0.0)  # (T, D)
         if CBOW:
             neighbours = tl.sum(paired, axis=0)  # (T,), zero for negatives
+            there = (neighbours > 0).to(tl.float32)[:, None]
             part = tl.trans(paired / tl.maximum(neighbours, 1.0)[None, :])  # (T, R): how a mean is made of rows
             hidden = tl.dot(part, x, input_precision=PRECISION)  # (T, D)
-            own = ((t[:, None] == t[None, :]) & (neighbours > 0)[:, None]).to(tl.float32)
-            other_weight = allowed * (neighbours > 0).to(tl.float32)[:, None] * SCALE
+            own = (tl.arange(0, TARGETS)[:, None] == tl.arange(0, TARGETS)[None, :]).to(tl.float32) * there
+            strange = allowed * there * SCALE
         else:
             hidden = x
             own = paired
-            other_weight = tl.dot(paired, allowed) * SCALE  # (R, T); sums of ones are exact in any precision
-        scores = tl.dot(hidden, tl.trans(y), input_precision=PRECISION)
-        small = tl.exp(-tl.abs(scores))
-        sigmoid = tl.where(scores >= 0, 1.0, small) / (1.0 + small)
-        slope = rate * (own * (1.0 - sigmoid) - other_weight * sigmoid)
+            strange = tl.dot(paired, allowed) * SCALE  # (R, T); sums of ones are exact in any precision
+        slope, loss = _slopes(tl.dot(hidden, tl.trans(y), input_precision=PRECISION), own, strange, rate)
         change = tl.dot(slope, y, input_precision=PRECISION)  # of hidden
         target_change = tl.dot(tl.trans(slope), hidden, input_precision=PRECISION)  # (T, D)
         if CBOW:
             change = tl.dot(tl.trans(part), change, input_precision=PRECISION)  # (R, D)
         tl.atomic_add(row_place, change, mask=row_mask & (tl.sum(paired, axis=1) > 0)[:, None], sem="relaxed")
         tl.atomic_add(target_place, target_change, mask=target_mask, sem="relaxed")
-        log = tl.log(1.0 + small)
-        towards = own * (tl.maximum(-scores, 0.0) + log) + other_weight * (tl.maximum(scores, 0.0) + log)
-        loss_sum += tl.sum(towards)
+        loss_sum += loss
         pair_sum += tl.sum(own)
     tl.store(tally + program * 2, tl.load(tally + program * 2) + loss_sum)
     tl.store(tally + program * 2 + 1, tl.load(tally + program * 2 + 1) + pair_sum)

@@ -6,7 +6,6 @@ import numpy as np
 
 from seqwise.vectors.compiled import inlined
 from seqwise.vectors.word2vec.draws import advance, below, upper
-from seqwise.vectors.word2vec.objective import LONGEST as LONGEST
 
 
 @inlined

@@ -1,0 +1,158 @@
+"""What chance decides: kept words, negatives, windows and sentences, against formulas and a twin in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from seqwise.vectors.word2vec.chances import WHOLE, alias_table, block_state, keep_below
+from seqwise.vectors.word2vec.draws import advance, below, drawn, upper
+from seqwise.vectors.word2vec.windows import read_sentence, read_window
+
+ALL = 2**64 - 1
+
+
+def next_state(state: int) -> int:
+    state ^= state >> 12
+    state ^= (state << 25) & ALL
+    return state ^ (state >> 27)
+
+
+def bits(state: int) -> int:
+    return (state * 2685821657736338717 & ALL) >> 32
+
+
+@njit
+def draw_many(state, number, threshold, other):
+    states, tops, reaches = np.empty(number, np.uint64), np.empty(number, np.uint32), np.empty(number, np.int64)
+    words = np.empty(number, np.int64)
+    for place in range(number):
+        state = advance(state)
+        states[place], tops[place], reaches[place] = state, upper(state), below(upper(state), 7)
+        words[place] = drawn(state, threshold, other)
+    return states, tops, reaches, words
+
+
+@njit
+def read_all(block, keep, state, longest, window, width):
+    """Every sentence of a block, and the words (times width) around each of its words."""
+    sentence, rows = np.empty(longest, np.int32), np.empty(2 * window, np.int64)
+    sentences, around = [], []
+    place = 0
+    while place < len(block):
+        place, length, state = read_sentence(block, place, keep, state, sentence)
+        sentences.append(sentence[:length].copy())
+        for centre in range(length):
+            count, state = read_window(sentence, length, centre, window, state, width, rows)
+            around.append(rows[:count].copy())
+    return sentences, around
+
+
+def reading(block, keep=None, longest=50, window=2, width=16, state=1):
+    block = np.array(block, dtype=np.int32)
+    keep = np.full(100, WHOLE, dtype=np.uint32) if keep is None else keep
+    sentences, around = read_all(block, keep, np.uint64(state), longest, window, width)
+    return [list(map(int, s)) for s in sentences], [list(map(int, rows)) for rows in around]
+
+
+@pytest.fixture(scope="module")
+def many():
+    threshold, other = alias_table(np.array([5.0, 1.0, 0.5, 3.5]))
+    return draw_many(np.uint64(12345), 40_000, threshold, other)
+
+
+def test_states_follow_the_recurrence(many):
+    states, tops, _, _ = many
+    state = 12345
+    for place in range(50):
+        state = next_state(state)
+        assert int(states[place]) == state
+        assert int(tops[place]) == bits(state)
+
+
+def test_numbers_below_a_bound_are_even(many):
+    counts = np.bincount(many[2], minlength=7)
+    assert len(counts) == 7
+    # 40,000 draws: a standard deviation is 70; five of them are not met by chance.
+    assert counts == pytest.approx(np.full(7, 40_000 / 7), abs=350)
+
+
+def test_words_are_drawn_by_weight(many):
+    share = np.bincount(many[3], minlength=4) / 40_000
+    assert share == pytest.approx([0.5, 0.1, 0.05, 0.35], abs=0.0125)
+
+
+@pytest.mark.parametrize(
+    "weights", [[1.0], [1, 1, 1], [5, 1, 0.5, 3.5], [1e6, 1, 1, 1], list(1 / np.arange(1, 2000) ** 0.75)]
+)
+def test_the_slots_of_the_alias_table_sum_to_the_weights(weights):
+    weights = np.array(weights, dtype=np.float64)
+    kept = weights.copy()
+    threshold, other = alias_table(weights)
+    assert np.array_equal(weights, kept)
+    own = threshold / WHOLE
+    chances = own.copy()
+    np.add.at(chances, other, 1 - own)
+    assert chances / len(weights) == pytest.approx(weights / weights.sum(), abs=2e-9)
+
+
+def test_frequent_words_are_kept_by_the_formula():
+    counts = np.array([60_000, 30_000, 9_900, 99, 1], dtype=np.int64)
+    frequency = counts / counts.sum()
+    share = np.minimum(1, np.sqrt(1e-3 / frequency) + 1e-3 / frequency)
+    assert keep_below(counts, 1e-3) / WHOLE == pytest.approx(share, abs=1e-9)
+    assert share[0] == pytest.approx(0.0408 + 0.0017, abs=1e-3)
+    assert (keep_below(counts, 0.0) == WHOLE).all()
+
+
+def test_a_block_begins_with_a_state_of_its_own():
+    states = {int(block_state(seed, epoch, block)) for seed in range(3) for epoch in range(5) for block in range(50)}
+    assert len(states) == 3 * 5 * 50
+    assert 0 not in states
+    assert block_state(1, 2, 3) == block_state(1, 2, 3)
+
+
+def test_sentences_end_where_they_end():
+    sentences, _ = reading([1, 2, 3, -1, -1, 4, -1, 5, 6])
+    assert sentences == [[1, 2, 3], [], [4], [5, 6]]
+
+
+def test_windows_hold_neighbours_and_never_cross_the_end_of_a_sentence():
+    block = [*range(10), -1, *range(20, 23), -1, 30, -1]
+    widths = set()
+    for state in range(1, 30):
+        sentences, around = reading(block, window=3, width=112, state=state)
+        places = [(s, centre) for s in sentences for centre in range(len(s))]
+        for (sentence, centre), rows in zip(places, around, strict=True):
+            options = [
+                [w * 112 for w in sentence[max(0, centre - r) : centre] + sentence[centre + 1 : centre + r + 1]]
+                for r in (1, 2, 3)
+            ]
+            assert rows in options
+            if len(sentence) == 10 and centre == 5:
+                widths.add(len(rows))
+    assert widths == {2, 4, 6}
+
+
+def test_a_sentence_longer_than_the_buffer_is_cut_and_nothing_is_lost():
+    sentences, around = reading([*range(25), -1, 40, 41, -1], longest=10)
+    assert sentences == [list(range(10)), list(range(10, 20)), list(range(20, 25)), [40, 41]]
+    assert around[10] in ([11 * 16], [11 * 16, 12 * 16])  # the first of the second piece has no left neighbour
+    exact, _ = reading([*range(10), -1, 40, -1], longest=10)
+    assert [s for s in exact if s] == [list(range(10)), [40]]
+
+
+def test_subsampling_drops_words_before_windows_are_taken():
+    keep = np.full(100, WHOLE, dtype=np.uint32)
+    keep[7] = 0
+    sentences, around = reading([1, 7, 2, 7, 7, 3, -1], keep, window=1)
+    assert sentences == [[1, 2, 3]]
+    assert around == [[2 * 16], [1 * 16, 3 * 16], [2 * 16]]
+
+
+def test_occurrences_are_kept_as_often_as_said():
+    keep = np.full(100, WHOLE, dtype=np.uint32)
+    keep[7] = WHOLE // 4
+    sentences, _ = reading([7] * 20_000, keep, longest=30_000, window=1)
+    assert len(sentences[0]) == pytest.approx(5_000, abs=310)  # five standard deviations

@@ -1,0 +1,185 @@
+"""Sixteen lanes against numpy and the exact functions, with the errors that training may count on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numba import njit
+
+from seqwise.vectors.rows import LANES, LINE, aligned, closed_up, padded
+from seqwise.vectors.simd import (
+    add,
+    constant,
+    divide,
+    exponential,
+    fetch,
+    floor,
+    fma,
+    larger,
+    load,
+    log_one_plus,
+    magnitude,
+    multiply,
+    power_of_two,
+    select_negative,
+    sigmoid,
+    smaller,
+    spread,
+    store,
+    subtract,
+    total,
+)
+
+BINARY = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "larger": 4, "smaller": 5}
+
+
+@njit
+def basics(x, y, z, out):
+    """Every operation on lanes once; a row of `out` (flat, lines of 16) for each."""
+    a, b, c = load(x, 0), load(y, 0), load(z, 0)
+    fetch(x, 0)
+    store(out, 0, add(a, b))
+    store(out, 16, subtract(a, b))
+    store(out, 32, multiply(a, b))
+    store(out, 48, divide(a, b))
+    store(out, 64, larger(a, b))
+    store(out, 80, smaller(a, b))
+    store(out, 96, magnitude(a))
+    store(out, 112, floor(a))
+    store(out, 128, fma(a, b, c))
+    store(out, 144, select_negative(a, b, c))
+    store(out, 160, spread(y[3]))
+    store(out, 176, constant(0.25))
+    store(out, 192, power_of_two(floor(c)))
+    return total(a)
+
+
+@njit
+def functions(x, small, likely, logarithm):
+    for place in range(0, len(x), LANES):
+        value = load(x, place)
+        tiny = exponential(subtract(constant(0.0), magnitude(value)))
+        store(small, place, tiny)
+        store(likely, place, sigmoid(value, tiny))
+        store(logarithm, place, log_one_plus(tiny))
+
+
+def of(values) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float32)
+    line = aligned(1, len(values))[0]
+    line[: len(values)] = values
+    return line
+
+
+def evaluated(values) -> tuple[np.ndarray, ...]:
+    """(x, e^−|x|, σ(x), log(1 + e^−|x|)) in double precision of what the lanes gave."""
+    x = of(values)
+    results = [aligned(1, len(x))[0] for _ in range(3)]
+    functions(x, *results)
+    return tuple(array[: len(values)].astype(np.float64) for array in (x, *results))
+
+
+@pytest.fixture(scope="module")
+def lanes():
+    random = np.random.default_rng(0)
+    x, y, z = (of(random.normal(0, 3, LANES)) for _ in range(3))
+    out = aligned(13, LANES)
+    return x, y, z, out, basics(x, y, z, out.reshape(-1))
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_an_operation_on_two_values_goes_lane_by_lane(lanes, name):
+    x, y, _, out, _ = lanes
+    twin = {"larger": np.maximum, "smaller": np.minimum}.get(name) or getattr(np, name)
+    assert np.array_equal(out[BINARY[name]], twin(x, y))
+
+
+def test_operations_on_one_and_three_values(lanes):
+    x, y, z, out, _ = lanes
+    assert np.array_equal(out[6], np.abs(x))
+    assert np.array_equal(out[7], np.floor(x))
+    exact = x.astype(np.float64) * y + z
+    assert out[8] == pytest.approx(exact, rel=2e-7, abs=1e-6)
+    assert np.array_equal(out[9], np.where(x < 0, y, z))
+
+
+def test_a_number_in_every_lane_and_powers_of_two(lanes):
+    _, y, z, out, _ = lanes
+    assert (out[10] == y[3]).all()
+    assert (out[11] == 0.25).all()
+    assert np.array_equal(out[12], np.exp2(np.floor(z)))
+
+
+def test_the_total_adds_halves(lanes):
+    x, *_, whole = lanes
+    part = x
+    while len(part) > 1:
+        part = part[: len(part) // 2] + part[len(part) // 2 :]
+    assert whole == part[0]
+
+
+def test_zero_is_not_negative_and_neither_is_minus_zero():
+    x, y, z = of([0.0, -0.0, -1e-30, 1e-30] * 4), of([1] * 16), of([2] * 16)
+    out = aligned(13, LANES)
+    basics(x, y, z, out.reshape(-1))
+    assert out[9, :4].tolist() == [2, 2, 1, 2]
+
+
+def test_powers_of_two_over_the_whole_range():
+    wholes = np.concatenate([np.arange(-126, 128), [0, 0]])  # 256 numbers: 16 lines
+    for line in wholes.reshape(-1, LANES):
+        out = aligned(13, LANES)
+        basics(of(line), of(line), of(line), out.reshape(-1))
+        assert np.array_equal(out[12], np.exp2(line).astype(np.float32))
+
+
+GRID = np.concatenate([np.linspace(-87, 87, 40_001), np.linspace(-1, 1, 10_001), np.geomspace(1e-30, 87, 5_000)])
+
+
+def test_exponential_is_exact_to_three_ten_millionths():
+    x, small, _, _ = evaluated(GRID)
+    assert np.abs(small / np.exp(-np.abs(x)) - 1).max() < 3e-7
+
+
+def test_sigmoid_keeps_its_digits_on_both_sides():
+    x, _, likely, _ = evaluated(GRID)
+    exact = 1 / (1 + np.exp(-x))
+    assert np.abs(likely - exact).max() < 1.5e-7
+    assert np.abs(likely / exact - 1).max() < 5e-7
+
+
+def test_logarithm_of_one_plus():
+    x, _, _, logarithm = evaluated(GRID)
+    assert np.abs(logarithm - np.log1p(np.exp(-np.abs(x)))).max() < 2e-7
+
+
+def test_extremes():
+    x, small, likely, logarithm = evaluated([0.0, -0.0, 1e-30, -1e-30, -87, 87, -200, 200, -np.inf, np.inf])
+    assert small[:4].tolist() == [1, 1, 1, 1]
+    assert likely[:4].tolist() == [0.5] * 4
+    assert logarithm[:4] == pytest.approx(np.log(2), abs=1e-7)
+    # Beyond ±87 the exponential stays where it was, as good as nothing, and no float becomes subnormal.
+    assert ((small[4:] > 1.17e-38) & (small[4:] < 1.7e-38)).all()
+    assert (likely[4:][x[4:] > 0] == 1).all()
+    assert (likely[4:][x[4:] < 0] < 1.7e-38).all()
+
+
+@pytest.mark.parametrize(("width", "full"), [(1, 16), (16, 16), (17, 32), (100, 112)])
+def test_rows_are_padded_to_whole_lines_and_begin_at_one(width, full):
+    assert padded(width) == full
+    for rows in (1, 3):
+        matrix = aligned(rows, width)
+        assert matrix.shape == (rows, full)
+        assert matrix.dtype == np.float32
+        assert matrix.ctypes.data % LINE == 0
+        assert not matrix.any()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(5, 3), (5, 16), (10_000, 5)])
+def test_rows_close_up_in_place(rows, width):
+    matrix = aligned(rows, width)
+    matrix[:, :width] = np.arange(rows * width).reshape(rows, width)
+    closed = closed_up(matrix, width)
+    assert np.array_equal(closed, np.arange(rows * width).reshape(rows, width))
+    assert closed.flags.c_contiguous
+    assert np.shares_memory(closed, matrix)
