@@ -33,6 +33,7 @@ from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
 from seqwise.tasks.language.task import LanguageModel
+from seqwise.vectors.settings import VectorSettings
 
 DOCS = Path(__file__).parent
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -48,6 +49,8 @@ def settings_tables() -> str:
         if is_section(field):
             section: Any = field.annotation
             parts.append(f"### {name}\n\n{section.__doc__}\n\n{table(f'{name}.', section.model_fields)}")
+    about = "Options of `seqwise vectors train`, which has no configuration file."
+    parts.append(f"### vectors\n\n{about}\n\n{table('', VectorSettings.model_fields)}")
     return "\n\n".join(parts)
 
 

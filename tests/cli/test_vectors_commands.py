@@ -284,7 +284,7 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["plot", "FILE", "kng", "--out", "m.png"], ["'kng'", "king"]),
         (["plot", "FILE", "king", "--neighbours", "1", "--out", "m.png"], ["at least 3 words; received 2"]),
         (["plot", "FILE", "--n", "2", "--out", "m.png"], ["--n", "3", "received 2"]),
-        (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Lower --skip"]),
+        (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Skip fewer"]),
         (["plot", "FILE", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
         (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "0 or more"]),
     ],

@@ -56,7 +56,7 @@ CASES = {
     "binary with more": ("v.bin", b"1 2\nthe " + ROW + b"of " + ROW, None, "more bytes follow"),
     "binary of other length": ("v.bin", b"1 1\nthe " + ROW, None, "1 words of 1 numbers, but more bytes follow"),
     "binary without header": ("v.bin", b"the " + ROW, 1, "expected two whole numbers"),
-    "binary with nan": ("v.bin", b"1 2\nthe " + struct.pack("<2f", 1, np.nan), None, "word 1, 'the', holds"),
+    "binary with nan": ("v.bin", b"1 2\nthe " + struct.pack("<2f", 1, np.nan), None, "vector of 'the' holds"),
     "binary, not UTF-8": ("v.bin", b"1 2\n\xe9 " + ROW, None, "word 1 is not UTF-8"),
     "binary without end of word": ("v.bin", b"1 2\n" + b"\1" * 70_000, None, "word 1 .* has no end"),
     "a fastText model": ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(80), None, "fastText model.*\n.*\\.vec"),

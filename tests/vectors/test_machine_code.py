@@ -241,7 +241,7 @@ def test_the_name_of_the_file_changes_with_what_decides_on_the_code(folder, monk
     first = place()
     assert first == place()
     assert first != place("int32[]")
-    for name, value in [("_sources", "other"), ("_processor", "other"), ("package_version", "1.0")]:
+    for name, value in [("sources", "other"), ("_processor", "other"), ("package_version", "1.0")]:
         with monkeypatch.context() as changed:
             changed.setattr(machine_code, name, lambda *_, value=value: value)
             assert first != place()

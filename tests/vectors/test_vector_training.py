@@ -14,7 +14,7 @@ import pytest
 
 import seqwise
 from seqwise.cli.main import main
-from seqwise.errors import DataError, NonFiniteError, UsageError
+from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.training import VectorTraining, train_vectors
 
@@ -201,3 +201,72 @@ def test_ctrl_c_saves_what_was_learned(corpus, tmp_path, method):
     assert process.returncode == 130
     assert "interrupted after" in said
     assert len(seqwise.load_vectors(out)) == 15
+
+
+# ---- what a reviewer found
+
+
+def test_loops_are_compiled_for_the_blocks_they_get(corpus):
+    """A writable array would be another type, and the loop compiled once more inside the measured training."""
+    from seqwise.vectors.word2vec.hierarchical import train_block
+
+    before = set(train_block.signatures)
+    train_vectors(corpus, **{**SMALL, "epochs": 1, "loss": "hierarchical"})
+    assert any(not signature[0].mutable for signature in train_block.signatures)
+    assert not any(signature[0].mutable for signature in set(train_block.signatures) - before)
+
+
+def test_an_epoch_is_told_when_all_of_it_is_learned(corpus, monkeypatch):
+    from seqwise.vectors.word2vec.objective import Objective
+
+    monkeypatch.setattr(Objective, "block", 500)
+    told: dict[int, float] = {}
+    with VectorTraining(corpus, VectorSettings(**{**SMALL, "threads": 3, "epochs": 4})) as training:
+        for step in training.steps():
+            if step.finished:
+                told[step.epoch] = step.loss
+        # Told too early, a loss would lack the blocks that others were still working on.
+        assert told == dict(enumerate(training.losses))
+
+
+def test_every_file_of_a_folder_is_read(tmp_path):
+    for name in ("train", "valid", "more"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} a b\n" * 5)
+    vectors = train_vectors(tmp_path, **{**SMALL, "epochs": 1})
+    assert {"train", "valid", "more"} <= set(vectors.words)
+
+
+def test_a_zero_character_in_json_is_a_blank(tmp_path):
+    (tmp_path / "zero.jsonl").write_text('{"text": "e\\u0000f g"}\n' * 3)
+    assert set(train_vectors(tmp_path / "zero.jsonl", **{**SMALL, "epochs": 1}).words) == {"e", "f", "g"}
+
+
+def test_too_little_memory_is_said_as_such(corpus, monkeypatch):
+    def refuse(*arguments):
+        raise MemoryError("Unable to allocate 1 TiB")
+
+    monkeypatch.setattr("seqwise.vectors.training.learner_of", refuse)
+    with pytest.raises(MemoryLimitError, match="--min-count"):
+        train_vectors(corpus, **SMALL)
+
+
+def test_misspelt_settings_are_our_error(corpus):
+    with pytest.raises(UsageError, match="methd"):
+        train_vectors(corpus, methd="cbow")
+    with pytest.raises(UsageError, match="method: input should be"):
+        train_vectors(corpus, method="word2vec")
+
+
+def test_settings_without_effect_are_mentioned(corpus):
+    said: list[str] = []
+    train_vectors(corpus, say=said.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
+    assert "--negative has no effect with --method glove." in said
+
+
+def test_a_device_that_is_not_there_is_refused_before_reading(tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(UsageError, match="CUDA"):
+        train_vectors(tmp_path / "is not read.txt", device="cuda")

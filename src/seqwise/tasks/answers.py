@@ -1,10 +1,10 @@
-"""The file that `--out` names: refused before anything is computed, or written whole. It knows nothing of any task."""
+"""A file to write: refused before anything is computed, or written whole. It knows nothing of any task or format."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqwise.errors import SaveError, UsageError
@@ -20,29 +20,50 @@ def check_out(path: Path | None, suffixes: Sequence[str] = ()) -> None:
             repair=f"For example: --out {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
         )
     if path.is_dir():
-        raise UsageError("--out: expected a file, received a folder.", repair="Name a file in it.", file=path)
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise UsageError("--out: its folder does not exist.", repair=f"Make it: mkdir -p {path.parent}", file=path)
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise UsageError("--out: there is no permission to write it.", repair="Name another file.", file=path)
+        raise UsageError("expected a file, received a folder.", repair="Name a file in it.", file=path)
+    target = _target(path)
+    if not target.parent.is_dir():
+        folder = target.parent if path.is_symlink() else path.parent
+        raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {folder}", file=path)
+    # A plain file is written beside its place and moved there, which its folder must allow.
+    needed = [*([target] if target.exists() else []), *([target.parent] if _replaceable(target) else [])]
+    if not all(os.access(each, os.W_OK) for each in needed):
+        raise UsageError("there is no permission to write it.", repair="Name another file.", file=path)
 
 
 def write_out(path: Path, text: str) -> None:
     """Write a text. A file that was there stays as it was until the new one is whole."""
-    path = path.resolve()  # what a link points to is replaced, not the link
-    if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
-        temporary = path
-    else:
-        temporary = path.with_name(f".{path.name}.writing")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        if temporary != path:
-            temporary.replace(path)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write to; what was written takes its own name at the end, and until then the old file stays.
+
+    What a link points to is replaced, not the link. A pipe or a device cannot be replaced: it is its own name.
+    """
+    target = _target(path)
+    whole = _replaceable(target)
+    # With its process in the name: two that write one file must not write into each other's.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.writing") if whole else target
+    try:
+        yield temporary
+        if whole:
+            temporary.replace(target)
     except OSError as error:
-        repair = "Make room there, or name another file with --out."
-        raise SaveError(f"cannot write: {error.strerror}.", repair=repair, file=path) from error
+        repair = "Make room there, or name another file."
+        raise SaveError(f"cannot write: {error.strerror or error}.", repair=repair, file=path) from error
     finally:
-        if temporary != path:
+        if whole:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def _target(path: Path) -> Path:
+    """What a link points to; a pipe or a device as it is, for behind /dev/stdout may be one without a name."""
+    return path if path.exists() and not path.is_file() else path.resolve()
+
+
+def _replaceable(target: Path) -> bool:
+    return target.is_file() or not target.exists()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqwise.errors import SaveError, UsageError
+from seqwise.tasks import answers
+from seqwise.tasks.answers import replacing
 from seqwise.tasks.contextual import Contextual, TextTokens
 
 SUFFIXES = (".npy", ".jsonl")
@@ -21,13 +21,7 @@ Progress = Callable[[int, int], None]
 
 def check_out(out: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
-    if out.suffix not in SUFFIXES:
-        raise UsageError(
-            f"--out: expected a file that ends in {' or '.join(SUFFIXES)}; received {str(out)!r}.",
-            repair="For example: --out vectors.npy",
-        )
-    if not out.absolute().parent.is_dir():
-        raise UsageError("--out: its folder does not exist.", repair=f"Make it: mkdir -p {out.parent}", file=out)
+    answers.check_out(out, SUFFIXES)
 
 
 def save_vectors(
@@ -43,7 +37,7 @@ def save_vectors(
     found = _pooled(source.vectors(read, layer), mean)
     if progress:
         found = _counted(found, len(read), progress)
-    (_save_array if out.suffix == ".npy" else _save_lines)(out, read, found, facts)
+    (_save_array if out.suffix.lower() == ".npy" else _save_lines)(out, read, found, facts)
     return {"out": str(out), **facts}
 
 
@@ -51,7 +45,7 @@ def _save_array(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], 
     """All vectors below each other in `out`; which are whose in the `.json` beside it."""
     mean = facts["pool"] == "mean"
     rows, at, texts = facts["texts" if mean else "tokens"], 0, []
-    with _replacing(out) as temporary:
+    with replacing(out) as temporary:
         array = np.lib.format.open_memmap(temporary, "w+", np.float32, (rows, facts["width"]))
         for text, vectors in zip(read, found):
             array[at : at + len(vectors)] = vectors
@@ -59,7 +53,7 @@ def _save_array(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], 
             at += len(vectors)
         array.flush()
         del array
-    with _replacing(out.with_suffix(".json")) as temporary:
+    with replacing(out.with_suffix(".json")) as temporary:
         content = json.dumps({**facts, "texts": texts}, ensure_ascii=False)
         temporary.write_text(content + "\n", encoding="utf-8")
 
@@ -67,7 +61,7 @@ def _save_array(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], 
 def _save_lines(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], facts: dict[str, Any]) -> None:
     """One object per text."""
     mean = facts["pool"] == "mean"
-    with _replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
         for text, vectors in zip(read, found):
             numbers = [[float(f"{value:.{DIGITS}g}") for value in row] for row in vectors.tolist()]
             line = {**_about(text), **({"vector": numbers[0]} if mean else {"vectors": numbers})}
@@ -88,17 +82,3 @@ def _counted(found: Iterator[np.ndarray], total: int, progress: Progress) -> Ite
     for number, vectors in enumerate(found, start=1):
         progress(number, total)
         yield vectors
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        repair = "Make room there, or name another file with --out."
-        raise SaveError(f"cannot write: {error.strerror}.", repair=repair, file=path) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

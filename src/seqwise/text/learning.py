@@ -26,23 +26,24 @@ SLICE = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 def learn(
     kind: str, texts: Iterable[str], size: int | None, min_count: int, lowercase: bool, specials: Sequence[str],
     offered: Sequence[str] = (),
-) -> tokenizers.Tokenizer:  # fmt: skip
+) -> tuple[tokenizers.Tokenizer, int]:  # fmt: skip
     """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids.
 
-    Words that are `offered` get the last ids, where tokens are words and a text can hold these.
+    Words that are `offered` get the last ids, where tokens are words and a text can hold these; also returns how many.
     """
     if kind not in KINDS:
         raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=nearest(kind, KINDS))
     texts = _checked(texts)
     if kind == "bpe":
-        return _learn_bytes(texts, size or SUBWORDS, min_count, lowercase, specials)
+        return _learn_bytes(texts, size or SUBWORDS, min_count, lowercase, specials), 0
     if kind == "wordpiece":
-        return _learn_pieces(texts, size or SUBWORDS, min_count, lowercase, specials)
+        return _learn_pieces(texts, size or SUBWORDS, min_count, lowercase, specials), 0
     if kind == "characters":
-        return build(kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase)
+        return build(kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase), 0
     known = _ranked(_count_words(texts, kind, lowercase), size, min_count, specials)
     more = [word for word in dict.fromkeys(offered) if word not in known]
-    return build(kind, _numbered([*known, *_readable(more, kind, lowercase)]), lowercase)
+    joined = list(_readable(more, kind, lowercase))
+    return build(kind, _numbered([*known, *joined]), lowercase), len(joined)
 
 
 def build(kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()) -> tokenizers.Tokenizer:

@@ -42,6 +42,8 @@ class Encoding:
 class Tokenizer:
     """Made by `Tokenizer.train` or `Tokenizer.load`."""
 
+    joined = 0  # words that were offered and taken in; not saved
+
     def __init__(
         self, kind: str, pipeline: tokenizers.Tokenizer, lowercase: bool = False, specials: Sequence[str] = ()
     ):
@@ -70,8 +72,10 @@ class Tokenizer:
         `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once). A vocabulary of words also
         takes in the words that are `offered`, behind all others and beyond `size`.
         """
-        pipeline = learning.learn(kind, texts, size, min_count, lowercase, specials, offered)
-        return cls(kind, pipeline, lowercase, specials)
+        pipeline, joined = learning.learn(kind, texts, size, min_count, lowercase, specials, offered)
+        made = cls(kind, pipeline, lowercase, specials)
+        made.joined = joined
+        return made
 
     # ---- text → ids
 

@@ -20,7 +20,8 @@ def model_card(
     """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
     settings, origin = run.settings, run.origin
     validations = [row for row in rows if row.get("validation")]
-    learned = "learned from the training split" + (", with words of the word vectors" if settings.text.extend else "")
+    joined = run.learned.facts.get("vectors", {}).get("joined", 0)
+    learned = "learned from the training split" + (f", with {joined:,} words of the word vectors" if joined else "")
     lines = [
         f"# {settings.model}, {settings.task}",
         "",

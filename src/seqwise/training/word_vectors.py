@@ -36,6 +36,7 @@ WORDWISE = ("words", "spaces")  # tokenisers whose tokens are words
 # 80.3, 80.6, 82.2 % (79.6). CoNLL-2003, 250k tokens, F1 at 1, 2: LSTM 76.7, 78.3 % (74.5). PTB, 150k tokens, perplexity
 # at 1, 2, 4: LSTM 300, 279, 277 (335); at 0.2, 1, 2: Transformer 372, 319, 315 (382).
 LENGTH = 2.0
+NONE_JOINED = "--text.extend: no word joined the vocabulary, which has them already or cannot hold them as one token."
 FEW = 0.2  # share of the tokens with a vector below which the user is told
 
 
@@ -60,6 +61,11 @@ def check_vectors(settings: Settings) -> None:
             f"--text.extend is for {' and '.join(EXTENDED)}: the task {settings.task} would have to predict words that "
             "it never saw.",
             repair="Leave out --text.extend.",
+        )
+    if text.extend and text.tokenizer not in (None, *WORDWISE):
+        raise UsageError(
+            f"--text.extend adds words; tokens of kind {text.tokenizer} are none.",
+            repair="Leave out --text.tokenizer or --text.extend.",
         )
 
 
@@ -87,8 +93,9 @@ class Found:
 class WordVectors:
     """A file of word vectors that was read, and what a run makes of it."""
 
-    def __init__(self, file: str, keyed: KeyedVectors, fingerprint: str):
+    def __init__(self, file: str, keyed: KeyedVectors, fingerprint: str, extend: int = 0):
         self.file, self.keyed, self.fingerprint = file, keyed, fingerprint
+        self.extend = extend  # how many of its words were offered to the vocabulary
 
     @classmethod
     def read(cls, settings: Settings, say: Say, progress: Progress | None = None) -> WordVectors | None:
@@ -107,7 +114,7 @@ class WordVectors:
             )
         with Path(settings.vectors).open("rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16))
-        return cls(settings.vectors, keyed, digest.hexdigest())
+        return cls(settings.vectors, keyed, digest.hexdigest(), settings.text.extend)
 
     def found(self, task: Task, say: Say) -> dict[str, Tensor]:
         """Ids and rows for each vocabulary of the task, as the run keeps them. Says how many words were found."""
@@ -126,11 +133,15 @@ class WordVectors:
                 repair="Are these vectors of the same language, and is the text split as theirs was?",
                 file=self.file,
             )
-        task.learned.facts["vectors"] = {"file": self.file, "fingerprint": self.fingerprint, "found": said}
+        joined = sum(tokenizer.joined for tokenizer, _ in vocabularies.values())
+        if self.extend:
+            say(f"{self.file}: {joined:,} of its words joined the vocabulary" if joined else f"note: {NONE_JOINED}")
+        about = {"file": self.file, "fingerprint": self.fingerprint, "found": said, "joined": joined}
+        task.learned.facts["vectors"] = about
         return tensors
 
     def find(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> Found:
-        """The tokens that are words of the file, as they are written or else in lower case.
+        """The tokens that are words of the file, as they are written or else in lower case; parts of words are none.
 
         Vectors made of n-grams have one for every other word too.
         """
@@ -150,8 +161,8 @@ class WordVectors:
     def _known(self, tokenizer: Tokenizer, numbers: list[int]) -> Iterator[tuple[int, int]]:
         """(id, row of the file) of each token that the file has."""
         for number in numbers:
-            token = tokenizer.token(number)
-            for word in (token, token.lower()):
+            token = _word(tokenizer, number)
+            for word in () if token is None else (token, token.lower()):
                 if word in self.keyed:
                     yield number, self.keyed.index(word)
                     break
@@ -180,6 +191,17 @@ def _different(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
         counted = [counts[name] for name in same if name in counts]
         found[same[0]] = task.learned.tokenizers[same[0]], torch.stack(counted).sum(0) if counted else None
     return found
+
+
+def _word(tokenizer: Tokenizer, number: int) -> str | None:
+    """What a token is as a word; None for one that only goes on with a word, or cannot be told from such."""
+    token = tokenizer.token(number)
+    if tokenizer.kind == "wordpiece":
+        return None if token.startswith("##") and len(token) > 2 else token
+    if tokenizer.kind == "bpe":
+        text = tokenizer.decode([number])
+        return text[1:] if text[:1] == " " and len(text) > 1 else None
+    return token
 
 
 def _why_few(name: str, tokenizer: Tokenizer) -> str:
@@ -229,4 +251,4 @@ def start_length(layer: Embedding, settings: Settings) -> float:
 
 def _length(rows: Tensor) -> float:
     """Root of the mean square of the rows' lengths."""
-    return max(1e-12, float(rows.square().sum(dim=1).mean().sqrt()))
+    return max(1e-30, float(rows.double().square().sum(dim=1).mean().sqrt()))

@@ -170,9 +170,13 @@ def _symbols(data: bytes, sections: list[tuple]) -> tuple[list[tuple[int, int]],
 def write(path: Path, content: bytes) -> None:
     """Whole or not at all, and for the owner alone."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
 
 
 def main(module: str, name: str, kinds: str, path: str) -> None:

@@ -1,8 +1,9 @@
 """Text → a vocabulary, and the corpus as ids in a nameless file on disk. It knows nothing of what is learned from them.
 
-The text is read once. Words get numbers as they come, and the numbers are written down; when all words are counted,
-they are written again as ids by frequency, without the words that are too rare. Neither the text nor the ids are ever
-in memory as a whole, only the list of different words. The files have no name: they vanish with the process.
+The text is checked first, as all data is, and then read once. Words get numbers as they come, and the numbers are
+written down; when all words are counted, they are written again as ids by frequency, without the words that are too
+rare. Neither the text nor the ids are ever in memory as a whole, only the list of different words. The files have no
+name: they vanish with the process.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from seqwise.errors import DataError, SaveError
 
 PIECE = 1 << 18  # characters split into words at once
 ITEMS = 1 << 18  # ids renumbered at once
-END = "\0"  # ends a line; text cannot contain it
+END = "\0"  # ends a line
 PUNCTUATED = 0.05  # share of words that end in punctuation from which on the text is not split at blanks alone
 SAMPLE = 50_000  # characters that decide it
 
-Progress = Callable[[int, int], None]  # characters read, about how many there are
+Progress = Callable[[int, int], None]  # bytes read, how many there are
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,18 @@ def _number(
     number = index.__getitem__
     for text in corpus.texts("all"):
         for piece in _pieces(text):
-            words = split((piece.lower() if lowercase else piece).replace("\n", f" {END} "))
+            lines = piece.replace(END, " ").replace("\n", f" {END} ")  # JSON can spell even that character
+            words = split(lines.lower() if lowercase else lines)
             numbers = np.fromiter(map(number, words), dtype=np.int32, count=len(words))
-            found = np.bincount(numbers, minlength=len(index))
-            found[: len(counts)] += counts
-            counts = found
+            if len(index) > len(counts):
+                counts = np.concatenate([counts, np.zeros(len(index), dtype=np.int64)])  # at least twice as long
+            np.add.at(counts, numbers, 1)
             file.write(numbers.data)
-            done += len(piece)
+            done += len(piece) if piece.isascii() else len(piece.encode())
             if progress is not None:
                 progress(done, size)
     file.flush()
+    counts = counts[: len(index)]
     return index, counts, int(counts[1:].sum())
 
 
@@ -178,7 +181,7 @@ def _choose(corpus: Corpus, asked: str | None) -> tuple[str, str]:
     ended = sum(len(word) > 1 and word[-1] in ".,;:!?)\"'”’" for word in sample) / max(1, len(sample))
     if ended < PUNCTUATED:
         return "spaces", "split at blanks: no punctuation is attached to words"
-    return "words", f"words apart from punctuation: {ended:.0%} of the blanks' words end in it"
+    return "words", f"words apart from punctuation, which {ended:.0%} of the words between blanks end in"
 
 
 def _by_frequency(index: _Index, counts: np.ndarray, min_count: int, corpus: Corpus) -> np.ndarray:

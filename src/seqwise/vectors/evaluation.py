@@ -1,21 +1,24 @@
 """How good vectors are: analogies answered, and similarities beside people's judgements.
 
 It knows nothing of training. Only listed words count, even where n-grams could compose others, so that figures of
-different vectors compare. A word of a file is looked up as it stands there, then in lower case.
+different vectors compare. A word of a file is looked up as it stands there, then in lower case, then whatever its case:
+the most frequent spelling counts. Capitals decide nothing about an answer, as in gensim: IRAQ is as right as Iraq.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
 
-from seqwise.data.reading import BOM, check_text, opened
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import UsageError
 from seqwise.vectors.keyed import AnalogyBy, KeyedVectors
+from seqwise.vectors.questions import Pair as Pair
+from seqwise.vectors.questions import Question as Question
+from seqwise.vectors.questions import read_analogies as read_analogies
+from seqwise.vectors.questions import read_similarities as read_similarities
+from seqwise.vectors.questions import recognise as recognise
 from seqwise.vectors.search import EPSILON, shifted
 
 TABLE = 1 << 23  # cosines in memory at once: 32 MB
@@ -23,24 +26,6 @@ ASKED = 32  # questions answered together: few enough that their scores stay in 
 FEWEST_ROWS = 64  # of the vocabulary, per block
 
 Progress = Callable[[int, int], None]
-
-
-class Question(NamedTuple):
-    """a is to b as c is to d."""
-
-    section: str
-    a: str
-    b: str
-    c: str
-    d: str
-
-
-class Pair(NamedTuple):
-    """Two words and how alike people found them."""
-
-    a: str
-    b: str
-    score: float
 
 
 @dataclass(frozen=True)
@@ -81,57 +66,6 @@ class Similarities:
         return self.used / self.pairs
 
 
-def recognise(path: str | Path) -> Literal["analogies", "similarities"]:
-    """Which of the two a file holds, by its first lines."""
-    path = Path(path)
-    for line, text in _lines(path):
-        fields = _fields(text)
-        if text.startswith(":") or len(fields) == 4:
-            return "analogies"
-        if len(fields) == 3 and _number(fields[2]) is not None:
-            return "similarities"
-        if line > 2:
-            break
-    raise DataError(
-        "expected four words per line (analogies), or two words and a number (similarities).",
-        repair="Give a file like questions-words.txt or wordsim353.tsv.",
-        file=path,
-    )
-
-
-def read_analogies(path: str | Path) -> list[Question]:
-    """Lines of four words; a line ": name" begins a section."""
-    path, section, questions = Path(path), "all", []
-    for line, text in _lines(path):
-        if text.startswith(":"):
-            section = text[1:].strip() or "all"
-            continue
-        words = text.split()
-        if len(words) != 4:
-            repair = "Write a b c d: a is to b as c is to d."
-            raise DataError(f"expected four words; found {len(words)}.", repair=repair, file=path, line=line)
-        questions.append(Question(section, *words))
-    return _some(questions, path)
-
-
-def read_similarities(path: str | Path) -> list[Pair]:
-    """Lines of two words and a number, parted by tabs, commas or blanks; a first line of names is passed over."""
-    path, pairs = Path(path), []
-    for place, (line, text) in enumerate(_lines(path)):
-        fields = _fields(text)
-        score = _number(fields[2]) if len(fields) == 3 else None
-        if score is not None:
-            pairs.append(Pair(fields[0], fields[1], score))
-        elif place > 0 or len(fields) != 3:
-            raise DataError(
-                f"expected two words and a number; found {text[:40]!r}.",
-                repair="Part them by tabs: tiger<TAB>cat<TAB>7.35",
-                file=path,
-                line=line,
-            )
-    return _some(pairs, path)
-
-
 def evaluate_analogies(
     keyed: KeyedVectors,
     questions: Sequence[Question],
@@ -148,12 +82,13 @@ def evaluate_analogies(
         raise UsageError(f"by: expected add or multiply; received {by!r}.")
     if restrict < 1:
         raise UsageError(f"restrict: expected at least 1 word; received {restrict:,}.")
-    known = min(restrict, len(keyed))
-    rows = np.array([[_row(keyed, word, known) for word in question[1:]] for question in questions], dtype=np.int64)
+    spellings = _Spellings(keyed, min(restrict, len(keyed)))
+    rows = np.array([[spellings.row(word) for word in question[1:]] for question in questions], dtype=np.int64)
     rows = rows.reshape(-1, 4)  # also where there is none
     asked = (rows >= 0).all(axis=1)
     right = np.zeros(len(rows), dtype=np.bool_)
-    right[asked] = _answers(keyed, rows[asked, :3], known, by, exclude, progress) == rows[asked, 3]
+    best = _answers(keyed, rows[asked, :3], spellings, by, exclude, progress)
+    right[asked] = spellings.first[best] == spellings.first[rows[asked, 3]]
     names = np.array([question.section for question in questions], dtype=object)
     sections = []
     for name in dict.fromkeys(names.tolist()):
@@ -167,14 +102,43 @@ def evaluate_similarities(keyed: KeyedVectors, pairs: Sequence[Pair]) -> Similar
     """Correlate the cosines of the pairs that are known with people's scores."""
     if not pairs:
         raise UsageError("expected at least one pair; received none.")
-    rows = np.array([[_row(keyed, word, len(keyed)) for word in pair[:2]] for pair in pairs])
+    spellings = _Spellings(keyed, len(keyed))
+    rows = np.array([[spellings.row(word) for word in pair[:2]] for pair in pairs])
     used = (rows >= 0).all(axis=1)
-    first, second = rows[used].T
-    dots = np.einsum("ij,ij->i", keyed.matrix[first], keyed.matrix[second])
-    cosines = (dots / keyed.lengths[first] / keyed.lengths[second]).astype(np.float64)
+    first, second = (keyed.matrix[own] / keyed.lengths[own, None].astype(np.float64) for own in rows[used].T)
+    cosines = np.einsum("ij,ij->i", first, second)
     people = np.array([pair.score for pair in pairs])[used]
     spearman, pearson = _correlation(ranks(people), ranks(cosines)), _correlation(people, cosines)
     return Similarities(spearman, pearson, len(people), len(pairs))
+
+
+class _Spellings:
+    """The first `known` words, by capitals and without."""
+
+    def __init__(self, keyed: KeyedVectors, known: int):
+        self.keyed, self.known = keyed, known
+        rows: dict[str, int] = {}
+        # (known,) of each row the first that differs in capitals alone: the most frequent.
+        self.first = np.array([rows.setdefault(word.upper(), row) for row, word in enumerate(keyed.words[:known])])
+        self._rows = rows
+
+    def row(self, word: str) -> int:
+        """-1 for a word that is not known."""
+        for form in (word, word.lower()):
+            if form in self.keyed and (row := self.keyed.index(form)) < self.known:
+                return row
+        return self._rows.get(word.upper(), -1)
+
+    def alike(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(number of a question, row) for every row that is one of the question's words (N, 3) but for capitals."""
+        order = np.argsort(self.first, kind="stable")
+        sorted_first = self.first[order]
+        wanted = self.first[rows]
+        low, high = (np.searchsorted(sorted_first, wanted, side) for side in ("left", "right"))
+        most = int((high - low).max(initial=0))
+        places = low[..., None] + np.arange(most)
+        question, word, nth = np.nonzero(places < high[..., None])
+        return question, order[places[question, word, nth]]
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -194,8 +158,9 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def _answers(
-    keyed: KeyedVectors, rows: np.ndarray, known: int, by: AnalogyBy, exclude: bool, progress: Progress | None
-) -> np.ndarray:
+    keyed: KeyedVectors, rows: np.ndarray, spellings: _Spellings, by: AnalogyBy, exclude: bool,
+    progress: Progress | None,
+) -> np.ndarray:  # fmt: skip
     """The best row for each question (a, b, c), each a row number.
 
     Questions repeat their words: some thousand share some hundred. Their cosines to a block of the vocabulary are one
@@ -204,7 +169,8 @@ def _answers(
     """
     words, inverse = np.unique(rows, return_inverse=True)
     a, b, c = inverse.reshape(-1, 3).T
-    queries = keyed.matrix[words] / keyed.lengths[words, None]
+    queries, known = keyed.matrix[words] / keyed.lengths[words, None], spellings.known
+    struck, where = spellings.alike(rows)  # in the order of the questions
     best, score = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), -np.inf, dtype=np.float32)
     step = max(FEWEST_ROWS, TABLE // max(len(words), keyed.dim))
     for start in range(0, known if len(rows) else 0, step):
@@ -216,11 +182,12 @@ def _answers(
             part = slice(low, low + ASKED)
             scores = _scores(table, a[part], b[part], c[part], by)
             if exclude:
-                _strike(scores, rows[part] - start)
-            own = scores.argmax(axis=1)
-            value = scores[np.arange(len(own)), own]
+                own = slice(*np.searchsorted(struck, (low, low + ASKED)))
+                _strike(scores, struck[own] - low, where[own] - start)
+            top = scores.argmax(axis=1)
+            value = scores[np.arange(len(top)), top]
             better = value > score[part]
-            best[part][better], score[part][better] = own[better] + start, value[better]
+            best[part][better], score[part][better] = top[better] + start, value[better]
         if progress:
             progress(stop, known)
     return best
@@ -238,53 +205,12 @@ def _scores(table: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray, by: 
     return scores
 
 
-def _strike(scores: np.ndarray, columns: np.ndarray) -> None:
-    """No answer may be one of the question's words: `columns` of each row, as far as this block has them."""
+def _strike(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
+    """No answer may be one of the question's words: these places, as far as this block has them."""
     inside = (columns >= 0) & (columns < scores.shape[1])
-    scores[np.nonzero(inside)[0], columns[inside]] = -np.inf
-
-
-def _row(keyed: KeyedVectors, word: str, known: int) -> int:
-    """The row of a word as it stands or in lower case; -1 for one that is not among the first `known`."""
-    for form in (word, word.lower()):
-        if form in keyed and (row := keyed.index(form)) < known:
-            return row
-    return -1
+    scores[rows[inside], columns[inside]] = -np.inf
 
 
 def _sum(name: str, sections: Iterable[Section]) -> Section:
     counts = np.array([(each.right, each.asked, each.skipped) for each in sections]).reshape(-1, 3).sum(axis=0)
     return Section(name, *map(int, counts))
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, text) of the lines that are neither blank nor a remark."""
-    offset = 0
-    with opened(path) as file:
-        for number, data in enumerate(file, start=1):
-            check_text(data, offset, number, path)
-            text = data.removeprefix(BOM if not offset else b"").decode().strip()
-            offset += len(data)
-            if text and not text.startswith("#"):
-                yield number, text
-
-
-def _fields(text: str) -> list[str]:
-    for mark in "\t,":
-        if mark in text:
-            return [field.strip() for field in text.split(mark)]
-    return text.split()
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
-def _some(found: list, path: Path) -> list:
-    if not found:
-        raise DataError("there is no question in it.", repair="Give a file with one per line.", file=path)
-    return found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from seqwise.errors import UsageError, nearest
-from seqwise.vectors.search import EPSILON, first_unusable, lengths, shifted, top, unit
+from seqwise.vectors.search import EPSILON, first_unusable, length, lengths, shifted, top, unit
 from seqwise.vectors.spelling import suggestion
 from seqwise.vectors.subwords import Subwords
 
@@ -37,7 +39,7 @@ class KeyedVectors:
     matrix: np.ndarray  # (V, D) float32
     counts: np.ndarray | None  # (V,) int64: how often each word stood in the corpus
     subwords: Subwords | None
-    about: dict[str, Any]  # what JSON can hold: method, settings, loss
+    about: Mapping[str, Any]  # what JSON can hold: method, settings, loss
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class KeyedVectors:
             matrix=values,
             counts=None if counts is None else _frozen(counts, np.int64),
             subwords=subwords,
-            about=dict(about or {}),
+            about=_about(about or {}),
             _index=index,
         )
 
@@ -65,6 +67,13 @@ class KeyedVectors:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"vectors are frozen: {name} cannot be removed.")
+
+    def __reduce__(self) -> tuple:
+        return KeyedVectors, (self.words, self.matrix, self.counts, self.subwords, json.loads(self.about_json()))
+
+    def about_json(self) -> str:
+        """`about` as JSON."""
+        return json.dumps(self.about, default=dict)
 
     def __repr__(self) -> str:
         return f"KeyedVectors({len(self):,} words, {self.dim} numbers each)"
@@ -111,7 +120,7 @@ class KeyedVectors:
         first, second = self.vector(a), self.vector(b)
         if by == "cosine":
             return float(unit(first) @ unit(second))
-        return float(first @ second) / self._scale(by)
+        return float(first.astype(np.float64) @ second) / self._scale(by)
 
     def nearest(
         self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
@@ -125,7 +134,7 @@ class KeyedVectors:
             excluded |= self._known([query])
         else:
             vector = self._checked(query)
-        scores = self._cosines(vector) if by == "cosine" else self.matrix @ vector / np.float32(self._scale(by))
+        scores = self._cosines(vector) if by == "cosine" else self._dots(vector) / self._scale(by)
         return self._best(scores, n, excluded)
 
     def analogy(
@@ -167,6 +176,10 @@ class KeyedVectors:
         scores /= self.lengths
         return scores
 
+    def _dots(self, vector: np.ndarray) -> np.ndarray:
+        """By way of length 1, for the product of two large numbers may be beyond single precision."""
+        return (self.matrix @ unit(vector)).astype(np.float64) * length(vector)
+
     def _scale(self, by: By) -> float:
         return self.dim**0.5 if by == "scaled" else 1.0
 
@@ -185,9 +198,12 @@ class KeyedVectors:
         return vector
 
     def _unknown(self, word: str) -> UsageError:
-        short = " and too short for its n-grams" if self.subwords is not None else ""
-        problem = f"{word!r} is not among the {len(self):,} words{short}."
-        return UsageError(problem, repair=suggestion(word, self.words, self._index))
+        problem, repair = f"{word!r} is not among the {len(self):,} words", suggestion(word, self.words, self._index)
+        if self.subwords is not None and len(self.subwords.ids(word)):
+            repair = f"vector({word!r}) composes one from its n-grams. {repair}".rstrip()
+        elif self.subwords is not None:
+            problem += " and too short for its n-grams"
+        return UsageError(f"{problem}.", repair=repair)
 
     _index: dict[str, int]
 
@@ -196,6 +212,28 @@ def _frozen(values: np.ndarray, dtype: type) -> np.ndarray:
     array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
     array.setflags(write=False)
     return array
+
+
+def _about(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A frozen copy, as it would come back from a file."""
+    try:
+        return _settled(json.loads(json.dumps(dict(about), default=_mapping)))
+    except (TypeError, ValueError) as error:
+        problem = f"about: expected a dictionary of what JSON can hold; received something else: {error}."
+        raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):  # that of other vectors
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} {value!r:.60}")
+
+
+def _settled(value: Any) -> Any:
+    """The same without anything that can be changed."""
+    if isinstance(value, dict):
+        return MappingProxyType({key: _settled(item) for key, item in value.items()})
+    return tuple(map(_settled, value)) if isinstance(value, list) else value
 
 
 def _check(
@@ -214,9 +252,11 @@ def _check(
         raise UsageError(f"expected every word once; {twice!r} is there twice.")
     if counts is not None and np.shape(counts) != (len(words),):
         raise UsageError(f"expected {len(words):,} counts; received shape {np.shape(counts)}.")
-    if subwords is not None and (subwords.matrix.ndim != 2 or subwords.matrix.shape[1] != matrix.shape[1]):
+    if subwords is not None and subwords.matrix.shape[1] != matrix.shape[1]:
         problem = f"expected n-gram vectors of {matrix.shape[1]} numbers; received shape {subwords.matrix.shape}."
         raise UsageError(problem)
+    if subwords is not None and first_unusable(subwords.matrix) is not None:
+        raise UsageError("a vector of an n-gram holds a number that is infinite or none.")
     bad = first_unusable(matrix)
     if bad is not None:
         raise UsageError(f"the vector of {words[bad]!r} (row {bad + 1:,}) holds a number that is infinite or none.")

@@ -21,7 +21,7 @@ from seqwise.vectors.subwords import Subwords
 
 TICK = 0.2  # seconds between two steps of counting
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is; the second under Windows
-WIDEST_WINDOW, WIDEST_ROW = 56, 512  # what the GPU's kernel has room for
+WIDEST_WINDOW = 56  # what the GPU's kernel has room for
 
 
 class Learner(Protocol):
@@ -130,18 +130,25 @@ class _Counting:
 
 def learner_of(sentences: Sentences, settings: VectorSettings, threads: int) -> Learner:
     """The learner that settings ask for, on the device they ask for."""
-    if settings.method == "glove" and not _on_gpu(settings):
+    on_a_gpu = on_gpu(settings)
+    if settings.method == "glove":
         return Glove(sentences, settings, threads)
-    if _on_gpu(settings):
+    if on_a_gpu:
         from seqwise.vectors.word2vec.gpu import GpuWord2Vec
 
-        return GpuWord2Vec(sentences, settings)
+        learner = GpuWord2Vec(sentences, settings)
+        try:
+            learner.compile()
+            return learner
+        except UsageError:  # too small a GPU
+            if settings.device == "cuda":
+                raise
     from seqwise.vectors.word2vec.training import Word2Vec
 
     return Word2Vec(sentences, settings, threads)
 
 
-def _on_gpu(settings: VectorSettings) -> bool:
+def on_gpu(settings: VectorSettings) -> bool:
     """Is a GPU asked for, or there and able? Where no driver is, torch is not imported: it is large."""
     if settings.device == "cpu":
         return False
@@ -161,6 +168,4 @@ def _gpu_cannot(settings: VectorSettings) -> str:
         return "only skipgram and cbow with negative sampling run on a GPU"
     if (settings.window or 0) > WIDEST_WINDOW:
         return f"windows wider than {WIDEST_WINDOW} do not run on a GPU"
-    if settings.dim > WIDEST_ROW:
-        return f"vectors of more than {WIDEST_ROW} numbers do not run on a GPU"
     return ""

@@ -165,11 +165,14 @@ def _compile(module: str, name: str, kinds: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(path.parent)  # before the compiler works in vain
-    subprocess.run(
-        [sys.executable, "-P", "-m", "seqwise.vectors.compiling", module, name, kinds, str(path)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # it finds what we find
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=PATIENCE,
-        check=True,
-    )
+    where = os.pathsep.join(map(str, filter(None, sys.path)))  # it finds what we find
+    environment = {**os.environ, "PYTHONPATH": where}
+    command = [sys.executable, "-P", "-m", "seqwise.vectors.compiling", module, name, kinds, str(path)]
+    try:
+        subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        if error.returncode < 0:  # LLVM ended the process, and would the next time
+            path.write_bytes(REFUSED)
+        raise

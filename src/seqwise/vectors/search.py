@@ -15,16 +15,25 @@ CHECKED = 1 << 22  # numbers looked at together
 
 
 def lengths(matrix: np.ndarray) -> np.ndarray:
-    """The Euclidean length of every row; 1 for a row of zeros, whose cosine to anything is then 0."""
-    found = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
+    """The Euclidean length of every row; 1 for a row of zeros, whose cosine to anything is then 0.
+
+    In double precision, block by block: in single the square of 1e25 is infinite and that of 1e-25 is 0.
+    """
+    found = np.empty(len(matrix))
+    for rows in row_blocks(*matrix.shape):
+        block = matrix[rows].astype(np.float64)
+        found[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
     found[found == 0] = 1
     return found
 
 
+def length(vector: np.ndarray) -> float:
+    return float(np.linalg.norm(vector.astype(np.float64)))
+
+
 def unit(vector: np.ndarray) -> np.ndarray:
     """The vector at length 1; zeros stay zeros."""
-    length = float(np.linalg.norm(vector))
-    return (vector / length if length else vector).astype(np.float32)
+    return (vector / (length(vector) or 1.0)).astype(np.float32)
 
 
 def shifted(cosine: np.ndarray) -> np.ndarray:

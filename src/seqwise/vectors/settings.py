@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from seqwise.config import Device, Section
+from seqwise.config import Device, Section, mistakes
 from seqwise.errors import UsageError
 
 Method = Literal["skipgram", "cbow", "glove"]
@@ -45,7 +46,7 @@ class VectorSettings(Section):
     rate: float | None = Field(None, gt=0)
     """At the start; falls to nothing: skipgram 0.025, cbow 0.15, with n-grams 0.2 and 0.8. GloVe: AdaGrad's, 0.05."""
     update: Literal["gradient", "gensim"] = "gradient"
-    """CBOW: a neighbour gets its share of the gradient. gensim: all of it, as word2vec and gensim do (rate 0.025)."""
+    """CBOW: a neighbour gets its share of the gradient. gensim: all of it, as in word2vec; rates differ, here 0.025."""
     limit: float = Field(10.0, gt=0)
     """GloVe: count from which on a pair has full weight."""
     subwords: bool = False
@@ -54,14 +55,14 @@ class VectorSettings(Section):
     """Characters of the shortest n-grams."""
     most: int = Field(6, ge=1, le=20)
     """Characters of the longest n-grams."""
-    buckets: int = Field(200_000, ge=1)
+    buckets: int = Field(200_000, ge=1, lt=2**31)
     """Vectors that all n-grams share."""
     tokenizer: Literal["spaces", "words"] | None = None
     """spaces: split at blanks. words: punctuation apart too; the rule takes it where the text has such."""
     lowercase: bool = False
     """Fold upper case."""
     seed: int = Field(0, ge=0)
-    """Same seed, one thread: same bits."""
+    """Same seed and one thread on the CPU: same bits."""
     threads: int | None = Field(None, ge=1, le=1024)
     """Threads on the CPU: all cores unless set."""
     device: Device = "auto"
@@ -91,3 +92,32 @@ class VectorSettings(Section):
             wrong.append(f"--least {self.least} is more than --most {self.most}.")
         if wrong:
             raise UsageError("\n".join(wrong), repair="Leave out one of the two.")
+
+    def idle(self) -> list[str]:
+        """A sentence for each setting that was given and decides nothing."""
+        return [
+            f"--{name.replace('_', '-')} has no effect with {why}."
+            for name, why in self._undecided()
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
+
+    def _undecided(self) -> Iterator[tuple[str, str]]:
+        """(setting, what it does not go with)."""
+        if self.method == "glove":
+            yield from ((name, "--method glove") for name in ("negative", "subsample"))
+        else:
+            yield "limit", f"--method {self.method}"
+            if self.loss != "negative":
+                yield "negative", f"--loss {self.loss}"
+        if not self.subwords:
+            yield from ((name, "whole words; add --subwords") for name in ("least", "most", "buckets"))
+
+
+def vector_settings(**values: Any) -> VectorSettings:
+    """Settings by name; what is wrong with them is one error of ours."""
+    try:
+        return VectorSettings(**values)
+    except ValidationError as error:
+        found = mistakes(error, VectorSettings)
+        lines = [f"{'.'.join(each.place)}: {each.text}; received {each.value!r}." for each in found]
+        raise UsageError("\n".join(lines), repair="See seqwise vectors train --help.") from None

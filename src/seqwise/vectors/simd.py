@@ -161,7 +161,7 @@ def _function(name, count):
 add, subtract, multiply, divide = map(_arithmetic, ("fadd", "fsub", "fmul", "fdiv"))
 larger, smaller = _function("maxnum", 2), _function("minnum", 2)
 magnitude, floor = _function("fabs", 1), _function("floor", 1)
-fma = _function("fma", 3)  # x · y + z
+fma = _function("fmuladd", 3)  # x · y + z, in one instruction where the machine has one
 
 
 @instruction

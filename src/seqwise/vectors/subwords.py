@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqwise.errors import UsageError
+
 FNV_START, FNV_PRIME, MASK = 2166136261, 16777619, 0xFFFFFFFF  # FNV-1a, 32 bits
 # fastText reads a byte as a signed char before it widens it: above 127 the upper 24 bits are set.
 SIGNED = tuple(byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256))
@@ -17,11 +19,27 @@ SIGNED = tuple(byte if byte < 128 else byte | 0xFFFFFF00 for byte in range(256))
 
 @dataclass(frozen=True, eq=False)
 class Subwords:
-    """The vectors of n-grams of `least` … `most` characters; n-grams that share a bucket share its vector."""
+    """The vectors of n-grams of `least` … `most` characters; n-grams that share a bucket share its vector.
+
+    The matrix is not copied if it is float32 and C-contiguous: do not write into it afterwards.
+    """
 
     least: int
     most: int
-    matrix: np.ndarray  # (buckets, D)
+    matrix: np.ndarray  # (buckets, D) float32
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            problem = f"expected n-grams of 1 character or more; received lengths {self.least} to {self.most}."
+            raise UsageError(problem)
+        matrix = np.ascontiguousarray(self.matrix, dtype=np.float32).view()
+        if matrix.ndim != 2 or not len(matrix):
+            raise UsageError(f"expected a row for each of 1 bucket or more; received shape {matrix.shape}.")
+        matrix.setflags(write=False)
+        object.__setattr__(self, "matrix", matrix)
+
+    def __reduce__(self) -> tuple:
+        return Subwords, (self.least, self.most, self.matrix)  # a copy must be as frozen
 
     def ids(self, word: str) -> np.ndarray:
         return bucket_ids(word, self.least, self.most, len(self.matrix))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.environment import cpu_count
-from seqwise.errors import DataError
+from seqwise.errors import DataError, MemoryLimitError
 from seqwise.vectors.corpus import Reading, Sentences, read_sentences
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.learner import learner_of
-from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.learner import learner_of, on_gpu
+from seqwise.vectors.settings import VectorSettings, vector_settings
 from seqwise.vectors.steps import VectorStep
 
 Say = Callable[[str], None]
@@ -26,8 +26,8 @@ def train_vectors(
 
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
-    training = VectorTraining(corpus, VectorSettings(**{**(settings or VectorSettings()).model_dump(), **changes}), say)
-    with training:
+    chosen = vector_settings(**{**(settings or VectorSettings()).model_dump(), **changes})
+    with VectorTraining(corpus, chosen, say) as training:
         for _ in training.steps():
             pass
         return training.vectors()
@@ -46,12 +46,21 @@ class VectorTraining:
         self.settings = settings.resolved()
         self.name, self.say = str(corpus), say or (lambda text: None)
         self.threads = self.settings.threads or cpu_count()
+        on_gpu(self.settings)  # complains about a device that is not there before anything is read
+        for remark in self.settings.idle():
+            self.say(remark)
         how = Reading(self.settings.tokenizer, self.settings.lowercase, self.settings.min_count)
         self.sentences, why = read_sentences(corpus, how, progress=reading)
         self.say(_sizes(self.sentences, self.settings.min_count))
         self.say(f"text: {why}.")
         self.seconds = 0.0
-        self._learner = learner_of(self.sentences, self.settings, self.threads)
+        try:
+            self._learner = learner_of(self.sentences, self.settings, self.threads)
+        except MemoryError as error:
+            raise MemoryLimitError(
+                f"{len(self.sentences.vocabulary):,} words of {self.settings.dim} numbers do not fit: {error}.",
+                repair="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
+            ) from None
         self.say(self._learner.says)
         if self.settings.loss == "softmax" and len(self.sentences.vocabulary) > MANY:
             self.say("The full softmax takes as long per pair as there are words; --loss negative takes a fraction.")
@@ -68,7 +77,7 @@ class VectorTraining:
             yield from self._learner.steps()
         finally:
             self.seconds = time.monotonic() - start
-        if self._learner.losses[-1] is None:
+        if all(loss is None for loss in self._learner.losses):
             raise DataError(
                 "no two words were left beside each other.",
                 repair="Subsampling dropped too much of a small corpus: train with --subsample 0.",

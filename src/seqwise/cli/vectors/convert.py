@@ -19,7 +19,7 @@ Kind = Literal["safetensors", "word2vec-text", "word2vec-binary", "glove", "fast
 @dataclass
 class Convert:
     """Read IN and write OUT. Endings tell the kinds: .safetensors, .bin (word2vec binary), .vec (fastText text),
-    .txt (word2vec text; read without a first line of sizes: GloVe text); .gz behind a text kind packs it."""
+    .txt (word2vec text; read without a first line of sizes: GloVe text); .gz behind any but .safetensors packs it."""
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="in")]
     """File of vectors."""
@@ -36,14 +36,14 @@ class Convert:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
     from seqwise.cli.vectors.shown import opened
-    from seqwise.tasks.answers import check_out
-    from seqwise.vectors.formats import save_vectors
+    from seqwise.vectors.formats import check_out, save_vectors
 
-    check_out(asked.out)
+    kind = check_out(asked.out, asked.kind_out)
     keyed = opened(asked.source, asked.kind_in)
     save_vectors(asked.out, keyed, asked.kind_out)
-    whole = asked.kind_out == "safetensors" or (asked.kind_out is None and asked.out.suffix.lower() == ".safetensors")
-    lost = [] if whole else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
+    lost = (
+        [] if kind == "safetensors" else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
+    )
     if "subwords" in lost:
         console.warn("this kind of file holds no n-grams: vectors of unknown words can no longer be composed.")
     if asked.json:

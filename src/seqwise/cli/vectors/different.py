@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.vectors.asking import parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors different vectors.safetensors breakfast lunch dinner car"
@@ -30,7 +30,7 @@ class Different:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Different, argv, prog="seqwise vectors different", example=EXAMPLE)
+    asked = parse_words(Different, argv, prog="seqwise vectors different", example=EXAMPLE)
     words = tuple(dict.fromkeys(asked.words))
     if len(words) < FEWEST:
         raise UsageError(

@@ -54,6 +54,9 @@ def main(argv: Sequence[str]) -> int:
     tests = [(path, kind, reading[kind](path)) for path in asked.tests for kind in [recognise(path)]]
     keyed = opened(asked.file)
     found = [(path, _measured(keyed, kind, items, asked)) for path, kind, items in tests]
+    for path, one in found:
+        if not (one.total.asked if isinstance(one, Analogies) else one.used):
+            console.warn(f"{path}: nothing could be measured: no line has all its words among the vectors.")
     if asked.json:
         about = {"file": asked.file, "words": len(keyed), "dim": keyed.dim}
         console.print_json({**about, "tests": [{"test": path, **_plain(one, keyed, asked)} for path, one in found]})

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import parse
+from seqwise.cli.vectors.asking import check_number, parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors nearest vectors.safetensors king queen --n 5"
@@ -34,9 +34,10 @@ class Nearest:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Nearest, argv, prog="seqwise vectors nearest", example=EXAMPLE)
+    asked = parse_words(Nearest, argv, prog="seqwise vectors nearest", example=EXAMPLE)
     if not asked.words:
         raise UsageError("there is no word to look for.", repair=f"For example: {EXAMPLE}")
+    check_number(asked.n)
     from seqwise.cli.vectors.shown import answers, check_words, composed, opened, plain, write_answers
 
     keyed = opened(asked.file)

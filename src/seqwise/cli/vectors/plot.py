@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse
+from seqwise.cli.options import UNSET
+from seqwise.cli.vectors.asking import parse_words
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Plot:
     """tsne keeps neighbours together, pca shows the directions of most variance; tsne for 10 to 2,000 words unless
     set, otherwise pca."""
     seed: int = 0
-    """Of t-SNE and k-means. The same seed draws the same map."""
+    """Of t-SNE and k-means. On the same machine the same seed draws the same map."""
     clusters: Annotated[int | None, UNSET] = None
     """Number of groups, at most 12; half the root of the number of words unless set."""
     json: bool = False
@@ -53,11 +54,10 @@ class Plot:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
+    asked = parse_words(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
     if asked.out is None:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
-    if asked.seed < 0:
-        raise UsageError(f"--seed: expected 0 or more; received {asked.seed}.")
+    _check(asked)
     from seqwise.cli.progress import Bar
     from seqwise.cli.vectors.shown import check_words, opened, say_composed
     from seqwise.tasks.answers import check_out
@@ -85,6 +85,19 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _check(asked: Plot) -> None:
+    """Refuse numbers that give no map, before anything is read."""
+    from seqwise.vectors.map.groups import MOST
+    from seqwise.vectors.map.projection import FEWEST
+
+    least = {"seed": 0, "skip": 0, "neighbours": 0, "n": FEWEST}
+    for name, number in least.items():
+        if getattr(asked, name) < number:
+            raise UsageError(f"--{name}: expected {number} or more; received {getattr(asked, name)}.")
+    if asked.clusters is not None and not 1 <= asked.clusters <= MOST:
+        raise UsageError(f"--clusters: expected 1 to {MOST} groups; received {asked.clusters}.")
+
+
 def _title(asked: Plot, count: int) -> str:
     name = f"Word map of {asked.file.name}"
     if not asked.words:
@@ -104,7 +117,7 @@ def _write(out: Path, made: Chart, keyed: KeyedVectors) -> int | None:
         from seqwise.vectors.map.page import page
 
         with Bar("neighbours") as bar:
-            content, labelled = page(made, keyed, bar).encode(), None
+            content, labelled = page(made, keyed, bar).encode("utf-8", "replace"), None
     else:
         from seqwise.vectors.map.picture import draw
 

@@ -96,7 +96,9 @@ def open_corpus(spec: str | Path, valid_fraction: float = HELD_OUT, test_fractio
 
 
 def open_whole(spec: str | Path) -> Corpus:
-    """The same data without splits: all of it under the name `all`."""
+    """The same data without splits: all of it under the name `all`, whatever the files of a folder are called."""
+    if not str(spec).startswith("builtin:") and Path(spec).is_dir():
+        return whole_of(_open_folder(Path(spec), {"valid": 0.0, "test": 0.0}, named=False))
     return whole_of(open_corpus(spec, 0.0, 0.0))
 
 
@@ -113,7 +115,7 @@ class TooShortError(DataError):
     """The data cannot be divided into training, validation and test."""
 
 
-def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
+def _open_folder(folder: Path, fractions: dict[str, float], named: bool = True) -> Corpus:
     found = sorted(path.relative_to(folder) for path in files_below(folder))
     texts = [path for path in found if _format(path)]
     if not texts:
@@ -123,6 +125,9 @@ def _open_folder(folder: Path, fractions: dict[str, float]) -> Corpus:
             file=folder,
         )
     groups = by_name(texts) or {"train": texts}
+    if not named:
+        first = [path for split in SPLITS for path in groups.get(split, [])]
+        groups = {"train": [*first, *(path for path in texts if path not in set(first))]}
     corpus = _assemble(
         str(folder), {split: [_source(folder / path) for path in groups[split]] for split in groups}, fractions
     )

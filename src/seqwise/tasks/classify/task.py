@@ -266,6 +266,9 @@ def learn_tokenizer(
 ) -> Tokenizer:
     """Fill in the kind by rule, then learn the vocabulary from the training split and the words that are offered."""
     text = settings.text
+    if text.tokenizer is None and settings.vectors is not None:
+        text.tokenizer = "words"
+        say("tokeniser: words, because --vectors has vectors of words.")
     if text.tokenizer is None:
         chunks = " ".join(example.text for example in examples[:1_000]).split()
         blanks = sum(map(len, chunks)) < LONG_WORDS * max(1, len(chunks))

@@ -5,7 +5,7 @@
     .vec           fastText text: a line with both sizes, then one word per line
     .txt           word2vec text (the same as .vec), or without the first line GloVe text
 
-`.gz` behind an ending other than .safetensors packs the file. All but .safetensors keep only words and vectors.
+`.gz` behind any ending but .safetensors packs the file. All but .safetensors keep only words and vectors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from seqwise.data.reading import opened, packed
 from seqwise.errors import UsageError, nearest
+from seqwise.tasks import answers
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
@@ -37,7 +38,8 @@ def load_vectors(
 ) -> KeyedVectors:
     """Read a file. The kind follows from its ending, or from its first line where the ending says nothing.
 
-    `say` is told of what was passed over: words that stand there twice, of which the first counts.
+    `say` is told of what was passed over: words that stand there twice, of which the first counts, and words that are
+    not UTF-8. Without it that is a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
     from seqwise.vectors.formats.files import refuse_foreign
@@ -82,8 +84,7 @@ def check_out(path: str | Path, kind: str | None = None) -> str:
             f"the ending of {path.name!r} does not say which kind of file to write.",
             repair=f"End it in {', '.join(ENDINGS)}; or name the kind: {', '.join(KINDS)}.",
         )
-    if not path.absolute().parent.is_dir():
-        raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {path.parent}", file=path)
+    answers.check_out(path)
     return chosen
 
 

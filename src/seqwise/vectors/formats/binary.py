@@ -48,6 +48,8 @@ def read_binary(
         if (rest + file.read(64)).strip(b"\n"):
             problem = f"the first line promises {promised:,} words of {dim:,} numbers, but more bytes follow."
             raise DataError(problem, repair=AGAIN, file=path)
+    if not table.words:
+        raise _garbled(path, 0)
     return table.keyed(say)
 
 
@@ -65,27 +67,27 @@ def _take(path: Path, data: bytes, table: Table, promised: int) -> bytes:
     """Move whole words from the bytes into the table; returns what is left."""
     dim = table.matrix.shape[1]
     names: list[str] = []
-    width, at = 4 * dim, 0
+    width, at, skipped = 4 * dim, 0, 0
     rows = table.room(min(len(data) // (width + 1) + 1, promised - table.read))
-    while len(names) < len(rows):
+    while len(names) + skipped < len(rows):
         blank = data.find(b" ", at, at + LONGEST)
         stop = blank + 1 + width
         if blank < 0 and len(data) - at > LONGEST:
-            raise _garbled(path, table.read + len(names))
+            raise _garbled(path, table.read + len(names) + skipped)
         if blank < 0 or stop > len(data):
             break
         try:
             names.append(data[at:blank].lstrip(b"\n").decode())
-        except UnicodeDecodeError:
-            raise _garbled(path, table.read + len(names)) from None
-        rows[len(names) - 1] = np.frombuffer(data, "<f4", dim, blank + 1)
+            rows[len(names) - 1] = np.frombuffer(data, "<f4", dim, blank + 1)
+        except UnicodeDecodeError:  # a word that was cut inside a letter; its length is known all the same
+            skipped += 1
         at = stop
     bad = first_unusable(rows[: len(names)])
     if bad is not None:
-        number = table.read + bad + 1
-        problem = f"the vector of word {number:,}, {names[bad]!r}, holds a number that is infinite or none."
+        problem = f"the vector of {names[bad]!r} holds a number that is infinite or none."
         raise DataError(problem, repair=AGAIN, file=path)
     table.take(names)
+    table.skip(skipped)
     return data[at:]
 
 

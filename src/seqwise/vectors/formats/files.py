@@ -1,20 +1,23 @@
-"""What every kind of file shares: telling foreign files, growing a table row by row, appearing whole or not at all."""
+"""What every kind of file shares: telling foreign files, growing a table row by row, words that a file cannot hold."""
 
 from __future__ import annotations
 
 import gzip
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
 
 from seqwise.data.reading import packed
-from seqwise.errors import DataError, SaveError, UsageError
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.answers import replacing
 from seqwise.vectors.keyed import KeyedVectors
 
 WIDEST = 100_000  # numbers per word; a header that promises more is no header
+DIGITS = 18  # of a size in a header; more words than that lie in no file
 SEPARATORS = " \t\n\r"  # no word in a text or binary file may hold one: there they end a word
 
 # How a file begins that is something else, what it is, and what to do about it.
@@ -60,21 +63,24 @@ def sizes(path: Path, line: bytes) -> tuple[int, int] | None:
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
-    rows, dim = map(int, parts)
-    if not 0 < dim <= WIDEST or not rows:
-        problem = f"the header promises {rows:,} words of {dim:,} numbers."
+    # Python refuses to turn some thousand digits into a number.
+    rows, dim = (int(part) if len(part) <= DIGITS else None for part in parts)
+    if not rows or not dim or dim > WIDEST:
+        shown = ("more" if count is None else f"{count:,}" for count in (rows, dim))
+        problem = "the header promises {} words of {} numbers.".format(*shown)
         raise DataError(problem, repair="Write the file again: nothing can be read from it.", file=path, line=1)
     return rows, dim
 
 
 class Table:
-    """Words and vectors as they come from a file. The first of two equal words counts."""
+    """Words and vectors as they come from a file. The first of two equal words counts; what is no UTF-8 is left out."""
 
     def __init__(self, dim: int, rows: int):
         self.words: dict[str, int] = {}
         self.repeated: list[str] = []
         self.matrix = np.empty((max(1, rows), dim), dtype=np.float32)
-        self.read = 0  # rows that came, with repetitions
+        self.read = 0  # rows that came, with repetitions and those left out
+        self.unreadable = 0
 
     def room(self, rows: int) -> np.ndarray:
         """The next so many free rows. What a header promises is never reserved: a lie would exhaust the memory."""
@@ -96,41 +102,47 @@ class Table:
                 self.matrix[free] = self.matrix[used + offset]
             self.words[name] = free
 
+    def skip(self, count: int) -> None:
+        """So many words came that are not UTF-8."""
+        self.read += count
+        self.unreadable += count
+
     def keyed(self, say: Callable[[str], None] | None) -> KeyedVectors:
-        if self.repeated and say:
-            some = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
-            say(f"{len(self.repeated):,} of {self.read:,} lines repeat a word; the first counts: {some}")
+        for remark in self._remarks():
+            say(remark) if say else warnings.warn(remark, stacklevel=4)
         self.matrix.resize((len(self.words), self.matrix.shape[1]), refcheck=False)
         return KeyedVectors(tuple(self.words), self.matrix)
+
+    def _remarks(self) -> Iterator[str]:
+        if self.repeated:
+            some = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
+            yield f"{len(self.repeated):,} of {self.read:,} lines repeat a word; the first counts: {some}"
+        if self.unreadable:
+            yield f"{self.unreadable:,} of {self.read:,} words are not UTF-8 text and were left out."
 
 
 def check_words(path: Path, keyed: KeyedVectors) -> None:
     """Complain about a word that a file of this kind cannot hold, before anything is written."""
     for word in keyed.words:
-        if not word or any(mark in word for mark in SEPARATORS) or any("\ud800" <= mark <= "\udfff" for mark in word):
+        if why := _unwritable(word):
             raise UsageError(
-                f"the word {word!r} cannot be written into this kind of file: white space ends a word there.",
+                f"the word {word!r} cannot be written into this kind of file: {why}.",
                 repair="Write a .safetensors file, which holds any word.",
                 file=path,
             )
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to; the file takes its own name when all is written."""
-    if not path.absolute().parent.is_dir():
-        raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {path.parent}", file=path)
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise SaveError(
-            f"cannot write: {error.strerror or error}.", repair="Make room there, or name another file.", file=path
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+def _unwritable(word: str) -> str:
+    """Why a text or binary file cannot hold a word; empty where it can."""
+    if not word:
+        return "nothing would stand there before its numbers"
+    if any(mark in word for mark in SEPARATORS):
+        return "white space ends a word there"
+    if "\0" in word:
+        return "a zero byte is no text"
+    if any("\ud800" <= mark <= "\udfff" for mark in word):
+        return "half a surrogate pair is no character of UTF-8"
+    return ""
 
 
 @contextmanager

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from seqwise.errors import DataError, UsageError
-from seqwise.vectors.formats.files import replacing
+from seqwise.tasks.answers import replacing
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
 
@@ -44,13 +44,16 @@ def read_tensors(path: Path) -> KeyedVectors:
 def write_tensors(path: Path, keyed: KeyedVectors) -> None:
     words = json.dumps(keyed.words, ensure_ascii=True).encode()
     tensors = {"vectors": keyed.matrix, "words": np.frombuffer(words, dtype=np.uint8)}
-    metadata = {"format": FORMAT, "about": json.dumps(keyed.about)}
+    metadata = {"format": FORMAT, "about": keyed.about_json()}
     if keyed.counts is not None:
         tensors["counts"] = keyed.counts
     if keyed.subwords is not None:
-        tensors["subwords"] = np.ascontiguousarray(keyed.subwords.matrix, dtype=np.float32)
+        tensors["subwords"] = keyed.subwords.matrix
         metadata |= {"least": str(keyed.subwords.least), "most": str(keyed.subwords.most)}
     with replacing(path) as temporary:
+        if temporary.exists() and not temporary.is_file():  # a pipe or a device, which the library would replace
+            temporary.write_bytes(save(tensors, metadata))
+            return
         temporary.touch()
         mode = temporary.stat().st_mode
         try:

@@ -6,6 +6,7 @@ blank and tab part them, so that other white space may stand inside a word.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -25,6 +26,11 @@ LONGEST = 16 << 20  # bytes of a line; what is longer is no line of numbers
 LOOKED_AT = 50  # lines that say how many numbers a line has where there is no header
 ROWS = 4096  # words written at once
 NUMBER = "%.9g"  # nine digits bring every float32 back exactly
+FEW = 0.01  # share of a block's lines that are left out where they are not UTF-8; where more are, the file is not
+
+# As the compiled reader knows them. Python's float() would also take 1_0, and white space around a number.
+_NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_BEGINS_LIKE_A_NUMBER = re.compile(rb"[-+]?\.?\d")
 
 
 def read_text(
@@ -68,7 +74,7 @@ class _Reader:
 
     def add(self, data: bytes) -> None:
         """Take the next lines, whole ones."""
-        self._check_text(data)
+        bad = self._not_text(data)
         array = np.frombuffer(data, dtype=np.uint8)
         stops = np.flatnonzero(array == ord("\n"))
         starts = np.concatenate([[0], stops[:-1] + 1])
@@ -77,6 +83,8 @@ class _Reader:
         if self.offset == 0:
             starts[0] += len(BOM) if data.startswith(BOM) else 0
             filled[0] &= self.promised is None  # else it is the header
+        filled[bad] = False
+        self.table.skip(len(bad))
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
         starts, stops, lines = starts[filled], stops[filled], lines[filled]
         if self.promised is not None and self.table.read + len(lines) > self.promised:
@@ -109,12 +117,17 @@ class _Reader:
                 ) from None
         return names
 
-    def _check_text(self, data: bytes) -> None:
+    def _not_text(self, data: bytes) -> list[int]:
+        """The lines that are not UTF-8, if they are few: words that somebody cut inside a letter. Else a complaint."""
         try:
             check_text(data, self.offset, self.line, self.path)
         except DataError as error:
+            bad = [] if b"\0" in data else [at for at, line in enumerate(data.split(b"\n")) if not _is_text(line)]
+            if 0 < len(bad) <= FEW * data.count(b"\n"):
+                return bad
             repair = f"{error.repair}\nIf it is word2vec's binary kind, end its name in .bin."
             raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
+        return []
 
     def check_number(self) -> None:
         """Complain about a file that is over before all words were there."""
@@ -129,25 +142,33 @@ class _Reader:
 
 def _line(content: bytes, dim: int) -> tuple[str, np.ndarray]:
     """(word, numbers) of one line, read with care; ValueError says what is wrong with it."""
-    parts = content.rsplit(None, dim)
-    more = parts[0].split()[1:] if parts else []
-    if len(parts) <= dim or (more and all(map(_is_number, more))):
-        raise ValueError(f"expected {dim:,} numbers after the word; found {max(0, len(content.split()) - 1):,}.")
-    for part in parts[1:]:
-        if not _is_number(part):
+    parts = _fields(content)
+    word, numbers = parts[:-dim], parts[-dim:]
+    if not word or (len(word) > 1 and all(map(_NUMBER.fullmatch, word[1:]))):
+        raise ValueError(f"expected {dim:,} numbers after the word; found {max(0, len(parts) - 1):,}.")
+    # The last number and the next word may have grown together.
+    if sum(_BEGINS_LIKE_A_NUMBER.match(part) is not None for part in word[1:]) >= dim:
+        raise ValueError("here stand two words with their numbers: a line break is lost.")
+    for part in numbers:
+        if not _NUMBER.fullmatch(part):
             raise ValueError(f"{part.decode()!r} is not a number.")
     with np.errstate(over="ignore"):
-        row = np.array([float(part) for part in parts[1:]], dtype=np.float32)
+        row = np.array([float(part) for part in numbers], dtype=np.float32)
     if not np.isfinite(row).all():
-        bad = parts[1 + int(np.argmin(np.isfinite(row)))]
+        bad = numbers[int(np.argmin(np.isfinite(row)))]
         raise ValueError(f"{bad.decode()!r} is not a finite number of 32 bits.")
-    return parts[0].decode(), row
+    return b" ".join(word).decode(), row
 
 
-def _is_number(part: bytes) -> bool:
+def _fields(line: bytes) -> list[bytes]:
+    """What blanks and tabs part; any other white space may stand in a word."""
+    return [part for part in line.rstrip(b"\r\n").replace(b"\t", b" ").split(b" ") if part]
+
+
+def _is_text(line: bytes) -> bool:
     try:
-        float(part)
-    except ValueError:
+        line.decode()
+    except UnicodeDecodeError:
         return False
     return True
 
@@ -168,7 +189,7 @@ def _sizes(path: Path, header: bool | None) -> tuple[int | None, int]:
             )
         # Most lines decide: a damaged one among them is then told apart.
         lines = [first, *islice(iter(lambda: file.readline(LONGEST), b""), LOOKED_AT)]
-    widths = Counter(len(line.split()) - 1 for line in lines if line.strip())
+    widths = Counter(len(fields) - 1 for fields in map(_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
     if dim < 1:
         raise DataError(

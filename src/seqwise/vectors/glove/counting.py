@@ -54,7 +54,7 @@ def count_pairs(
     with Runs(Path(folder)) as runs:
         table = _fill(blocks, vocabulary, window, memory, runs, progress)
         try:
-            return _join(runs, table, path)
+            return _join(runs, table, path, progress)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -80,6 +80,7 @@ def _fill(blocks: Iterable, vocabulary: int, window: int, memory: int, runs: Run
             if there < stop:
                 table.spill(runs)
             counted, at = counted + there - at, there
+            table.counted = counted
             if progress is not None:
                 progress(counted)
     for row in range(len(starts) - 1):
@@ -128,6 +129,7 @@ class _Table:
         self.limit = int(LOAD * self.slots)
         self.places = np.zeros(self.slots + min(SPARE, self.limit + 1), dtype=SUM)
         self.used = 0
+        self.counted = 0  # ids that went into it and into the runs
 
     def absorb(self, entries: np.ndarray, shift: int = 0, prefix: int = 0) -> int:
         from seqwise.vectors.glove.table import absorb
@@ -150,7 +152,7 @@ class _Table:
         self.clear()
 
 
-def _join(runs: Runs, table: _Table, path: Path) -> Counts:
+def _join(runs: Runs, table: _Table, path: Path, progress: Progress | None) -> Counts:
     """Join the runs, one range of keys after another: what has the same first `shift` bits fits into the table.
 
     Keys are spread evenly, so ranges of equal width hold about as many; where one does not fit, the ranges are halved.
@@ -165,6 +167,8 @@ def _join(runs: Runs, table: _Table, path: Path) -> Counts:
     with complaining(path.parent, runs.entries * SUM.itemsize), path.open("wb") as out:
         while prefix < 1 << shift:
             table.clear()
+            if progress is not None:
+                progress(table.counted)  # nothing new, but who listens may want to stop
             reached = _take_range(runs, table, places, shift, prefix)
             if reached is None:
                 shift, prefix = shift + 1, 2 * prefix

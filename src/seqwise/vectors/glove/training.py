@@ -22,11 +22,11 @@ import numpy as np
 
 from seqwise.errors import NonFiniteError
 from seqwise.vectors.glove.entries import Counts
+from seqwise.vectors.rows import padded
 
 BLOCK = 1 << 18  # entries in memory at once
 PART = 1 << 14  # entries of one call: some hundredths of a second, after which Ctrl-C is heard
 START = 1e-6  # of the sums of squares: they begin at nothing, but padding must not divide by it
-LANES = 16  # floats in the widest vector register
 
 Progress = Callable[[int, int, int, float], None]  # epoch, entries done in it, entries of an epoch, mean loss so far
 
@@ -80,7 +80,7 @@ class Descent:
         with _Workers(self.threads, self.rows, self.dim, self.fit) as workers:
             for epoch in range(self.epochs):
                 total, terms, done = 0.0, 0, 0
-                for entries in shuffled(self.counts, self.seed, epoch):
+                for entries in shuffled(self.counts, self.seed, epoch, self.threads):
                     total += workers.descend(entries)
                     terms += 2 * len(entries) - int((entries["row"] == entries["column"]).sum())
                     done += len(entries)
@@ -99,7 +99,7 @@ class Descent:
 
 def new_rows(vocabulary: int, dim: int, seed: int) -> np.ndarray:
     """(V, 4, width) as `descent.py` wants it: small random vectors, no biases, squares almost zero."""
-    width = -(-(dim + 2) // LANES) * LANES
+    width = padded(dim + 2)
     rows = np.zeros((vocabulary, 4, width), dtype=np.float32)
     random = np.random.default_rng([seed, 0])
     for side, one in ((0, dim + 1), (1, dim)):
@@ -111,12 +111,13 @@ def new_rows(vocabulary: int, dim: int, seed: int) -> np.ndarray:
     return rows
 
 
-def shuffled(counts: Counts, seed: int, epoch: int) -> Iterator[np.ndarray]:
+def shuffled(counts: Counts, seed: int, epoch: int, threads: int = 1) -> Iterator[np.ndarray]:
     """All entries once, in blocks: the blocks in a new order, and each shuffled inside."""
     random = np.random.default_rng([seed, 1, epoch])
-    for block in random.permutation(-(-counts.entries // BLOCK)):
-        start = int(block) * BLOCK
-        entries = counts.read(start, min(BLOCK, counts.entries - start))
+    size = max(BLOCK, 4 * threads * PART)  # work for every thread
+    for block in random.permutation(-(-counts.entries // size)):
+        start = int(block) * size
+        entries = counts.read(start, min(size, counts.entries - start))
         yield entries[random.permutation(len(entries))]
 
 

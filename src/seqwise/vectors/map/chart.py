@@ -45,12 +45,14 @@ class Chart:
 def frequent(keyed: KeyedVectors, count: int, skip: int = 0) -> tuple[str, ...]:
     """The most frequent words, without the `skip` most frequent of all."""
     if skip < 0 or count < FEWEST:
-        raise UsageError(f"--n must be at least {FEWEST} and --skip at least 0; received {count} and {skip}.")
+        raise UsageError(
+            f"expected at least {FEWEST} words, and 0 or more to skip; received count {count} and skip {skip}."
+        )
     found = keyed.words[skip : skip + count]
     if len(found) < FEWEST:
         raise UsageError(
             f"a map needs at least {FEWEST} words; after the first {skip:,} of {len(keyed):,} there are {len(found)}.",
-            repair="Lower --skip.",
+            repair="Skip fewer.",
         )
     return tuple(found)
 
@@ -58,14 +60,14 @@ def frequent(keyed: KeyedVectors, count: int, skip: int = 0) -> tuple[str, ...]:
 def around(keyed: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
     """The words, and with each its `count` nearest. One that is near to several comes once."""
     if count < 0:
-        raise UsageError(f"--neighbours must be at least 0; received {count}.")
+        raise UsageError(f"count: expected 0 neighbours or more of each word; received {count}.")
     asked = tuple(dict.fromkeys(words))
     near = {one.word for word in asked for one in (keyed.nearest(word, n=count) if count else ())}
     found = (*asked, *sorted(near.difference(asked), key=keyed.index))
     if len(found) < FEWEST:
         raise UsageError(
             f"a map needs at least {FEWEST} words; received {len(found)}.",
-            repair="Name more words, or raise --neighbours.",
+            repair="Name more words, or show more neighbours of each.",
         )
     return found
 
@@ -83,7 +85,8 @@ def chart(
 ) -> Chart:
     """Place and group some words; the first `asked` of them are those that somebody named."""
     if len(words) > MOST:
-        raise UsageError(f"a map shows at most {MOST:,} words; received {len(words):,}.", repair="Lower --n.")
+        repair = "Name fewer words, or show fewer neighbours of each." if asked else "Show fewer words."
+        raise UsageError(f"a map shows at most {MOST:,} words; received {len(words):,}.", repair=repair)
     vectors = np.stack([unit(keyed.vector(word)) for word in words])
     groups = group(vectors, clusters, seed)  # before the projection, which takes its time and knows no wrong settings
     found = project(vectors, by, seed, progress)

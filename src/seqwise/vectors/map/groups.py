@@ -30,7 +30,7 @@ def group(vectors: np.ndarray, count: int | None = None, seed: int = 0) -> Group
     if count is None:
         count = usual_count(len(vectors))
     if not 1 <= count <= MOST:
-        raise UsageError(f"--clusters: expected 1 to {MOST} groups; received {count}.")
+        raise UsageError(f"count: expected 1 to {MOST} groups; received {count}.")
     draw = np.random.default_rng(seed)
     vectors = np.asarray(vectors, np.float64)
     found = [_kmeans(vectors, _spread(vectors, min(count, len(vectors)), draw)) for _ in range(STARTS)]

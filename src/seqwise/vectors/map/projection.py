@@ -38,7 +38,7 @@ def project(vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: 
     if by == "tsne" and count > TSNE_MOST:
         raise UsageError(
             f"t-SNE compares all pairs, and takes at most {TSNE_MOST:,} words; received {count:,}.",
-            repair="Show fewer words, or use PCA (--by pca).",
+            repair="Show fewer words, or place them by PCA.",
         )
     return _by_pca(vectors) if by == "pca" else _by_tsne(vectors, seed, progress)
 

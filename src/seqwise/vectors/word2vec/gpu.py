@@ -13,8 +13,9 @@ import torch
 import triton
 from torch import Tensor
 
+from seqwise.errors import UsageError
 from seqwise.vectors.corpus import Sentences
-from seqwise.vectors.settings import RATES, VectorSettings
+from seqwise.vectors.settings import RATES, WINDOWS, VectorSettings
 from seqwise.vectors.steps import VectorStep, amount
 from seqwise.vectors.word2vec.chances import POWER, alias_table, keep_below
 from seqwise.vectors.word2vec.training import LEAST, check_loss, describe
@@ -28,6 +29,7 @@ MOST_PROGRAMS = 128  # side by side; one for each multiprocessor of a large GPU
 # word is the sum of its squared shares: with 1/793, 96 programs trained as well as 16 and 128 ran away; with 1/100, 105
 # ran away. This keeps to half of the least number that did.
 CROWD = 64 / 793  # programs times that sum
+WIDTH = 64  # numbers of a row at once
 PRECISION, WARPS = "tf32", 8
 
 
@@ -67,11 +69,21 @@ class GpuWord2Vec:
     def subwords(self) -> None:
         return None
 
+    def compile(self) -> None:
+        """Launch the kernel on nothing; complains about a GPU that is too small for it."""
+        nothing = torch.zeros(1, dtype=torch.int32, device=self.device)
+        try:
+            self._launch(nothing, nothing, 0, 0, 0.0, 0, 0)
+        except triton.runtime.errors.OutOfResources as error:
+            raise UsageError(
+                f"the GPU is too small for this kernel: {error}.",
+                repair="Train with --device cpu, or a smaller --window.",
+            ) from None
+
     def steps(self) -> Iterator[VectorStep]:
         """Train. Leaving the iteration early loses nothing."""
         yield VectorStep("compiling", 0, 0.0, 0.0)
-        nothing = torch.zeros(1, dtype=torch.int32, device=self.device)
-        self._launch(nothing, nothing, 0, 0, 0.0, 0, 0)
+        self.compile()
         start = time.monotonic()
         for epoch in range(self.epochs):
             for number, block in enumerate(self.sentences.blocks(CHUNK)):
@@ -109,19 +121,22 @@ class GpuWord2Vec:
         self, ids: Tensor, sentences: Tensor, first: int, last: int, rate: float, seed: int, epoch: int
     ) -> None:
         settings, window = self.settings, self.settings.window or 1
+        width = min(WIDTH, max(16, triton.next_power_of_2(settings.dim)))
         negative_sampling[(self.programs,)](
             ids, sentences, self.inputs, self.outputs, self.threshold, self.other, self._tally[epoch],
             first, last, len(ids), len(self.inputs), settings.dim, rate, seed,
             WINDOW=window, NEGATIVE=settings.negative, CENTRES=CENTRES,
             ROWS=triton.next_power_of_2(CENTRES + 2 * window), TARGETS=TARGETS, SHARE=SHARE,
-            WIDTH=max(16, triton.next_power_of_2(settings.dim)), CBOW=settings.method == "cbow",
+            PIECES=-(-settings.dim // width), WIDTH=width, CBOW=settings.method == "cbow",
             PRECISION=PRECISION, num_warps=WARPS,
         )  # fmt: skip
 
 
 def _programs(counts: np.ndarray, settings: VectorSettings) -> int:
-    """How many programs may run side by side: fewer where few words share all windows, or the rate is high."""
+    """How many programs may run side by side: fewer where few words share all windows, or more is added to each row."""
     weights = counts.astype(np.float64) ** POWER
     meeting = float(np.square(weights / weights.sum()).sum())
     usual = RATES[settings.method] / (settings.rate or 1.0)
+    if settings.method == "skipgram":  # a row gets a gradient from every neighbour
+        usual *= WINDOWS["skipgram"] / (settings.window or 1)
     return max(1, min(MOST_PROGRAMS, int(CROWD * min(1.0, usual) / meeting)))

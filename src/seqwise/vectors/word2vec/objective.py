@@ -22,6 +22,8 @@ SPAN = 4096  # rows made at once: random numbers come in arrays of their own
 class Objective(ABC):
     """Made for one vocabulary and resolved settings."""
 
+    block = 10_000  # items that are learned from at once: the rate changes as often, and Ctrl-C is heard as often
+
     def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
         self.words, self.counts, self.settings = words, counts, settings
 

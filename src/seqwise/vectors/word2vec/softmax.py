@@ -33,6 +33,7 @@ from seqwise.vectors.word2vec.hidden import clear, descend, gather, scatter, sco
 from seqwise.vectors.word2vec.objective import LONGEST, Objective, new_inputs
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
+WORK = 3_000_000  # items times words of a block
 TILE = 48  # rows of outputs: 21 kB at 100 dimensions, within the first cache
 NOTHING = -1e30  # the score of a place that is no word
 
@@ -100,6 +101,7 @@ class FullSoftmax(Objective):
 
     def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
         super().__init__(words, counts, settings)
+        self.block = max(50, min(self.block, WORK // len(counts)))  # some tenths of a second
         self.inputs = new_inputs(len(counts), settings.dim, settings.seed)
         self.outputs: np.ndarray | None = aligned(len(counts), settings.dim)
         self.keep = keep_below(counts, settings.subsample)

@@ -23,7 +23,6 @@ from seqwise.vectors.subwords import Subwords
 from seqwise.vectors.word2vec.chances import block_state
 from seqwise.vectors.word2vec.objective import Objective, objective_of
 
-BLOCK = 10_000  # items: the rate changes as often, and a thread hears of Ctrl-C as often
 LEAST = 0.004  # part of the rate that is left at the end, as 0.0001 is of 0.025 in word2vec
 TICK = 0.2  # seconds between two steps
 
@@ -40,14 +39,13 @@ class Word2Vec:
         # Of each thread: (loss, pairs) per epoch, with a line of memory to itself.
         self._tallies = [np.zeros((self.epochs, 8)) for _ in range(threads)]
         self._jobs, self._lock = self._blocks(), threading.Lock()
-        self._done, self._stop = 0, threading.Event()
+        self._given, self._done, self._stop = 0, 0, threading.Event()  # items handed out, items learned from
         self._trouble: list[BaseException] = []
         self._running: list[threading.Thread] = []
-        self._compile()
 
     def _compile(self) -> None:
         """Once now, so that it does not count as training."""
-        nothing, tally = np.empty(0, dtype=np.int32), np.zeros(2)
+        nothing, tally = np.frombuffer(b"", dtype=np.int32), np.zeros(2)  # read-only, as blocks are: that is a type
         self.objective.train(nothing, np.uint64(1), 0.0, self.objective.scratch(), tally)
 
     @property
@@ -80,7 +78,7 @@ class Word2Vec:
         try:
             while any(thread.is_alive() for thread in threads):
                 threads[0].join(TICK) if threads[0].is_alive() else time.sleep(TICK / 10)
-                while epoch < min(int(self.progress * self.epochs), self.epochs - 1):
+                while epoch < min(self._done // self.sentences.items, self.epochs - 1):
                     yield self._step(epoch, start, finished=True)
                     epoch += 1
                 yield self._step(epoch, start)
@@ -88,8 +86,6 @@ class Word2Vec:
             self._halt()
         if self._trouble:
             raise self._trouble[0]
-        for number, loss in enumerate(self.losses):
-            check_loss(loss, number, self.settings)
         yield self._step(self.epochs - 1, start, finished=True)
 
     def _halt(self) -> None:
@@ -100,12 +96,14 @@ class Word2Vec:
     def _step(self, epoch: int, start: float, finished: bool = False) -> VectorStep:
         words = self.progress * self.epochs * self.sentences.words
         speed = words / max(time.monotonic() - start, 1e-9)
+        if finished:
+            check_loss(self.losses[epoch], epoch, self.settings)
         return VectorStep("training", epoch, self.progress, speed, self.losses[epoch], finished)
 
     def _blocks(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """(epoch, number of the block, ids)."""
         for epoch in range(self.epochs):
-            for number, block in enumerate(self.sentences.blocks(BLOCK)):
+            for number, block in enumerate(self.sentences.blocks(self.objective.block)):
                 yield epoch, number, block
 
     def _work(self, tally: np.ndarray) -> None:
@@ -117,17 +115,19 @@ class Word2Vec:
                     if job is None:
                         return
                     rate = self._rate()
-                    self._done += len(job[2])
+                    self._given += len(job[2])
                 epoch, number, block = job
                 state = block_state(self.settings.seed, epoch + 1, number)
                 self.objective.train(block, state, rate, scratch, tally[epoch])
+                with self._lock:
+                    self._done += len(block)
         except BaseException as error:  # a thread's own error would only be printed
             self._trouble.append(error)
             self._stop.set()
 
     def _rate(self) -> float:
         """Falls with each word from the rate asked for to almost nothing."""
-        rate, done = self.settings.rate or 0.0, self.progress
+        rate, done = self.settings.rate or 0.0, self._given / (self.epochs * self.sentences.items)
         if self.settings.update == "gensim":
             # With several workers gensim's falls less within an epoch, and the rest of the way between two.
             epoch = int(done * self.epochs)

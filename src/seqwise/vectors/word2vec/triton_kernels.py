@@ -73,45 +73,54 @@ def negative_sampling(
     ids, sentences, inputs, outputs, threshold, other, tally,
     first, last, count, words, width, rate, seed,
     WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
-    SHARE: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
+    SHARE: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Train on the words first … last-1 of `count`, each program on SHARE · CENTRES of them in a row.
 
     ids, sentences (count,): the words, and the number of the sentence each stands in. inputs, outputs (words, width).
-    tally (programs, 2): gains loss and pairs.
+    tally (programs, 2): gains loss and pairs. Rows are taken in PIECES of WIDTH numbers, once for the scores and once
+    for the changes: whole rows of some hundred numbers would not fit into a multiprocessor.
     """
     SCALE: tl.constexpr = NEGATIVE / (TARGETS - CENTRES)
-    program, d = tl.program_id(0), tl.arange(0, WIDTH)
+    program, t = tl.program_id(0), tl.arange(0, TARGETS)
     loss_sum, pair_sum = 0.0, 0.0
     for block in range(SHARE):
         start = first + (program * SHARE + block) * CENTRES
         row_id, row_there, target_id, target_there, paired, allowed = _windows(
             ids, sentences, threshold, other, start, last, count, words, seed, WINDOW, CENTRES, ROWS, TARGETS
         )
-        row_place = inputs + row_id[:, None] * width + d[None, :]
-        target_place = outputs + target_id[:, None] * width + d[None, :]
-        row_mask = row_there[:, None] & (d < width)[None, :]
-        target_mask = target_there[:, None] & (d < width)[None, :]
-        x = tl.load(row_place, mask=row_mask, other=0.0)  # (R, D)
-        y = tl.load(target_place, mask=target_mask, other=0.0)  # (T, D)
+        neighbours = tl.sum(paired, axis=0)  # (T,), zero for negatives
+        part = tl.trans(paired / tl.maximum(neighbours, 1.0)[None, :])  # (T, R): how a mean is made of rows
         if CBOW:
-            neighbours = tl.sum(paired, axis=0)  # (T,), zero for negatives
             there = (neighbours > 0).to(tl.float32)[:, None]
-            part = tl.trans(paired / tl.maximum(neighbours, 1.0)[None, :])  # (T, R): how a mean is made of rows
-            hidden = tl.dot(part, x, input_precision=PRECISION)  # (T, D)
-            own = (tl.arange(0, TARGETS)[:, None] == tl.arange(0, TARGETS)[None, :]).to(tl.float32) * there
+            own = (t[:, None] == t[None, :]).to(tl.float32) * there
             strange = allowed * there * SCALE
+            scores = tl.zeros((TARGETS, TARGETS), tl.float32)
         else:
-            hidden = x
             own = paired
             strange = tl.dot(paired, allowed) * SCALE  # (R, T); sums of ones are exact in any precision
-        slope, loss = _slopes(tl.dot(hidden, tl.trans(y), input_precision=PRECISION), own, strange, rate)
-        change = tl.dot(slope, y, input_precision=PRECISION)  # of hidden
-        target_change = tl.dot(tl.trans(slope), hidden, input_precision=PRECISION)  # (T, D)
-        if CBOW:
-            change = tl.dot(tl.trans(part), change, input_precision=PRECISION)  # (R, D)
-        tl.atomic_add(row_place, change, mask=row_mask & (tl.sum(paired, axis=1) > 0)[:, None], sem="relaxed")
-        tl.atomic_add(target_place, target_change, mask=target_mask, sem="relaxed")
+            scores = tl.zeros((ROWS, TARGETS), tl.float32)
+        for piece in range(PIECES):
+            d = piece * WIDTH + tl.arange(0, WIDTH)
+            x = tl.load(inputs + row_id[:, None] * width + d, mask=row_there[:, None] & (d < width), other=0.0)
+            y = tl.load(outputs + target_id[:, None] * width + d, mask=target_there[:, None] & (d < width), other=0.0)
+            if CBOW:
+                x = tl.dot(part, x, input_precision=PRECISION)
+            scores += tl.dot(x, tl.trans(y), input_precision=PRECISION)
+        slope, loss = _slopes(scores, own, strange, rate)
+        for piece in range(PIECES):
+            d = piece * WIDTH + tl.arange(0, WIDTH)
+            row_place, row_mask = inputs + row_id[:, None] * width + d, row_there[:, None] & (d < width)
+            target_place, target_mask = outputs + target_id[:, None] * width + d, target_there[:, None] & (d < width)
+            x = tl.load(row_place, mask=row_mask, other=0.0)
+            y = tl.load(target_place, mask=target_mask, other=0.0)
+            change = tl.dot(slope, y, input_precision=PRECISION)
+            if CBOW:
+                x = tl.dot(part, x, input_precision=PRECISION)
+                change = tl.dot(tl.trans(part), change, input_precision=PRECISION)
+            target_change = tl.dot(tl.trans(slope), x, input_precision=PRECISION)
+            tl.atomic_add(row_place, change, mask=row_mask & (tl.sum(paired, axis=1) > 0)[:, None], sem="relaxed")
+            tl.atomic_add(target_place, target_change, mask=target_mask, sem="relaxed")
         loss_sum += loss
         pair_sum += tl.sum(own)
     tl.store(tally + program * 2, tl.load(tally + program * 2) + loss_sum)

@@ -1,0 +1,32 @@
+"""Word vectors: learn them from a text, ask them, and look at two objectives from inside.
+
+    python examples/10_word_vectors.py
+
+It takes some seconds. Skip-gram and CBOW with negative sampling guess whether two words were found together; GloVe fits
+how often they were.
+"""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+from seqwise import train_vectors
+
+
+def main() -> None:
+    for method in ("skipgram", "cbow", "glove"):
+        vectors = train_vectors("builtin:docs", method=method, dim=50, epochs=10, threads=1)
+        losses = vectors.about["losses"]
+        print(f"{method}: {len(vectors):,} words, loss {losses[0]:.3f} → {losses[-1]:.3f}")
+        for word in ("function", "raise"):
+            near = ", ".join(f"{each.word} {each.score:.2f}" for each in vectors.nearest(word, n=4))
+            print(f"  nearest to {word}: {near}")
+        odd = vectors.most_different(["list", "tuple", "dict", "exception"])[0]
+        print(f"  of list, tuple, dict and exception, {odd.word} belongs least")
+
+    # A word that the text does not have gets a vector from its n-grams.
+    vectors = train_vectors("builtin:docs", subwords=True, buckets=20_000, dim=50, epochs=5, threads=1)
+    print("with n-grams, 'subclassable' is near", [each.word for each in vectors.nearest("subclassable", n=3)])
+
+
+if __name__ == "__main__":
+    main()
