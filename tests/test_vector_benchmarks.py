@@ -1,0 +1,202 @@
+"""The two measured pages about word vectors: twins are what they should be, and costs are counted right."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from seqwise.vectors.corpus import Reading, Sentences, Vocabulary, read_sentences
+from seqwise.vectors.evaluation import Pair
+from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.word2vec.objective import objective_of
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+def script(name: str) -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture
+def rare(monkeypatch) -> Iterator[ModuleType]:
+    for module in script("rare_words"):
+        monkeypatch.setattr(module, "LEAST", 60)
+        monkeypatch.setattr(module, "NUMBERS", (5, 20))
+        yield module
+
+
+@pytest.fixture
+def cost(monkeypatch) -> Iterator[ModuleType]:
+    for module in script("softmax_cost"):
+        monkeypatch.setattr(module, "STRETCH", 0.002)
+        monkeypatch.setattr(module, "REPEATS", 2)
+        yield module
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    """Sixty words of six kinds; those of a line are of one kind. Each occurs some two hundred times."""
+    random, path = np.random.default_rng(0), tmp_path_factory.mktemp("text") / "kinds.txt"
+    kinds = random.integers(0, 6, 1500)
+    words = random.integers(0, 10, (1500, 8))
+    lines = [" ".join(f"word{kind}{word}" for word in row) for kind, row in zip(kinds, words)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def all_ids(sentences: Sentences) -> list[int]:
+    return np.concatenate(list(sentences.blocks())).tolist()
+
+
+def test_twins_are_renamed_occurrences_and_nothing_else_changes(rare, text):
+    with read_sentences(text, Reading())[0] as sentences:
+        renamed, twins = rare.with_twins(sentences, 12, seed=1)
+        with renamed:
+            before = [sentences.vocabulary.words[at] if at >= 0 else "" for at in all_ids(sentences)]
+            after = [renamed.vocabulary.words[at] if at >= 0 else "" for at in all_ids(renamed)]
+    assert [word.removesuffix("~") for word in after] == before
+    counts = Counter(word for word in after if word)
+    assert dict(zip(renamed.vocabulary.words, renamed.vocabulary.counts.tolist())) == counts
+    assert sorted(renamed.vocabulary.counts.tolist(), reverse=True) == renamed.vocabulary.counts.tolist()
+    names = renamed.vocabulary.words
+    assert [names[row] for row in twins.rows] == [names[row] + "~" for row in twins.originals]
+    assert [counts[names[row]] for row in twins.rows] == twins.numbers.tolist() == [5, 20] * 6
+
+
+def test_another_seed_takes_other_words(rare, text):
+    with read_sentences(text, Reading())[0] as sentences:
+        chosen = []
+        for seed in (1, 1, 2):
+            renamed, _ = rare.with_twins(sentences, 12, seed)
+            renamed.file.close()
+            chosen.append({word for word in renamed.vocabulary.words if word.endswith("~")})
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_ranks_of_the_originals_by_hand(rare, monkeypatch):
+    matrix = np.array([[1, 0], [0, 1], [0.6, 0.8], [2, 0], [0.8, 0.6]], dtype=np.float32)
+    keyed = KeyedVectors(["a", "b", "c", "a~", "b~"], matrix, np.array([90, 80, 7, 5, 5]))
+    monkeypatch.setattr(rare, "NUMBERS", (5,))
+    twins = rare.Twins(np.array([3, 4]), np.array([0, 1]), np.array([5, 5]))
+    # a~ lies on a. b~ is nearest to c (0.96), a and a~ (0.8), then b (0.6): rank 4, and 2 among the frequent a and b.
+    [line] = rare.placed(keyed, twins)
+    assert line == pytest.approx(
+        {"occurrences": 5, "twins": 2, "first": 0.5, "reciprocal": 0.625, "among_frequent": 0.5, "cosine": 0.8}
+    )
+
+
+def test_how_near_rare_words_are_to_each_other_by_hand(rare):
+    matrix = np.array([[9, 9], [2, 0], [0, 1], [3, 4]], dtype=np.float32)
+    keyed = KeyedVectors(["often", "a", "b", "c"], matrix, np.array([10, 9, 6, 5]))
+    assert rare.crowd(keyed) == (pytest.approx((0 + 0.6 + 0.8) / 3), 3)
+    assert rare.crowd(KeyedVectors(["often"], matrix[:1], np.array([10]))) == (None, 0)
+
+
+def test_pairs_fall_into_bands_by_their_rarer_word(rare):
+    keyed = KeyedVectors(["a", "b", "c"], np.eye(3, dtype=np.float32), np.array([500, 150, 20]))
+    pairs = [Pair("a", "b", 1), Pair("A", "C", 1), Pair("b", "c", 2), Pair("a", "unknown", 1)]
+    assert [line["pairs"] for line in rare.bands_of(keyed, pairs)] == [0, 2, 1, 0]
+
+
+def test_every_row_is_trained_and_reported(rare, text, tmp_path, capsys):
+    judged = tmp_path / "judged.tsv"
+    judged.write_text("word00\tword01\t9\nword00\tword10\t1\nword20\tword21\t8\n")
+    command = [str(text), "--words", "12", "--seeds", "2", "--threads", "1", "--tests", str(judged)]
+    rare.main([*command, "--rows", "skipgram,cbow@0.3,cbow-as-gensim", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["row"], row["seed"]) for row in rows[::2]] == [
+        ("skipgram", 1),
+        ("cbow-as-gensim", 1),
+        ("cbow@0.3", 2),
+    ]
+    assert all(line["twins"] == 6 and -1 <= line["cosine"] <= 1 for row in rows for line in row["twins"])
+    assert rows[0]["bands"]["judged"][-2]["pairs"] == 3
+    rare.main([*command, "--rows", "cbow"])
+    shown = capsys.readouterr().out
+    assert "share of twins whose nearest word is the original" in shown
+    assert "Spearman, judged" in shown
+
+
+def test_a_rate_can_be_named_with_a_row(rare):
+    assert rare.settings_of("cbow@0.3").rate == 0.3
+    assert rare.settings_of("cbow-as-gensim").update == "gensim"
+    with pytest.raises(SystemExit, match="there is no row glove"):
+        rare.settings_of("glove")
+
+
+def test_a_text_with_too_few_frequent_words_is_refused(rare, text):
+    with pytest.raises(SystemExit, match="60 words occur 60 to 10,000 times, not 480"):
+        rare.main([str(text)])
+
+
+@pytest.mark.parametrize("name", ["rare_words", "softmax_cost"])
+def test_without_a_corpus_it_says_so(monkeypatch, capsys, name):
+    monkeypatch.delenv("SEQWISE_DATA", raising=False)
+    for module in script(name):
+        module.main([])
+    assert capsys.readouterr().out == "skipped: no corpus. Name a text file, or set SEQWISE_DATA.\n"
+
+
+def test_time_in_proportion_to_the_vocabulary_has_exponent_one(cost):
+    lines = [{"vocabulary": size, "microseconds": size / 7} for size in (100, 300, 2000)]
+    assert cost.exponent(lines) == pytest.approx(1)
+    assert cost.exponent([{**line, "microseconds": 3} for line in lines]) == pytest.approx(0)
+    assert cost.exponent(lines[:1]) is None
+
+
+def test_the_text_keeps_the_most_frequent_words_and_the_ends(cost):
+    ids = np.array([0, 3, 1, -1, 2, 0, -1, 0], dtype=np.int32)
+    kept, left = cost.most_frequent(ids, Vocabulary(["a", "b", "c", "d"], np.array([3, 1, 1, 1]), 4), 2)
+    assert kept.tolist() == [0, 1, -1, 0, -1, 0]
+    assert left.words == ["a", "b"]
+    counts = np.array([1, 1])  # too rare to be thinned out
+    assert cost.thinned(kept, np.full(5000, 1), 3).tolist() == [0, 1, -1, 0]
+    assert len(cost.thinned(np.zeros(10_000, dtype=np.int32), counts, 10_000)) < 1000
+
+
+def test_rows_of_a_window_are_those_of_the_equation(cost):
+    words, counts, text = list("abcd"), np.array([9, 9, 9, 9]), np.array([0, 1, -1, 2], dtype=np.int32)
+    rows = {}
+    for loss in cost.LOSSES:
+        objective = objective_of(words, counts, VectorSettings(loss=loss, dim=8).resolved())
+        rows[loss] = cost.rows_of(objective, text)
+    assert rows == {"negative": 6, "hierarchical": 2.0, "softmax": 4}
+
+
+def test_every_loss_is_timed_at_every_size(cost, text, monkeypatch, capsys):
+    monkeypatch.setattr(cost, "SUBSAMPLE", 0)  # of sixty words, all would be thinned out
+    command = [str(text), "--vocabularies", "20,60", "--dim", "16", "--quality", "40"]
+    cost.main([*command, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["rows"]) == 2 * 2 * 3
+    for row in report["rows"]:
+        assert row["words_per_second"] > 0
+        if row["vocabulary"] == 60:  # no line is emptied, and each word has a window
+            # A pair is the whole window in CBOW, and in skip-gram a neighbour, of which a window has several.
+            pairs = 1e6 / row["words_per_second"] / row["microseconds"]
+            assert pairs == pytest.approx(1 if row["method"] == "cbow" else 5, rel=0.3)
+    assert [line["loss"] for line in report["quality"]] == ["softmax", "hierarchical", "negative"]
+    assert all(0.25 < line["agreement"] <= 1 for line in report["quality"])  # by chance: 10/39
+    cost.main([*command[:-2], "--methods", "cbow"])
+    assert "exponent" in capsys.readouterr().out
+
+
+def test_a_vocabulary_that_the_text_does_not_have_is_refused(cost, text):
+    with pytest.raises(SystemExit, match="has 60 different words"):
+        cost.main([str(text), "--vocabularies", "100"])
