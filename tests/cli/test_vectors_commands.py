@@ -269,6 +269,11 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["nearest", "FILE", "king", "--n", "0"], ["at least 1", "0"]),
         (["nearest", "FILE", "king", "--by", "cosin"], ["--by", "cosine, dot, scaled"]),
         (["nearest", "missing.bin", "king"], ["missing.bin"]),
+        (["nearest", "missing.bin", "king", "--n", "0"], ["--n: expected at least 1; received 0"]),
+        (["analogy", "missing.bin", "a", "b", "c", "--n", "-3"], ["--n: expected at least 1; received -3"]),
+        (["nearest", "FILE", "-foo"], ["If it is a word, put -- before it", "seqwise vectors nearest FILE -- -foo"]),
+        (["different", "FILE", "a", "b", "--x"], ["put -- before it", "seqwise vectors different FILE -- --x"]),
+        (["nearest", "FILE", "--", "-foo"], ["'-foo' is not among the 7 words"]),
         (["analogy", "FILE", "man", "king"], ["C is missing"]),
         (["analogy", "FILE", "man", "king", "womn"], ["'womn'", "woman"]),
         (["different", "FILE", "king", "queen", "king"], ["at least 3 different words; received 2"]),
@@ -277,6 +282,9 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["evaluate", "FILE", "FILE"], ["plain.txt", "four words"]),
         (["convert", "FILE", "v.xyz"], ["v.xyz", ".safetensors"]),
         (["convert", "FILE", "no/v.bin"], ["folder does not exist", "mkdir -p no"]),
+        (["convert", "missing.txt", "no/v.bin"], ["folder does not exist"]),
+        (["convert", "missing.txt", "v.xyz"], ["v.xyz", ".safetensors"]),
+        (["convert", "missing.txt", "."], ["does not say which kind"]),
         (["convert", "FILE", "v.bin", "--to", "word2vec"], ["--to", "word2vec-text"]),
         (["plot", "FILE"], ["--out is missing", "For example"]),
         (["plot", "FILE", "--out", "m.gif"], ["ends in .png or .html", "m.gif"]),
@@ -285,7 +293,9 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["plot", "FILE", "king", "--neighbours", "1", "--out", "m.png"], ["at least 3 words; received 2"]),
         (["plot", "FILE", "--n", "2", "--out", "m.png"], ["--n", "3", "received 2"]),
         (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Skip fewer"]),
-        (["plot", "FILE", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
+        (["plot", "missing.bin", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
+        (["plot", "missing.bin", "king", "--neighbours", "-1", "--out", "m.png"], ["--neighbours: expected 0 or more"]),
+        (["plot", "missing.bin", "--skip", "-1", "--out", "m.png"], ["--skip: expected 0 or more"]),
         (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "0 or more"]),
     ],
 )
@@ -296,3 +306,24 @@ def test_what_was_asked_wrongly_is_said(seqwise_command, plain: Path, words, fra
     assert [part for part in fragments if part not in answer.err] == []
     assert answer.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_test_that_measures_nothing_is_told(seqwise_command, plain: Path, tmp_path: Path):
+    (tmp_path / "pairs.tsv").write_text("zebra\tgnu\t5\nlion\tgnu\t4\n")
+    (tmp_path / "questions.txt").write_text("zebra gnu lion ant\n")
+    answer = seqwise_command("vectors", "evaluate", plain, tmp_path / "pairs.tsv", tmp_path / "questions.txt")
+    assert answer.status == 0
+    assert answer.err.count("nothing could be measured: no line has all its words among the vectors") == 2
+
+
+def test_a_title_with_half_a_letter_can_be_written(seqwise_command, tmp_path: Path):
+    path = tmp_path / "v.safetensors"
+    save_vectors(path, KeyedVectors(["a", "b", "\ud800"], np.eye(3, dtype=np.float32)))
+    answer = seqwise_command("vectors", "plot", path, "\ud800", "a", "--out", tmp_path / "m.html")
+    assert answer.status == 0
+    assert "Word map of v.safetensors: ?, a" in (tmp_path / "m.html").read_text()
+
+
+def test_the_help_of_convert_says_what_is_packed(seqwise_command):
+    text = " ".join(seqwise_command("vectors", "convert", "--help").out.split())
+    assert ".gz behind any but .safetensors packs it" in text

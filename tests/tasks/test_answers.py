@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.tasks.answers import check_out, write_out
+from seqwise.tasks.answers import check_out, replacing, write_out
 
 
 def test_what_can_be_written_passes(tmp_path: Path):
@@ -63,3 +64,41 @@ def test_a_link_stays_a_link(tmp_path: Path):
 def test_a_device_is_written_to_and_not_replaced():
     write_out(Path(os.devnull), "lost")
     assert not Path(os.devnull).is_file()
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path):
+    pipe, got = tmp_path / "pipe.txt", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
+    reader.start()
+    check_out(pipe)
+    write_out(pipe, "through")
+    reader.join(10)
+    assert got == ["through"]
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_into_a_missing_folder_is_refused(tmp_path: Path):
+    (tmp_path / "link.txt").symlink_to("nowhere/real.txt")
+    with pytest.raises(UsageError, match=f"its folder does not exist.\nMake it: mkdir -p {tmp_path}/nowhere"):
+        check_out(tmp_path / "link.txt")
+
+
+def test_a_folder_that_takes_no_file_is_refused_even_where_the_file_is_there(tmp_path: Path, monkeypatch):
+    """The new file is written beside the old one."""
+    (tmp_path / "a.txt").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(UsageError, match="no permission"):
+        check_out(tmp_path / "a.txt")
+
+
+def test_two_processes_do_not_write_into_each_others_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with replacing(tmp_path / "a.txt") as first:
+        monkeypatch.setattr(os, "getpid", lambda: 12345)
+        with replacing(tmp_path / "a.txt") as second:
+            assert first != second
+            second.write_text("second")
+        first.write_text("first")
+    assert (tmp_path / "a.txt").read_text() == "first"
+    assert len(list(tmp_path.iterdir())) == 1

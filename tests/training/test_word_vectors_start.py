@@ -272,6 +272,24 @@ def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     assert (found.words, found.composed, found.share) == (4, 0, None)
 
 
+def test_of_bpe_only_tokens_that_begin_a_word_have_a_vector():
+    keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
+    tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
+    found = vectors(keyed).find(tokenizer)
+    taken = {tokenizer.decode([number]): float(row[0]) for number, row in zip(found.ids, found.rows)}
+    assert tokenizer.id("king") > 0
+    assert taken == {" king": 0, " the": 2, " making": 4, " été": 6}
+
+
+def test_of_wordpiece_tokens_that_go_on_with_a_word_have_no_vector():
+    tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
+    pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
+    keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
+    found = vectors(keyed).find(tokenizer)
+    assert pieces
+    assert sorted(tokenizer.token(number) for number in found.ids) == ["king", "the"]
+
+
 def test_special_tokens_stay_as_the_model_wants_them():
     keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
     tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
@@ -329,7 +347,7 @@ def test_a_file_of_another_language_is_refused(data, tmp_path: Path):
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
     """`alte` and `red` stand in no training text; a word of two tokens could never be read, and stays outside."""
-    run, fit, _, _ = begun(data[task], tmp_path / "run", task=task, vectors=file, text={"extend": len(KNOWN)})
+    run, fit, _, said = begun(data[task], tmp_path / "run", task=task, vectors=file, text={"extend": len(KNOWN)})
     tokenizer = run.learned.tokenizer
     for word in ("alte", "red"):
         number = tokenizer.id(word)
@@ -339,7 +357,39 @@ def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVect
     assert len(tokenizer) == run.settings.text.vocabulary
     list(fit.steps())
     seqwise.load(run.folder).predict("red alte")
-    assert "learned from the training split, with words of the word vectors" in (run.folder / "README.md").read_text()
+    # Both training splits have `old`, `small`, `model` and `reads`; that of tagging also `the` and `word`.
+    joined = {"classify": 6, "tag": 4}[task]
+    card = (run.folder / "README.md").read_text()
+    assert f"learned from the training split, with {joined} words of the word vectors" in card
+    assert f"{file}: {joined} of its words joined the vocabulary" in said
+
+
+def test_where_no_word_joins_the_card_claims_none_and_it_is_said(data, file: str, tmp_path: Path):
+    values = {"task": "tag", "vectors": file, "text": {"extend": 1}}  # `the` is there already
+    run, fit, _, said = begun(data["tag"], tmp_path / "run", **values)
+    assert any(each.startswith("note: --text.extend: no word joined the vocabulary") for each in said)
+    list(fit.steps())
+    assert "of the word vectors\n" not in (run.folder / "README.md").read_text()
+
+
+def test_a_classifier_with_vectors_reads_words_even_where_there_are_hardly_any_blanks(file: str, tmp_path: Path):
+    rows = [f"old,{'small' * 6}model-{n % 3},{n % 2}" for n in range(60)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f'"{row[:-2]}",{row[-1]}' for row in rows) + "\n")
+    values: dict[str, Any] = {"task": "classify", "vectors": file}
+    run, _, _, said = begun(str(tmp_path / "rows.csv"), tmp_path / "run", **values)
+    assert run.settings.text.tokenizer == "words"
+    assert "tokeniser: words, because --vectors has vectors of words." in said
+    plain = begun(str(tmp_path / "rows.csv"), tmp_path / "plain", task="classify")[0]
+    assert plain.settings.text.tokenizer == "characters"
+
+
+@pytest.mark.parametrize("large", [1e25, 1e-25])
+def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: KeyedVectors, tmp_path: Path):
+    KeyedVectors(KNOWN, keyed.matrix * np.float32(large)).save(tmp_path / "v.safetensors")
+    values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
+    run, fit, _, _ = begun(data["classify"], tmp_path / "run", **values)
+    rows = fit.model.embedding.weight.detach()[list(folded(run.learned.tokenizer))]
+    assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(LENGTH, rel=1e-5)
 
 
 def test_only_words_that_a_text_can_hold_as_one_token_join():
@@ -361,6 +411,10 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
         ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
         ({"vectors": "f.vec", "model": "ngram"}, "an n-gram model counts tokens"),
         ({"vectors": "f.vec", "text": {"extend": 5}}, "--text.extend is for classify and tag"),
+        (
+            {"vectors": "f.vec", "task": "classify", "text": {"extend": 5, "tokenizer": "bpe"}},
+            "--text.extend adds words; tokens of kind bpe are none",
+        ),
         ({"network": {"frozen": True}}, "--network.frozen is about word vectors"),
         ({"text": {"extend": 5}}, "--text.extend is about word vectors"),
     ],

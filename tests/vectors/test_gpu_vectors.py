@@ -152,7 +152,7 @@ def test_vectors_that_run_away_are_an_error(monkeypatch):
         ({"method": "glove"}, "only skipgram and cbow"),
         ({"loss": "softmax"}, "only skipgram and cbow"),
         ({"subwords": True}, "only skipgram and cbow"),
-        ({"window": 57}, "windows wider than 56"),
+        ({"window": 25}, "windows wider than 24"),
     ],
 )
 def test_what_a_gpu_cannot_do_is_refused_when_it_is_asked_for(changes, reason):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -56,6 +58,34 @@ def test_nothing_can_be_changed(plane: KeyedVectors):
         plane["east"][0] = 5
     with pytest.raises(ValueError, match="read-only"):
         plane.lengths[0] = 5
+
+
+@pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_nothing_inside_can_be_changed_nor_in_a_copy(copied):
+    about = {"losses": [2.0, 1.0], "settings": {"dim": 2}}
+    keyed = copied(KeyedVectors(["a"], np.ones((1, 2)), None, Subwords(3, 4, np.ones((5, 2))), about))
+    with pytest.raises(ValueError, match="read-only"):
+        keyed.subwords.matrix[0] = 5
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        keyed.about["losses"] = []
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        keyed.about["settings"]["dim"] = 3
+    about["settings"]["dim"] = 3
+    assert keyed.about == {"losses": (2.0, 1.0), "settings": {"dim": 2}}
+    assert KeyedVectors(["a"], np.ones((1, 2)), about=keyed.about).about == keyed.about
+    assert keyed.about_json() == '{"losses": [2.0, 1.0], "settings": {"dim": 2}}'
+
+
+@pytest.mark.parametrize("large", [1e25, 1e-25])
+def test_very_large_and_very_small_numbers_have_cosines(large: float):
+    matrix = np.array([[1, 0], [1, 1], [0, 2], [-3, 0]])
+    keyed, plain = (KeyedVectors(["a", "b", "c", "d"], matrix * factor) for factor in (large, 1))
+    assert answers(keyed.nearest("a")) == [(each.word, each.score) for each in plain.nearest("a")]
+    assert answers(keyed.analogy("a", "b", "d")) == [(each.word, each.score) for each in plain.analogy("a", "b", "d")]
+    assert keyed.similarity("a", "b") == pytest.approx(2**-0.5)
+    assert keyed.similarity("a", "b", "dot") == pytest.approx(large**2)
+    assert [each.word for each in keyed.nearest("a", by="dot")] == ["b", "c", "d"]
+    assert keyed.nearest("a", 1, by="dot")[0].score == pytest.approx(large**2)
 
 
 @pytest.mark.parametrize(("by", "score"), [("cosine", 2**-0.5), ("dot", 9.0), ("scaled", 9 / 2**0.5)])
@@ -125,6 +155,10 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
     assert [each.word for each in keyed.nearest("walking")] == ["walk"]
     with pytest.raises(UsageError, match="too short for its n-grams"):
         keyed.vector("")
+    for ask in (keyed.index, keyed.__getitem__):
+        with pytest.raises(UsageError, match=r"not among the 1 words\.\nvector\('walked'\) composes one") as caught:
+            ask("walked")
+        assert "too short" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +203,9 @@ def test_spellings_are_searched_in_any_list():
         (["a", "b"], np.array([[1, 2], [3, np.nan]]), {}, "the vector of 'b'"),
         (["a"], np.ones((1, 2)), {"counts": np.ones(3)}, "1 counts"),
         (["a"], np.ones((1, 2)), {"subwords": Subwords(3, 6, np.ones((4, 5)))}, "n-gram vectors of 2"),
+        (["a"], np.ones((1, 2)), {"subwords": Subwords(3, 6, np.full((4, 2), np.inf))}, "a vector of an n-gram"),
+        (["a"], np.ones((1, 2)), {"about": {"made": {1, 2}}}, "about: .*JSON.*set"),
+        (["a"], np.ones((1, 2)), {"about": ["made"]}, "about: expected a dictionary"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(words, matrix, more, said):

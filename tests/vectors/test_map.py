@@ -346,3 +346,21 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
         pytest.skip("node is not installed")
     (tmp_path / "script.js").write_text(Tags(odd_page[0]).scripts[1])
     assert subprocess.run([node, "--check", tmp_path / "script.js"], check=False).returncode == 0
+
+
+def test_no_message_speaks_of_options_and_the_advice_fits(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("seqwise.vectors.map.chart.MOST", 10)
+    asks = {
+        "Name fewer words": lambda: chart(keyed, keyed.words, "t", asked=2),
+        "Show fewer words": lambda: chart(keyed, keyed.words, "t"),
+        "Skip fewer": lambda: frequent(keyed, 10, 58),
+        "received count 2": lambda: frequent(keyed, 2),
+        "received -1": lambda: around(keyed, ["w1"], -1),
+        "more neighbours": lambda: around(keyed, ["w1"], 0),
+        "1 to 12 groups": lambda: group(np.eye(3), 0),
+        "by PCA": lambda: project(np.ones((TSNE_MOST + 1, 2)), "tsne"),
+    }
+    for said, ask in asks.items():
+        with pytest.raises(UsageError, match=said) as caught:
+            ask()
+        assert "--" not in str(caught.value)

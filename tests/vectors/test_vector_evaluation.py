@@ -97,6 +97,32 @@ def test_questions_with_unknown_words_are_skipped_and_counted():
     assert evaluate_analogies(keyed, []).total.accuracy is None
 
 
+def test_on_a_vocabulary_with_capitals_the_figures_are_gensims(tmp_path: Path):
+    """Spellings that differ in capitals alone stand for one word, also as answers; the most frequent is looked up."""
+    small = regular()
+    words, rows = [], []
+    for number, (word, row) in enumerate(zip(small.words, small.matrix)):
+        forms = [[word.capitalize()], [word.upper()], [word.capitalize(), word.upper()]][number % 3]
+        words += forms
+        rows += [row + 0.02 * RNG.normal(size=10) for _ in forms]
+    keyed = KeyedVectors(words, np.stack(rows))
+    path = tmp_path / "q.txt"
+    path.write_text(questions_file(path).read_text().lower())  # as no word is written: both look for the first
+    assert_gensims(keyed, path, len(keyed))
+    assert_gensims(keyed, path, 80)
+    assert evaluate_analogies(keyed, read_analogies(path)).total.right > 20
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"word{a}\tother{b}\t{a * b % 7}\n" for a in range(9) for b in range(9)))
+    found = evaluate_similarities(keyed, read_similarities(pairs))
+    assert found.used == 81
+    assert found.spearman == pytest.approx(in_gensim(keyed).evaluate_word_pairs(str(pairs))[1][0], abs=1e-6)
+
+
+def test_large_numbers_have_a_correlation():
+    keyed = KeyedVectors(["a", "b", "c"], np.array([[1e25, 0], [1e25, 1e24], [0, 1e25]]))
+    assert evaluate_similarities(keyed, [Pair("a", "b", 2), Pair("a", "c", 1)]).pearson == pytest.approx(1)
+
+
 def test_a_word_is_tried_as_it_stands_before_lower_case():
     keyed = KeyedVectors(["us", "US", "b"], np.array([[1, 0], [0, 1], [0, 2]]))
     pairs = [Pair("US", "b", 5.0), Pair("Us", "b", 1.0)]
@@ -147,6 +173,39 @@ def test_pairs_are_parted_by_tabs_commas_or_blanks(content: str, tmp_path: Path)
     path.write_text(content)
     assert recognise(path) == "similarities"
     assert read_similarities(path) == [Pair("a", "b", 1.5)]
+
+
+SIMLEX = (
+    "word1\tword2\tPOS\tSimLex999\tconc(w1)\tconc(w2)\tconcQ\tAssoc(USF)\tSimAssoc333\tSD(SimLex)\n"
+    "old\tnew\tA\t1.58\t2.72\t2.81\t2\t7.25\t1\t0.41\n"
+    "smart\tintelligent\tA\t9.2\t1.75\t2.46\t1\t7.11\t1\t0.67\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "scores"),
+    [
+        (SIMLEX, [1.58, 9.2]),
+        ("Word 1\tWord 2\tHuman (mean)\t1\t2\na\tb\t7.5\t8\t7\n", [7.5]),
+        ("one,two,sd,Similarity\na,b,0.3,7\n", [7]),
+        ("take\tremove\tV\t6.81\tSYNONYMS\nwalk\ttrail\tV\t4.81\tCOHYPONYMS\n", [6.81, 4.81]),
+        ("word word class figure\nold new A 1.58\n", [1.58]),
+        ("\n# remark\n\n# remark\n\none two three\na b 4\n", [4]),
+    ],
+)
+def test_the_score_stands_where_its_name_does_or_after_the_part_of_speech(content: str, scores: list, tmp_path: Path):
+    path = tmp_path / "pairs"
+    path.write_text(content)
+    assert recognise(path) == "similarities"
+    assert [pair.score for pair in read_similarities(path)] == scores
+
+
+@pytest.mark.parametrize("content", ["a,b,c,d\n", "a\tb\tc\td\n", "a b , d\n", "good better score d\na b c d\n"])
+def test_what_is_recognised_as_analogies_is_read_as_such(content: str, tmp_path: Path):
+    path = tmp_path / "questions"
+    path.write_text(content)
+    assert recognise(path) == "analogies"
+    assert {question.d for question in read_analogies(path)} == {"d"}
 
 
 def test_questions_may_stand_without_a_section(tmp_path: Path):

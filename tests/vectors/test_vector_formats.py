@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import threading
 from pathlib import Path
 
 import gensim
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.vectors.formats import KINDS, load_vectors, save_vectors, text
+from seqwise.vectors.formats import KINDS, check_out, load_vectors, save_vectors, text
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
 
@@ -116,6 +117,9 @@ def test_everybody_may_read_the_file_whom_the_system_lets(keyed: KeyedVectors, t
         ("the\t1\t2\nof  +3e0  4.\n", ("the", "of")),
         ("1 1 2\n2 3 4\n", ("1", "2")),
         ("no\u00a0break 1 2\n\u2028 3 4\n", ("no\u00a0break", "\u2028")),
+        ("a\x0bb 1 2\n\x0c 3 4\n\x1c\x85 5 6\n", ("a\x0bb", "\x0c", "\x1c\x85")),
+        (" the 1 2\t\n of\t 3 4 \r\n", ("the", "of")),
+        ("of 1 2\nNo 4 ever 3 4\nin 5 6\n", ("of", "No 4 ever", "in")),
     ],
 )
 def test_files_of_others_are_read_as_they_are(content: str, words: tuple, tmp_path: Path, reader: str):
@@ -169,6 +173,8 @@ def test_the_first_of_two_equal_words_counts_and_that_is_said(name: str, tmp_pat
     found = load_vectors(tmp_path / name, say=said.append)
     assert (found.words, found.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
     assert said == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
+    with pytest.warns(UserWarning, match="2 of 6 lines repeat a word"):
+        KeyedVectors.load(tmp_path / name)
 
 
 def test_large_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str):
@@ -192,10 +198,20 @@ def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_pat
     assert gzip.decompress((tmp_path / "a.txt.gz").read_bytes()).startswith(b"7 5\nthe 0 ")
 
 
-@pytest.mark.parametrize("word", ["New York", "", "tab\tbed", "line\nbreak", "half \ud800"])
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("New York", "white space ends a word"),
+        ("tab\tbed", "white space ends a word"),
+        ("line\nbreak", "white space ends a word"),
+        ("", "nothing would stand there"),
+        ("half\ud800", "half a surrogate pair"),
+        ("a\0b", "a zero byte"),
+    ],
+)
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
-def test_a_word_that_a_kind_cannot_hold_is_refused_before_anything_is_written(name: str, word: str, tmp_path: Path):
-    with pytest.raises(UsageError, match="cannot be written into this kind of file"):
+def test_a_word_that_a_kind_cannot_hold_is_refused_before_anything_is_written(name, word: str, why, tmp_path: Path):
+    with pytest.raises(UsageError, match=f"cannot be written into this kind of file: {why}"):
         KeyedVectors(["a", word], np.ones((2, 2))).save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -222,8 +238,77 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
         ("v.safetensors.gz", None, "not packed"),
         ("v.txt", "word2vec", "Perhaps you meant 'word2vec-text'"),
         ("none/v.txt", None, "folder does not exist"),
+        ("folder.txt", None, "expected a file, received a folder"),
     ],
 )
 def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(UsageError, match=said):
+        check_out(tmp_path / name, kind)
     with pytest.raises(UsageError, match=said):
         keyed.save(tmp_path / name, kind)
+
+
+def test_a_file_without_permission_is_refused_before_anything_is_computed(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match="no permission"):
+        check_out(tmp_path / "v.bin")
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.bin", "v.safetensors"])
+def test_links_and_pipes_stay_what_they_are(name: str, keyed: KeyedVectors, tmp_path: Path):
+    (tmp_path / "real").touch()
+    (tmp_path / name).symlink_to("real")
+    keyed.save(tmp_path / name)
+    assert (tmp_path / name).is_symlink()
+    assert same(load_vectors(tmp_path / name), keyed)
+    pipe, got = tmp_path / f"pipe{name}", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    keyed.save(pipe)
+    reader.join(10)
+    assert pipe.is_fifo()
+    (tmp_path / f"copy{name}").write_bytes(got[0])
+    assert same(load_vectors(tmp_path / f"copy{name}"), keyed)
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
+def test_any_word_that_can_be_written_comes_back(name: str, tmp_path: Path, reader: str):
+    words = [chr(code) for code in range(1, 0x3000) if chr(code) not in " \t\n\r"]
+    keyed = KeyedVectors(words, np.arange(len(words) * 2).reshape(-1, 2))
+    keyed.save(tmp_path / name)
+    assert same(load_vectors(tmp_path / name), keyed)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_words_that_are_not_utf8_are_left_out_of_binary_files_and_counted(end: bytes, tmp_path: Path):
+    words = [b"a", b"\xe9t\xe9", b"b", "é".encode()[:1], b"c"]
+    rows = [word + b" " + np.float32([at, -at]).tobytes() + end for at, word in enumerate(words)]
+    (tmp_path / "v.bin").write_bytes(b"5 2\n" + b"".join(rows))
+    said: list[str] = []
+    found = load_vectors(tmp_path / "v.bin", say=said.append)
+    assert (found.words, found.matrix.tolist()) == (("a", "b", "c"), [[0, 0], [2, -2], [4, -4]])
+    assert said == ["2 of 5 words are not UTF-8 text and were left out."]
+
+
+def test_a_few_words_that_are_not_utf8_are_left_out_of_text_and_counted(tmp_path: Path, reader: str):
+    lines = [f"w{at} {at}\n".encode() for at in range(300)]
+    lines[7] = b"\xe9t\xe9 7\n"
+    (tmp_path / "v.vec").write_bytes(b"300 1\n" + b"".join(lines))
+    said: list[str] = []
+    found = load_vectors(tmp_path / "v.vec", say=said.append)
+    assert (len(found), "w7" in found, found["w8"].tolist()) == (299, False, [8])
+    assert said == ["1 of 300 words are not UTF-8 text and were left out."]
+
+
+def test_n_grams_of_no_length_are_refused(keyed: KeyedVectors, tmp_path: Path):
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "v.safetensors"
+    KeyedVectors(["a"], np.ones((1, 2)), subwords=Subwords(3, 5, np.ones((4, 2)))).save(path)
+    for least, most in (("5", "3"), ("0", "3"), ("-2", "-1")):
+        metadata = {"format": "seqwise-vectors", "about": "{}", "least": least, "most": most}
+        save_file(load_file(path), path, metadata)
+        with pytest.raises(UsageError, match=f"damaged: expected n-grams of 1 character or more.*{least} to {most}"):
+            load_vectors(path)

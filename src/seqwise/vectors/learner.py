@@ -21,7 +21,7 @@ from seqwise.vectors.subwords import Subwords
 
 TICK = 0.2  # seconds between two steps of counting
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them is there where CUDA is; the second under Windows
-WIDEST_WINDOW = 56  # what the GPU's kernel has room for
+WIDEST_WINDOW = 24  # what the GPU's kernel has room for
 
 
 class Learner(Protocol):

@@ -45,7 +45,8 @@ def recognise(path: str | Path) -> Literal["analogies", "similarities"]:
     rows = rows[1:] if rows and _named(rows[0]) is not None else rows
     if any(text.startswith(":") for text in lines):
         return "analogies"
-    if any(_first_number(row) is not None for row in rows):
+    # A number for a second word is rather the first number of a vector.
+    if any(_first_number(row) is not None and _number(row[1]) is None for row in rows):
         return "similarities"
     if any(len(row) == 4 for row in rows):
         return "analogies"

@@ -76,7 +76,7 @@ class GpuWord2Vec:
             self._launch(nothing, nothing, 0, 0, 0.0, 0, 0)
         except triton.runtime.errors.OutOfResources as error:
             raise UsageError(
-                f"the GPU is too small for this kernel: {error}.",
+                f"the GPU is too small for this kernel: {str(error).rstrip('.')}.",
                 repair="Train with --device cpu, or a smaller --window.",
             ) from None
 
