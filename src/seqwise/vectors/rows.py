@@ -25,6 +25,14 @@ def aligned(rows: int, width: int) -> np.ndarray:
     return raw[start : start + rows * width].reshape(rows, width)
 
 
+def real_lanes() -> np.ndarray:
+    """Flat (17, 16): line n has n ones and then zeros, to tell the lanes that are in use from the rest."""
+    table = aligned(LANES + 1, LANES)
+    for number in range(LANES + 1):
+        table[number, :number] = 1
+    return table.reshape(-1)
+
+
 def closed_up(matrix: np.ndarray, width: int) -> np.ndarray:
     """(rows, width) in the same memory, without the padding; the matrix is not to be used any more."""
     rows, flat = len(matrix), matrix.reshape(-1)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, closed_up, padded
+from seqwise.vectors.rows import LANES, aligned, padded, real_lanes
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.simd import constant, fetch, total
 from seqwise.vectors.word2vec.chances import keep_below
@@ -130,9 +130,6 @@ class HierarchicalSoftmax(Objective):
         most, width = 2 * (self.settings.window or 0), self.inputs.shape[1]
         deepest = max(1, int(np.diff(self.tree.offsets).max()))
         stride = padded(deepest) + LANES  # the tile of three may write behind the last node
-        real = aligned(LANES + 1, LANES)
-        for number in range(LANES + 1):
-            real[number, :number] = 1
         return (
             np.empty(LONGEST, dtype=np.int32),
             np.empty(most, dtype=np.int64),
@@ -142,7 +139,7 @@ class HierarchicalSoftmax(Objective):
             aligned(1, (most + 1) * stride)[0],  # rows are scored by twos
             stride,
             aligned(1, stride)[0],
-            real.reshape(-1),
+            real_lanes(),
         )
 
     def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:
@@ -152,9 +149,3 @@ class HierarchicalSoftmax(Objective):
             block, state, np.float32(rate), self.inputs.reshape(-1), self.outputs.reshape(-1), width, self.keep,
             tuple(self.tree), settings.window, scratch, tally, settings.method == "cbow", settings.update == "gradient",
         )  # fmt: skip
-
-    def vectors(self) -> np.ndarray:
-        """The inputs themselves, without a copy: at the end, memory is fullest."""
-        if self.outputs is not None:
-            self.outputs, self.inputs = None, closed_up(self.inputs, self.settings.dim)
-        return self.inputs

@@ -55,6 +55,16 @@ def draw_negatives(state, threshold, other, width, outputs, drawn_rows):
 
 
 @inlined
+def fetch_coming(sentence, length, place, width, inputs, outputs):
+    """Ask memory for the rows of the word that the next window reaches."""
+    if place < length:
+        row = np.int64(sentence[place]) * width
+        for d in range(0, width, LANES):
+            fetch(inputs, row + d)
+            fetch(outputs, row + d)
+
+
+@inlined
 def list_targets(word, drawn_rows, targets):
     """The word's own row, then the negatives that are not the word itself; returns how many."""
     targets[0] = word
@@ -148,11 +158,7 @@ def skipgram(block, state, rate, inputs, outputs, width, keep, threshold, other,
             count, state = read_window(sentence, length, centre, window, state, width, rows)
             if count == 0:
                 continue
-            if centre + window + 1 < length:
-                coming = np.int64(sentence[centre + window + 1]) * width
-                for d in range(0, width, LANES):
-                    fetch(inputs, coming + d)
-                    fetch(outputs, coming + d)
+            fetch_coming(sentence, length, centre + window + 1, width, inputs, outputs)
             score_pairs(inputs, outputs, rows, targets, count, columns, width, scores, stride)
             lanes = constant(0.0)
             for i in range(count):
@@ -183,11 +189,7 @@ def cbow(block, state, rate, inputs, outputs, width, keep, threshold, other, win
             count, state = read_window(sentence, length, centre, window, state, width, rows)
             if count == 0:
                 continue
-            if centre + window + 1 < length:
-                coming = np.int64(sentence[centre + window + 1]) * width
-                for d in range(0, width, LANES):
-                    fetch(inputs, coming + d)
-                    fetch(outputs, coming + d)
+            fetch_coming(sentence, length, centre + window + 1, width, inputs, outputs)
             part = spread(f32(1) / f32(count))
             for d in range(0, width, LANES):
                 x = load(inputs, rows[0] + d)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.vectors.rows import aligned
+from seqwise.vectors.rows import aligned, closed_up
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.subwords import Subwords
 
@@ -22,6 +22,8 @@ SPAN = 4096  # rows made at once: random numbers come in arrays of their own
 class Objective(ABC):
     """Made for one vocabulary and resolved settings."""
 
+    inputs: np.ndarray  # (V or more, padded D)
+    outputs: np.ndarray | None  # None once the vectors were taken
     block = 10_000  # items that are learned from at once: the rate changes as often, and Ctrl-C is heard as often
 
     def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
@@ -35,9 +37,11 @@ class Objective(ABC):
     def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: Any, tally: np.ndarray) -> None:
         """Learn from a block of ids, where -1 ends a sentence. `tally` gains (loss, pairs)."""
 
-    @abstractmethod
     def vectors(self) -> np.ndarray:
-        """(V, D) float32: the input row of each word. Ends the training: what it alone needs may be let go."""
+        """(V, D) float32: the input row of each word. Ends the training; nothing is copied, as memory is fullest then."""
+        if self.outputs is not None:
+            self.outputs, self.inputs = None, closed_up(self.inputs, self.settings.dim)
+        return self.inputs
 
     def subwords(self) -> Subwords | None:
         """The vectors of n-grams, where there are any."""

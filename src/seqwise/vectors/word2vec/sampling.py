@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqwise.vectors.machine_code import Loop
-from seqwise.vectors.rows import LANES, aligned, closed_up, padded
+from seqwise.vectors.rows import LANES, aligned, padded, real_lanes
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.word2vec.chances import POWER, alias_table, keep_below
 from seqwise.vectors.word2vec.objective import LONGEST, Objective, new_inputs
@@ -27,10 +27,8 @@ class NegativeSampling(Objective):
     def scratch(self) -> tuple:
         window, negative, width = self.settings.window or 0, self.settings.negative, self.inputs.shape[1]
         stride = padded(negative + 1) + LANES  # the tile of three may write behind the last column
-        labels, real = aligned(1, stride)[0], aligned(LANES + 1, LANES)
+        labels = aligned(1, stride)[0]
         labels[0] = 1
-        for number in range(LANES + 1):
-            real[number, :number] = 1
         return (
             np.empty(LONGEST, dtype=np.int32),
             np.empty(2 * window, dtype=np.int64),
@@ -40,7 +38,7 @@ class NegativeSampling(Objective):
             stride,
             aligned(1, max(width, (negative + 4) * LANES))[0],
             labels,
-            real.reshape(-1),
+            real_lanes(),
         )
 
     def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:
@@ -54,9 +52,3 @@ class NegativeSampling(Objective):
             cbow(*common, settings.update == "gradient")
         else:
             skipgram(*common)
-
-    def vectors(self) -> np.ndarray:
-        """The inputs themselves, without a copy: at the end, memory is fullest."""
-        if self.outputs is not None:
-            self.outputs, self.inputs = None, closed_up(self.inputs, self.settings.dim)
-        return self.inputs

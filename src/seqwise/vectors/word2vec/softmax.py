@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, closed_up, padded
+from seqwise.vectors.rows import LANES, aligned, padded
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.simd import (
     add,
@@ -127,9 +127,3 @@ class FullSoftmax(Objective):
             block, state, np.float32(rate), self.inputs.reshape(-1), self.outputs.reshape(-1), width, self.keep,
             self.targets, settings.window, scratch, tally, settings.method == "cbow", settings.update == "gradient",
         )  # fmt: skip
-
-    def vectors(self) -> np.ndarray:
-        """The inputs themselves, without a copy: at the end, memory is fullest."""
-        if self.outputs is not None:
-            self.outputs, self.inputs = None, closed_up(self.inputs, self.settings.dim)
-        return self.inputs

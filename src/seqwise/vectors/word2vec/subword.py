@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, closed_up, padded
+from seqwise.vectors.rows import LANES, aligned, closed_up, padded, real_lanes
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.simd import add, constant, fetch, fma, load, spread, store, total
 from seqwise.vectors.subwords import Subwords, bucket_ids
@@ -138,9 +138,6 @@ class SubwordSampling(Objective):
         most, width = 2 * (self.settings.window or 0), self.inputs.shape[1]
         columns = most * (1 + self.settings.negative)
         stride = padded(columns) + LANES  # the tile of three may write behind the last target
-        real = aligned(LANES + 1, LANES)
-        for number in range(LANES + 1):
-            real[number, :number] = 1
         return (
             np.empty(LONGEST, dtype=np.int32),
             np.empty(1, dtype=np.int64),
@@ -151,7 +148,7 @@ class SubwordSampling(Objective):
             aligned(1, 2 * stride)[0],  # rows are scored by twos
             stride,
             aligned(1, stride)[0],
-            real.reshape(-1),
+            real_lanes(),
         )
 
     def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:

@@ -39,7 +39,8 @@ class Word2Vec:
         # Of each thread: (loss, pairs) per epoch, with a line of memory to itself.
         self._tallies = [np.zeros((self.epochs, 8)) for _ in range(threads)]
         self._jobs, self._lock = self._blocks(), threading.Lock()
-        self._given, self._done, self._stop = 0, 0, threading.Event()  # items handed out, items learned from
+        self._given, self._learned = 0, [0] * self.epochs  # items handed out; items learned from, of each epoch
+        self._stop = threading.Event()
         self._trouble: list[BaseException] = []
         self._running: list[threading.Thread] = []
 
@@ -56,7 +57,7 @@ class Word2Vec:
 
     @property
     def progress(self) -> float:
-        return self._done / (self.epochs * self.sentences.items)
+        return sum(self._learned) / (self.epochs * self.sentences.items)
 
     def vectors(self) -> np.ndarray:
         """What was learned. Training is over then, wherever it stands."""
@@ -78,7 +79,7 @@ class Word2Vec:
         try:
             while any(thread.is_alive() for thread in threads):
                 threads[0].join(TICK) if threads[0].is_alive() else time.sleep(TICK / 10)
-                while epoch < min(self._done // self.sentences.items, self.epochs - 1):
+                while epoch < self.epochs - 1 and self._learned[epoch] == self.sentences.items:
                     yield self._step(epoch, start, finished=True)
                     epoch += 1
                 yield self._step(epoch, start)
@@ -120,7 +121,7 @@ class Word2Vec:
                 state = block_state(self.settings.seed, epoch + 1, number)
                 self.objective.train(block, state, rate, scratch, tally[epoch])
                 with self._lock:
-                    self._done += len(block)
+                    self._learned[epoch] += len(block)
         except BaseException as error:  # a thread's own error would only be printed
             self._trouble.append(error)
             self._stop.set()
