@@ -38,7 +38,7 @@ class Objective(ABC):
         """Learn from a block of ids, where -1 ends a sentence. `tally` gains (loss, pairs)."""
 
     def vectors(self) -> np.ndarray:
-        """(V, D) float32: the input row of each word. Ends the training; nothing is copied, as memory is fullest then."""
+        """(V, D) float32: the input row of each word. Ends the training; nothing is copied: memory is full then."""
         if self.outputs is not None:
             self.outputs, self.inputs = None, closed_up(self.inputs, self.settings.dim)
         return self.inputs
