@@ -319,12 +319,9 @@ def test_vectors_of_n_grams_give_one_to_every_word():
     assert "2 of them from their n-grams" in str(found)
 
 
-def test_tokens_that_are_no_words_find_little_and_the_user_is_told(data, file: str, tmp_path: Path):
-    run, _, _, said = begun(data["language"], tmp_path / "run", vectors=file, text={"tokenizer": "characters"})
-    assert run.settings.text.tokenizer == "characters"
-    words = len(run.learned.tokenizer) - 1  # all but <unk>
-    assert any(f"{file}: 1 of {words} vocabulary words ({1 / words:.1%})" in each for each in said)
-    assert any(each.startswith("note: tokens of kind characters are hardly ever words") for each in said)
+def test_characters_have_no_vectors_although_some_are_words(data, file: str, tmp_path: Path):
+    with pytest.raises(UsageError, match="no token of the vocabulary is a word of the file"):
+        begun(data["language"], tmp_path / "run", vectors=file, text={"tokenizer": "characters"})
 
 
 def test_text_that_is_already_tokenised_is_left_as_it_is(file: str, tmp_path: Path):

@@ -201,6 +201,8 @@ def _word(tokenizer: Tokenizer, number: int) -> str | None:
     if tokenizer.kind == "bpe":
         text = tokenizer.decode([number])
         return text[1:] if text[:1] == " " and len(text) > 1 else None
+    if tokenizer.kind == "characters":
+        return None  # a letter may be a word, but here it mostly stands inside others
     return token
 
 

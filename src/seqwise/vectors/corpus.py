@@ -27,6 +27,7 @@ ITEMS = 1 << 18  # ids renumbered at once
 END = "\0"  # ends a line
 PUNCTUATED = 0.05  # share of words that end in punctuation from which on the text is not split at blanks alone
 SAMPLE = 50_000  # characters that decide it
+SHOWN = 5  # names of files that are listed
 
 Progress = Callable[[int, int], None]  # bytes read, how many there are
 
@@ -59,6 +60,7 @@ class Sentences:
         self.file, self.vocabulary = file, vocabulary
         self.words = words  # of the corpus, all
         self.items = items  # ids and ends
+        self.tokenizer = "spaces"  # how the text was split into words
         self.kept = int(vocabulary.counts.sum())
 
     def __enter__(self) -> Sentences:
@@ -112,7 +114,17 @@ def _read(corpus: Corpus, reading: Reading, folder: Path | None, progress: Progr
         names = list(index)
         vocabulary = Vocabulary([names[number] for number in order], counts[order], len(counts) - 1)
         del index, names
-        return _renumber(first, rank, vocabulary, words, folder, corpus), why
+        sentences = _renumber(first, rank, vocabulary, words, folder, corpus)
+    sentences.tokenizer = kind
+    return sentences, why + _listed(corpus)
+
+
+def _listed(corpus: Corpus) -> str:
+    """Which files were read, where there are several: some may be splits that the user wants to keep apart."""
+    names = [Path(name).name for name in corpus.files]
+    if len(names) < 2:
+        return ""
+    return f"; {len(names):,} files: {', '.join(names[:SHOWN])}" + (", …" if len(names) > SHOWN else "")
 
 
 def _give_back() -> None:
@@ -191,7 +203,7 @@ def _by_frequency(index: _Index, counts: np.ndarray, min_count: int, corpus: Cor
         most = int(counts[1:].max(initial=0))
         raise DataError(
             f"no word occurs {min_count} times: the most frequent of {len(counts) - 1:,} occurs {most:,} times.",
-            repair=f"Train with --min-count {max(1, min(most, 2))}, or give more text.",
+            repair=f"Train with --min-count {max(1, min(most, 5))}, or give more text.",
             file=corpus.name,
         )
     return kept[np.argsort(-counts[kept], kind="stable")]

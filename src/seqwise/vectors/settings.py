@@ -89,14 +89,15 @@ class VectorSettings(Section):
         if self.subwords and self.loss != "negative":
             wrong.append(f"--subwords goes with --loss negative; received {self.loss}.")
         if self.least > self.most:
-            wrong.append(f"--least {self.least} is more than --most {self.most}.")
+            repair = "Give a smaller --least or a larger --most."
+            raise UsageError(f"--least {self.least} is more than --most {self.most}.", repair=repair)
         if wrong:
             raise UsageError("\n".join(wrong), repair="Leave out one of the two.")
 
     def idle(self) -> list[str]:
         """A sentence for each setting that was given and decides nothing."""
         return [
-            f"--{name.replace('_', '-')} has no effect with {why}."
+            f"note: --{name.replace('_', '-')} has no effect with {why}."
             for name, why in self._undecided()
             if getattr(self, name) != type(self).model_fields[name].default
         ]

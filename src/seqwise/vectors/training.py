@@ -51,6 +51,7 @@ class VectorTraining:
             self.say(remark)
         how = Reading(self.settings.tokenizer, self.settings.lowercase, self.settings.min_count)
         self.sentences, why = read_sentences(corpus, how, progress=reading)
+        self.settings.tokenizer = self.sentences.tokenizer  # type: ignore[assignment]
         self.say(_sizes(self.sentences, self.settings.min_count))
         self.say(f"text: {why}.")
         self.seconds = 0.0

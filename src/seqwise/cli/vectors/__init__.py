@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from seqwise.cli import console
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError
+from seqwise.errors import nearest as suggestion  # `nearest` is a module of this folder
 
 # Sub-command → what it is for. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         options = ("--help",) if kind == "option" else tuple(COMMANDS)
-        repair = f"{nearest(command, options)} See seqwise vectors --help."
+        repair = f"{suggestion(command, options)} See seqwise vectors --help."
         raise UsageError(f"vectors has no {kind} {command!r}.", repair=repair)
     return import_module(f"seqwise.cli.vectors.{command}").main(rest)
 

@@ -26,7 +26,10 @@ def opened(path: Path, kind: str | None = None) -> KeyedVectors:
     with Bar("reading") as bar:
         keyed = load_vectors(path, kind, progress=bar, say=remarks.append)
     for remark in remarks:
-        console.warn(remark)
+        console.warn(f"{path}: {remark}")
+    done = keyed.about.get("progress", 1)
+    if isinstance(done, float) and done < 1:
+        console.warn(f"{path}: its training was stopped after {done:.0%}.")
     return keyed
 
 

@@ -43,17 +43,24 @@ def main(argv: Sequence[str]) -> int:
     from seqwise.vectors.formats import check_out
     from seqwise.vectors.training import VectorTraining
 
-    check_out(asked.out)
+    if check_out(asked.out) != "safetensors" and asked.settings.subwords:
+        console.warn(f"{asked.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
     with Bar("reading") as bar:
         training = VectorTraining(asked.corpus, asked.settings, console.say, bar)
     with training:
         stopped = _train(training)
-        made = _save(training, asked.out)
+        out = _free(asked.out) if stopped else asked.out
+        made = _save(training, out)
     if asked.json:
         console.print_json({**made, "interrupted": stopped})
     else:
-        console.write(f"{asked.out}: {made['vectors']:,} vectors of {made['dim']}")
+        console.write(f"{out}: {made['vectors']:,} vectors of {made['dim']}")
     return INTERRUPTED if stopped else 0
+
+
+def _free(out: Path) -> Path:
+    """Where unfinished vectors go: not over a file that is there."""
+    return out.with_name(f"{out.stem}.unfinished{out.suffix}") if out.exists() else out
 
 
 def _train(training: VectorTraining) -> bool:

@@ -82,7 +82,7 @@ def check_out(path: str | Path, kind: str | None = None) -> str:
     if chosen is None:
         raise UsageError(
             f"the ending of {path.name!r} does not say which kind of file to write.",
-            repair=f"End it in {', '.join(ENDINGS)}; or name the kind: {', '.join(KINDS)}.",
+            repair=f"End it in {', '.join(ENDINGS)} (convert also takes --to with {', '.join(KINDS)}).",
         )
     answers.check_out(path)
     return chosen
