@@ -178,6 +178,7 @@ def tests(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_both_kinds_of_test_are_recognised_and_measured(seqwise_command, plain: Path, tests):
     answer = seqwise_command("vectors", "evaluate", plain, *tests)
+    assert answer.err.count("that says little") == len(tests)  # a handful of lines each
     assert answer.status == 0
     assert rows(answer.out)[1:5] == [
         ["section", "right", "asked", "accuracy", "skipped"],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
 EXAMPLE = "seqwise vectors evaluate vectors.safetensors questions-words.txt wordsim353.tsv"
+FEW = 30  # lines below which a figure is mostly chance
 
 
 @dataclass
@@ -55,8 +56,11 @@ def main(argv: Sequence[str]) -> int:
     keyed = opened(asked.file)
     found = [(path, _measured(keyed, kind, items, asked)) for path, kind, items in tests]
     for path, one in found:
-        if not (one.total.asked if isinstance(one, Analogies) else one.used):
+        known = one.total.asked if isinstance(one, Analogies) else one.used
+        if not known:
             console.warn(f"{path}: nothing could be measured: no line has all its words among the vectors.")
+        elif known < FEW:
+            console.warn(f"{path}: only {known} of its lines have all their words among the vectors; that says little.")
     if asked.json:
         about = {"file": asked.file, "words": len(keyed), "dim": keyed.dim}
         console.print_json({**about, "tests": [{"test": path, **_plain(one, keyed, asked)} for path, one in found]})
