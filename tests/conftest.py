@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -40,6 +44,26 @@ def own_cache(tmp_path_factory):
     patch.setenv("SEQWISE_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def benchmark_script() -> Iterator[Callable[[str], ModuleType]]:
+    """Name of a script in benchmarks/ → its module."""
+    loaded: dict[str, ModuleType] = {}
+
+    def load(name: str) -> ModuleType:
+        if name not in loaded:
+            path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+            spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", path)
+            assert spec is not None
+            assert spec.loader is not None
+            loaded[name] = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look it up
+            spec.loader.exec_module(loaded[name])
+        return loaded[name]
+
+    yield load
+    for name in loaded:
+        del sys.modules[f"benchmarks_{name}"]
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +10,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "bag_of_words.py"
-
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("benchmarks_bag_of_words", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def script(benchmark_script):
+    return benchmark_script("bag_of_words")
 
 
 def test_rows_are_tf_idf_of_length_one_by_hand(script):

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
 from seqwise.data.batch import Batch
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 
-
-@contextmanager
-def script(name: str) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+@pytest.fixture(scope="module")
+def language(benchmark_script):
+    return benchmark_script("language")
 
 
 @pytest.fixture(scope="module")
-def language():
-    with script("language") as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def memory():
-    with script("memory") as module:
-        yield module
+def memory(benchmark_script):
+    return benchmark_script("memory")
 
 
 @pytest.fixture
@@ -140,10 +119,9 @@ def test_more_memory_than_the_limit_is_a_failure_but_not_of_the_memory_map(memor
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["worst_mb"] == max(above[:2])
 
 
-def test_the_three_steps_before_training_are_timed(monkeypatch, tmp_path, capsys):
+def test_the_three_steps_before_training_are_timed(monkeypatch, tmp_path, capsys, benchmark_script):
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))  # the script sets another, which is undone after the test
-    with script("reading") as reading:
-        reading.main(["--characters", "20000", "--kinds", "characters", "words", "--json"])
+    benchmark_script("reading").main(["--characters", "20000", "--kinds", "characters", "words", "--json"])
     characters, words = json.loads(capsys.readouterr().out)["rows"]
     assert characters["tokens"] in (20_000, 20_001)  # a line end is added where the text has none
     assert 2_000 < words["tokens"] < 10_000

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,34 +16,21 @@ from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.word2vec.objective import objective_of
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
 
-
-def script(name: str) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+@pytest.fixture
+def rare(monkeypatch, benchmark_script) -> ModuleType:
+    module = benchmark_script("rare_words")
+    monkeypatch.setattr(module, "LEAST", 60)
+    monkeypatch.setattr(module, "NUMBERS", (5, 20))
+    return module
 
 
 @pytest.fixture
-def rare(monkeypatch) -> Iterator[ModuleType]:
-    for module in script("rare_words"):
-        monkeypatch.setattr(module, "LEAST", 60)
-        monkeypatch.setattr(module, "NUMBERS", (5, 20))
-        yield module
-
-
-@pytest.fixture
-def cost(monkeypatch) -> Iterator[ModuleType]:
-    for module in script("softmax_cost"):
-        monkeypatch.setattr(module, "STRETCH", 0.002)
-        monkeypatch.setattr(module, "REPEATS", 2)
-        yield module
+def cost(monkeypatch, benchmark_script) -> ModuleType:
+    module = benchmark_script("softmax_cost")
+    monkeypatch.setattr(module, "STRETCH", 0.002)
+    monkeypatch.setattr(module, "REPEATS", 2)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +129,10 @@ def test_a_text_with_too_few_frequent_words_is_refused(rare, text):
         rare.main([str(text)])
 
 
-@pytest.mark.parametrize("name", ["rare_words", "softmax_cost"])
-def test_without_a_corpus_it_says_so(monkeypatch, capsys, name):
+@pytest.mark.parametrize("name", ["rare_words", "softmax_cost", "vectors"])
+def test_without_a_corpus_it_says_so(monkeypatch, capsys, name, benchmark_script):
     monkeypatch.delenv("SEQWISE_DATA", raising=False)
-    for module in script(name):
-        module.main([])
+    benchmark_script(name).main([])
     assert capsys.readouterr().out == "skipped: no corpus. Name a text file, or set SEQWISE_DATA.\n"
 
 
@@ -200,3 +183,42 @@ def test_every_loss_is_timed_at_every_size(cost, text, monkeypatch, capsys):
 def test_a_vocabulary_that_the_text_does_not_have_is_refused(cost, text):
     with pytest.raises(SystemExit, match="has 60 different words"):
         cost.main([str(text), "--vocabularies", "100"])
+
+
+# ---- beside gensim
+
+
+@pytest.fixture
+def beside(benchmark_script) -> ModuleType:
+    return benchmark_script("vectors")
+
+
+def test_both_sides_are_trained_asked_and_told_with_their_memory(beside, text, tmp_path, capsys):
+    (tmp_path / "pairs.tsv").write_text("word00\tword01\t9\nword00\tword10\t1\nword02\tword30\t2\n")
+    rows = "gensim-skipgram,skipgram"
+    with pytest.raises(SystemExit):
+        beside.main([str(text), "--rows", rows, "--seeds", "1", "--tests", str(tmp_path / "pairs.tsv"), "--json"])
+    found = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["row"] for row in found] == rows.split(",")
+    for row in found:
+        assert row["words_per_second"] > 1_000
+        assert 20 < row["peak_mb"] < 2_000
+        assert -1 <= row["pairs"] <= 1
+    assert found[1]["loss"] < 6 * np.log(2)
+
+
+def test_speed_quality_and_memory_are_all_required(beside):
+    peer = {"words_per_second": 100.0, "peak_mb": 50.0, "wordsim353": 0.4, "questions-words": 0.2}
+    good = {"words_per_second": 301.0, "peak_mb": 50.0, "wordsim353": 0.391, "questions-words": 0.191}
+    ratios, missed = beside.verdict({"skipgram": good, "gensim-skipgram": peer})
+    assert (ratios, missed) == (["skipgram is 3.01 times as fast as gensim-skipgram"], [])
+    for worse in ({"words_per_second": 299.0}, {"peak_mb": 51.0}, {"wordsim353": 0.389}, {"questions-words": 0.189}):
+        assert len(beside.verdict({"skipgram": {**good, **worse}, "gensim-skipgram": peer})[1]) == 1
+    assert beside.verdict({"gpu-skipgram": {**good, "words_per_second": 9e6}})[1] != []
+
+
+def test_the_table_has_medians_of_speeds_and_means_of_the_rest(beside):
+    rows = [{"row": "cbow", "words_per_second": speed, "peak_mb": peak} for speed, peak in ((1, 10), (2, 20), (9, 60))]
+    assert beside.summary(rows, ["cbow"], ["words_per_second", "peak_mb"]) == {
+        "cbow": {"words_per_second": 2, "peak_mb": 30}
+    }

@@ -1,4 +1,4 @@
-"""Hidden vectors of one window against rows of outputs: what full softmax, tree and n-grams have in common.
+"""Hidden vectors of one window against rows of outputs: what the objectives have in common.
 
 Skip-gram has one hidden vector per neighbour, a copy of its row; CBOW has one, the mean of the neighbours' rows. The
 loops here take scores and slopes as they come: which outputs are meant, and what a slope is, the objectives know.
@@ -50,26 +50,32 @@ def clear(values, stop):
 
 
 @inlined
+def score_two(vectors, a, b, outputs, targets, start, stop, width, scores, place, stride):
+    """Products of the vectors at a and b with the rows of targets start … stop, three at a time to use every loaded row
+    more than once; scores[place + j] and scores[place + stride + j]."""
+    for j in range(start, stop, 3):
+        p, q, r = targets[j], targets[min(j + 1, stop - 1)], targets[min(j + 2, stop - 1)]
+        zero = constant(0.0)
+        ap, aq, ar, bp, bq, br = zero, zero, zero, zero, zero, zero
+        for d in range(0, width, LANES):
+            x, y = load(vectors, a + d), load(vectors, b + d)
+            v = load(outputs, p + d)
+            ap, bp = fma(x, v, ap), fma(y, v, bp)
+            v = load(outputs, q + d)
+            aq, bq = fma(x, v, aq), fma(y, v, bq)
+            v = load(outputs, r + d)
+            ar, br = fma(x, v, ar), fma(y, v, br)
+        one, two = place + j, place + stride + j
+        scores[one], scores[one + 1], scores[one + 2] = total(ap), total(aq), total(ar)
+        scores[two], scores[two + 1], scores[two + 2] = total(bp), total(bq), total(br)
+
+
+@inlined
 def score(hidden, count, outputs, targets, start, stop, width, scores, stride):
-    """scores[i, j] = hidden vector i · row of target j, for targets start … stop; three by two at a time."""
+    """scores[i, j] = hidden vector i · row of target j, for targets start … stop."""
     for i in range(0, count, 2):
         a, b = i * width, min(i + 1, count - 1) * width
-        for j in range(start, stop, 3):
-            p, q, r = targets[j], targets[min(j + 1, stop - 1)], targets[min(j + 2, stop - 1)]
-            zero = constant(0.0)
-            ap, aq, ar, bp, bq, br = zero, zero, zero, zero, zero, zero
-            for d in range(0, width, LANES):
-                x, y = load(hidden, a + d), load(hidden, b + d)
-                v = load(outputs, p + d)
-                ap, bp = fma(x, v, ap), fma(y, v, bp)
-                v = load(outputs, q + d)
-                aq, bq = fma(x, v, aq), fma(y, v, bq)
-                v = load(outputs, r + d)
-                ar, br = fma(x, v, ar), fma(y, v, br)
-            place = i * stride + j
-            scores[place], scores[place + 1], scores[place + 2] = total(ap), total(aq), total(ar)
-            place += stride
-            scores[place], scores[place + 1], scores[place + 2] = total(bp), total(bq), total(br)
+        score_two(hidden, a, b, outputs, targets, start, stop, width, scores, i * stride, stride)
 
 
 @inlined

@@ -35,6 +35,7 @@ from seqwise.vectors.simd import (
 )
 from seqwise.vectors.simd import larger as maximum
 from seqwise.vectors.word2vec.draws import advance, drawn
+from seqwise.vectors.word2vec.hidden import score_two
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
 f32 = np.float32
@@ -100,25 +101,10 @@ def slopes(scores, row, columns, rate, labels, real, widest, loss):
 
 @inlined
 def score_pairs(inputs, outputs, rows, targets, count, columns, width, scores, stride):
-    """scores[i, j] = input row i · output row j, two by three at a time to use every loaded row more than once."""
+    """scores[i, j] = input row i · output row j."""
     for i in range(0, count, 2):
         a, b = rows[i], rows[min(i + 1, count - 1)]
-        for j in range(0, columns, 3):
-            p, q, r = targets[j], targets[min(j + 1, columns - 1)], targets[min(j + 2, columns - 1)]
-            zero = constant(0.0)
-            ap, aq, ar, bp, bq, br = zero, zero, zero, zero, zero, zero
-            for d in range(0, width, LANES):
-                x, y = load(inputs, a + d), load(inputs, b + d)
-                v = load(outputs, p + d)
-                ap, bp = fma(x, v, ap), fma(y, v, bp)
-                v = load(outputs, q + d)
-                aq, bq = fma(x, v, aq), fma(y, v, bq)
-                v = load(outputs, r + d)
-                ar, br = fma(x, v, ar), fma(y, v, br)
-            place = i * stride + j
-            scores[place], scores[place + 1], scores[place + 2] = total(ap), total(aq), total(ar)
-            place += stride
-            scores[place], scores[place + 1], scores[place + 2] = total(bp), total(bq), total(br)
+        score_two(inputs, a, b, outputs, targets, 0, columns, width, scores, i * stride, stride)
 
 
 @inlined
