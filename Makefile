@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest --color=no -rs
 
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
-	@echo "make demo        one minute of training on built-in text"
+	@echo "make demo        five families compared on built-in text: a table, a verdict, a report"
 	@echo "make test        the tests that need neither minutes nor a GPU"
 	@echo "make test-slow   the tests that take minutes"
 	@echo "make test-gpu    the tests that need a CUDA device"

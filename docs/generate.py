@@ -1,6 +1,6 @@
 """Writes the parts of the documentation that the code knows best.
 
-    python docs/generate.py                  the table of settings and the table of recorded names
+    python docs/generate.py                  the tables of settings, recorded names and comparisons
     python docs/generate.py --transcripts    as well: run every `$ ` command of docs/*.md and put its real output below
     python docs/generate.py --transcripts tag.md caption.md                the same for some pages
 
@@ -10,6 +10,7 @@ one is stale. Transcripts are of one machine and one day, so no test compares th
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
+from seqwise.compare.numbers import shown, shown_interval, shown_seconds
 from seqwise.config import RecurrentSettings, Section, Settings
 from seqwise.data.batch import Batch
 from seqwise.layers.attention import MultiHeadAttention
@@ -157,7 +159,60 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
 
 # ---- writing
 
-PARTS = {"settings": ("settings.md", settings_tables), "names": ("layers.md", names_table)}
+# ---- the recorded comparisons
+
+
+def comparison_tables() -> str:
+    """For each report in docs/comparisons its command, its table and its verdict."""
+    titles = {
+        "ptb": "Penn Treebank, words", "sst2": "SST-2", "conll2003": "CoNLL-2003", "dates": "builtin:dates",
+        "etth1": "ETTh1", "wikitext2": "WikiText-2", "multi30k": "Multi30k, English to German",
+    }  # fmt: skip
+    return "\n\n".join(comparison(title, name) for name, title in titles.items())
+
+
+def comparison(title: str, name: str) -> str:
+    text = (DOCS / "comparisons" / f"{name}.html").read_text(encoding="utf-8")
+    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    report = json.loads(found[1])["report"]
+    head = f"| | {report['metric']['name']} | 95 % interval | parameters | {report['unit']}/s | one prediction |"
+    rows = [comparison_row(family, report["metric"]["key"]) for family in report["families"]]
+    rules, where = report["rules"], report["machine"]["in_words"]
+    spent = f"each family: {rules['budget']} × {len(rules['seeds'])} seeds"
+    lines = [
+        f"## {title}",
+        f"[Report]({name}.html) · {where} · {spent}",
+        f"```text\n{report['command']}\n```",
+        "\n".join([head, "|---|---|---|---|---|---|", *rows]),
+        " ".join(report["verdict"]["sentences"]),
+    ]
+    return "\n\n".join(lines)
+
+
+def comparison_row(family: dict[str, Any], metric: str) -> str:
+    low, high = family["low"], family["high"]
+    if low is None and family["sampling"]:
+        low, high = family["sampling"]["low"], family["sampling"]["high"]
+    reach = None if low is None else (high - low) / 2
+    mark = {"best": " **best**", "tied": " =", "unsure": " ?"}.get(family["rank"], "")
+    count, speed = family["parameters"], (family["training"] or {}).get("tokens_per_second")
+    cells = [
+        f"`{family['name']}`{mark}",
+        shown(metric, family["mean"], reach),
+        shown_interval(metric, low, high),
+        f"{count:,}" if count else "",
+        "" if family["baseline"] else f"{speed:,.0f}",
+        shown_seconds(family["answer"]),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+PARTS = {
+    "settings": ("settings.md", settings_tables),
+    "names": ("layers.md", names_table),
+    "comparisons": ("comparisons/README.md", comparison_tables),
+}
 
 
 def filled(name: str) -> tuple[Path, str]:

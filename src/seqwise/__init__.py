@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from seqwise.compare.api import compare as compare
     from seqwise.config import Settings as Settings
     from seqwise.errors import SeqwiseError as SeqwiseError
     from seqwise.layers.record import record as record
@@ -33,6 +34,7 @@ _PUBLIC = {
     "KeyedVectors": "seqwise.vectors.keyed",
     "Settings": "seqwise.config",
     "SeqwiseError": "seqwise.errors",
+    "compare": "seqwise.compare",
     "layers": "seqwise.layers",
     "load": "seqwise.training.api",
     "load_vectors": "seqwise.vectors.formats",
@@ -46,6 +48,7 @@ __all__ = [
     "SeqwiseError",
     "Settings",
     "__version__",
+    "compare",
     "layers",
     "load",
     "load_vectors",

@@ -99,4 +99,4 @@ def test_a_long_curve_is_squeezed_into_the_width():
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])
 def test_a_time_reads_like_a_clock(seconds, text):
-    assert progress._clock(seconds) == text
+    assert progress.clock(seconds) == text

@@ -18,6 +18,7 @@ import torch
 from task_row import TaskRow
 
 from seqwise.config import parse_settings
+from seqwise.metrics.examples import value_of
 from seqwise.tasks import task_of
 from seqwise.tasks.task import Learned, Task
 from seqwise.training.api import Loaded
@@ -182,6 +183,37 @@ def test_answers_come_in_the_order_of_the_questions_and_do_not_depend_on_each_ot
     together = [rounded(answer.values) for answer in loaded.predict(asked)]
     assert together == [rounded(loaded.predict(each).values) for each in asked]
     assert together[::-1] == [rounded(answer.values) for answer in loaded.predict(asked[::-1])]
+
+
+@pytest.mark.parametrize(("task", "family"), SOME)
+def test_examples_add_up_to_the_headline_and_are_the_same_for_every_model(made, trained, task, family):
+    data, headline = made(task, family)[0].origin.data, made(task, family)[1].headline[0]
+    loaded, other = trained(task, family), trained(task, ROWS[task].families[0])
+    plain = loaded.evaluate(data)
+    assert plain.examples is None
+    assert plain.seconds > 0
+    for metric in {headline, *({"bleu", "exact_match"} & plain.metrics.keys())}:
+        found = loaded.evaluate(data, examples=True, headline=metric)
+        assert found.metrics == plain.metrics
+        assert found.as_dict().keys() == plain.as_dict().keys()
+        assert found.examples.metric == metric
+        assert value_of(metric, found.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
+        against = other.evaluate(data, examples=True, headline=metric).examples
+        assert found.examples.unit == against.unit
+        assert found.examples.sums.shape == against.sums.shape
+        assert [(each.input, each.expected) for each in found.examples.shown] == [
+            (each.input, each.expected) for each in against.shown
+        ]
+        assert all(each.input for each in found.examples.shown)
+
+
+@pytest.mark.parametrize(("task", "family"), SOME)
+def test_one_answer_takes_some_time(made, trained, task, family):
+    loaded, (run, prepared, _) = trained(task, family), made(task, family)
+    pace = prepared.pace(
+        loaded.model, loaded.settings, run.learned, run.origin.data, trained_on=run.origin.fingerprint, answers=3
+    )
+    assert 0 < pace < math.inf
 
 
 def rounded(value: Any) -> Any:

@@ -18,8 +18,9 @@ from seqwise.errors import SeqwiseError, UsageError, nearest
 
 # Command → what it is for. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
-    "demo": "one minute of training on built-in text: the curve, and what the model writes before and after",
+    "demo": "the main job on built-in data: five families, one budget, a table and a report",
     "train": "train a model on your data; everything it needs later lies in one run folder",
+    "compare": "train several families under one budget, and say which suits your data",
     "evaluate": "measure a run on data it has not seen",
     "predict": "let a run answer: continue, label, tag, translate, caption, forecast, fill in",
     "embed": "write the contextual vectors of texts into a file",

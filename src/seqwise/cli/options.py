@@ -197,6 +197,15 @@ def _sentence(box: str, argv: Sequence[str]) -> str:
     return text
 
 
+def value_of(argv: Sequence[str], option: str) -> str | None:
+    """The value of an option that must be known before the others can be parsed."""
+    for word, following in zip(argv, [*argv[1:], ""]):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following or None
+    return None
+
+
 def _received(option: str, argv: Sequence[str]) -> str:
     for word, following in zip(argv, [*argv[1:], ""]):
         name, equals, value = word.partition("=")

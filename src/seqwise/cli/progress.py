@@ -55,13 +55,13 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
             console.say(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
                 f"valid {self.name} {shown:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
-                f"grad {step.gradient_norm:5.2f}  {_clock(_left(step))} left"
+                f"grad {step.gradient_norm:5.2f}  {clock(_left(step))} left"
             )
         self.live.update(
             self.bar,
             completed=step.progress,
             description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} {self.unit}/s  "
-            f"grad {step.gradient_norm:.2f}  {_clock(_left(step))} left",
+            f"grad {step.gradient_norm:.2f}  {clock(_left(step))} left",
         )
 
 
@@ -147,7 +147,7 @@ def _left(step: Step) -> float:
     return step.seconds * (1 - step.progress) / step.progress if step.progress else 0.0
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

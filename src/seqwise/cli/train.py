@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse
+from seqwise.cli.options import UNSET, parse, value_of
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
@@ -49,7 +49,7 @@ class Train:
 
 
 def main(argv: Sequence[str]) -> int:
-    config = _value_of(argv, "--config")
+    config = value_of(argv, "--config")
     default = Train(settings=load_settings(config)) if config else None
     asked = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(asked)
@@ -149,12 +149,3 @@ def _conclude(run: Run, ended: str) -> None:
     console.say(f"done: {ended}. The run lies in {folder}")
     console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
     console.say(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
-
-
-def _value_of(argv: Sequence[str], option: str) -> str | None:
-    """The value of an option that must be known before the others can be parsed."""
-    for word, following in zip(argv, [*argv[1:], ""]):
-        name, equals, value = word.partition("=")
-        if name == option:
-            return value if equals else following or None
-    return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from seqwise.metrics.examples import Examples
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Evaluation:
     how: str = ""  # how the model was used, in words
     tables: tuple[Table, ...] = ()
     remarks: tuple[str, ...] = ()
+    seconds: float = 0.0  # spent on answering, without reading the data
+    examples: Examples | None = field(default=None, compare=False, repr=False)  # where the request asked for them
 
     def as_dict(self) -> dict[str, Any]:
         """Metrics under plain names, with their definitions beside them; for JSON."""

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
+
+from seqwise.errors import UsageError
+from seqwise.metrics.examples import hits
 
 EXACT = "share of outputs equal to a reference, character by character, blanks at the ends apart"
 
@@ -69,10 +73,31 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Share of outputs that equal one of their references."""
-    right = sum(
-        output.strip() in [text.strip() for text in texts] for output, texts in zip(outputs, references, strict=True)
-    )
-    return right / max(1, len(outputs))
+    return sum(exact_matches(outputs, references)) / max(1, len(outputs))
+
+
+def exact_matches(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> list[bool]:
+    """Whether each output equals one of its references."""
+    pairs = zip(outputs, references, strict=True)
+    return [output.strip() in [text.strip() for text in texts] for output, texts in pairs]
+
+
+def sums_of(metric: str, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """(N, parts): what each output adds to the metric, as `examples.value_of` reads it."""
+    if metric == "bleu":
+        return bleu_counts(outputs, references)
+    if metric == "exact_match":
+        return hits(exact_matches(outputs, references))
+    raise UsageError(f"{metric!r} is not told for each example.", repair="Ask for 'bleu' or 'exact_match'.")
+
+
+def bleu_counts(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """(N, 10): what each output adds to the counts of `bleu`, in the order of `BleuCounts.numbers`."""
+    metric, found = BLEU(), np.zeros((len(outputs), 10))
+    for row, (output, texts) in enumerate(zip(outputs, references, strict=True)):
+        score = metric.corpus_score([output], [[text] for text in texts])
+        found[row] = (*score.counts, *score.totals, score.sys_len, score.ref_len)
+    return found
 
 
 def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

@@ -21,6 +21,7 @@ from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import RunError
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.tasks.pace import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -102,6 +103,8 @@ class Request:
     dynamic: bool = False  # language: learn while scoring
     rate: float = DYNAMIC_RATE  # learning rate of that
     out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
+    examples: bool = False  # evaluate: also what each example adds to the headline
+    headline: str | None = None  # of which metric, where a task has a choice
 
 
 @dataclass(frozen=True)
@@ -221,6 +224,23 @@ class Task(ABC):
         cls, model: Any, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
     ) -> Iterator[Prediction]:
         """One answer per input, in their order."""
+
+    @classmethod
+    def pace(
+        cls, model: Any, settings: Settings, learned: Learned, data: str, *, split: str = "valid", trained_on: str = "",
+        answers: int = 20,
+    ) -> float:  # fmt: skip
+        """Median seconds of one answer to inputs of a split, asked for one at a time on the device of the model."""
+        inputs, answer = cls.questions(model, settings, learned, data, split, trained_on)
+        device = next(model.parameters()).device if isinstance(model, nn.Module) else None
+        return median_seconds(inputs, answer, answers, device)
+
+    @classmethod
+    @abstractmethod
+    def questions(
+        cls, model: Any, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        """Inputs out of a split, and what gives the answer to one of them."""
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:

@@ -39,16 +39,16 @@ def train(
     Ctrl-C ends training after the update at hand; what was learned is saved and returned.
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-    run, task = create_run(str(data), parse_settings(_merged(base, overrides)), None if out is None else Path(out))
+    run, task = create_run(str(data), parse_settings(merged(base, overrides)), None if out is None else Path(out))
     with interruptible() as stop:
         for step in training_of(run, task=task).steps(stop):
             on_step(step)
     return Loaded(run, run.settings.device)
 
 
-def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`over` laid over `base`, section by section: setting the width keeps the depth."""
-    both = {key: _merged(base[key], over[key]) for key in base.keys() & over if _are_sections(base[key], over[key])}
+    both = {key: merged(base[key], over[key]) for key in base.keys() & over if _are_sections(base[key], over[key])}
     return base | over | both
 
 

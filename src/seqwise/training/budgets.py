@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -41,6 +42,10 @@ class Budget:
         """Share of the budget that is spent, 0 to 1."""
         spent = {"seconds": seconds, "tokens": tokens, "epochs": epochs}[self.unit]
         return min(1.0, spent / self.amount)
+
+    def tokens_left(self, tokens: int) -> float:
+        """How many more tokens may be learned from after so many; without end for a budget in another unit."""
+        return self.amount - tokens if self.unit == "tokens" else math.inf
 
     def __str__(self) -> str:
         if self.unit != "seconds":

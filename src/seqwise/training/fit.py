@@ -51,24 +51,40 @@ def create_run(
     """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
     if settings.budget is not None:
         Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
-    settings, learned = begin_from(with_task(settings, data, say), say)
+    settings = with_task(settings, data, say)
     folder = out or free_folder(f"{settings.task}-{settings.model}")
     Run.refuse_existing(folder)
-    vectors = WordVectors.read(settings, say, progress)
-    if vectors is not None and settings.text.extend:
-        learned = Learned(offered=vectors.keyed.words[: settings.text.extend])
-    task = task_of(settings.task).prepare(data, settings, learned, say=say, progress=progress)
+    settings, task, vectors = open_data(data, settings, say, progress)
     width = 0 if vectors is None else vectors.keyed.dim
-    settings, chosen = resolve(settings, _facts(task, choose_device(settings), processes, width))
+    settings, chosen = resolve(settings, facts_of(task, choose_device(settings), processes, width))
     task.check(settings)
     if settings.model != "ngram":
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
-    origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
-    start = {} if vectors is None else vectors.found(task, say)
-    run = Run.create(folder, settings, origin, task.learned, environment.describe(), start)
+    run = begin_run(folder, data, settings, task, vectors, command, say)
     if chosen:
         say(_explain(settings, chosen))
     return run, task
+
+
+def open_data(
+    data: str, settings: Settings, say: Say = silent, progress: Progress | None = None
+) -> tuple[Settings, Task, WordVectors | None]:
+    """The task on some data, with what it starts from; and the settings with what the data says of them."""
+    settings, learned = begin_from(settings, say)
+    vectors = WordVectors.read(settings, say, progress)
+    if vectors is not None and settings.text.extend:
+        learned = Learned(offered=vectors.keyed.words[: settings.text.extend])
+    return settings, task_of(settings.task).prepare(data, settings, learned, say=say, progress=progress), vectors
+
+
+def begin_run(
+    folder: Path, data: str, settings: Settings, task: Task, vectors: WordVectors | None = None, command: str = "",
+    say: Say = silent,
+) -> Run:  # fmt: skip
+    """The folder of a run with resolved settings."""
+    origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
+    start = {} if vectors is None else vectors.found(task, say)
+    return Run.create(folder, settings, origin, task.learned, environment.describe(), start)
 
 
 def with_task(settings: Settings, data: str, say: Say = silent) -> Settings:
@@ -208,7 +224,8 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def _facts(task: Task, device: torch.device, processes: int, vectors: int = 0) -> Facts:
+def facts_of(task: Task, device: torch.device, processes: int, vectors: int = 0) -> Facts:
+    """What the rules for defaults may look at; `vectors` is the width of the word vectors to start from."""
     cuda = device.type == "cuda"
     return Facts(
         **asdict(task.size()),

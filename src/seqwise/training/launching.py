@@ -12,8 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import torch
 import torch.distributed as dist
@@ -31,27 +32,38 @@ POLL = 0.05
 Worker = subprocess.Popen[bytes]
 
 
-def launch(processes: int, device: torch.device, arguments: Sequence[str], folder: Path) -> int:
-    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status."""
-    if device.type == "cuda" and processes > (there := torch.cuda.device_count()):
-        raise UsageError(
-            f"--nproc: expected at most {there}, one process for each GPU; received {processes}.",
-            repair=f"Use --nproc {there}, or train on the CPU with --device cpu.",
-        )
+def launch(
+    processes: int, device: torch.device, arguments: Sequence[str], folder: Path, log: IO[bytes] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:  # fmt: skip
+    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status.
+
+    What they say goes to standard error, or into `log`. `stop()` is as good as Ctrl-C.
+    """
+    refuse_too_many(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     received: list[int] = []
     workers: list[Worker] = []
     with on_signals(lambda number, frame: received.append(number)):
         try:
-            workers += [_start(rank, processes, store.port, arguments) for rank in range(processes)]
-            return _status(_watch(workers, store, received), store, folder)
+            workers += [_start(rank, processes, store.port, arguments, log) for rank in range(processes)]
+            return _status(_watch(workers, store, received, stop), store, folder)
         finally:
             for worker in workers:
                 worker.kill()
                 worker.wait()
 
 
-def _start(rank: int, processes: int, port: int, arguments: Sequence[str]) -> Worker:
+def refuse_too_many(processes: int, device: torch.device) -> None:
+    """A GPU serves one process."""
+    if device.type == "cuda" and processes > (there := torch.cuda.device_count()):
+        raise UsageError(
+            f"--nproc: expected at most {there}, one process for each GPU; received {processes}.",
+            repair=f"Use --nproc {there}, or train on the CPU with --device cpu.",
+        )
+
+
+def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:
     threads = max(1, environment.cpu_count() // processes)
     variables = {"OMP_NUM_THREADS": str(threads), **os.environ}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -60,13 +72,18 @@ def _start(rank: int, processes: int, port: int, arguments: Sequence[str]) -> Wo
     # Their own process session keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
     # Standard input ends when this process does, however that happens: so the worker learns of it.
     command = [sys.executable, "-m", "seqwise", *arguments]
-    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
 
 
-def _watch(workers: list[Worker], store: dist.TCPStore, received: list[int]) -> list[int | None]:
+def _watch(
+    workers: list[Worker], store: dist.TCPStore, received: list[int], stop: Callable[[], bool]
+) -> list[int | None]:
     """The exit statuses once all workers have ended, or one has failed and the others had time to leave."""
-    patience = GRACE
+    patience, stopped = GRACE, False
     while any(worker.poll() is None for worker in workers) and patience > 0:
+        if not stopped and stop():
+            stopped = True
+            received.append(signal.SIGINT)
         if received and store.add(JOINED, 0) < len(workers):
             raise KeyboardInterrupt  # no worker has begun anything
         while received:

@@ -26,6 +26,7 @@ from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
+from seqwise.training.ending import Shares, shares_of
 from seqwise.training.optimisers import Average, clip, make_optimiser
 from seqwise.training.schedules import make_schedule
 
@@ -44,7 +45,7 @@ class Step:
     loss: float  # mean nats per target of this update
     gradient_norm: float  # before clipping
     learning_rate: float
-    seconds: float  # of training so far, validation included
+    seconds: float  # of training so far, all validations included but the last
     tokens_per_second: float
     progress: float  # share of the budget
     validation: dict[str, float] | None = None
@@ -166,7 +167,9 @@ class Trainer:
         began = time.perf_counter()
         with self.averaged(), within_memory("validation does not fit into memory"):
             metrics = self.validate()
-        place.seconds, spent = self.world.sum(self._since(self._started), self._since(began))
+        seconds, spent = self.world.sum(self._since(self._started), self._since(began))
+        if self._progress() < 1:  # the last validation judges what the budget has bought; it is no part of it
+            place.seconds = seconds
         place.validating += spent
         loss = metrics.get("goal", metrics["loss"])
         best = math.isfinite(loss) and (place.best_loss is None or loss < place.best_loss)
@@ -204,9 +207,14 @@ class Trainer:
             group["lr"] = rate
         if hasattr(self.model, "progress"):  # what changes inside a model in the course of training, as the rate does
             self.model.progress = self._progress()  # type: ignore[assignment]
-        count, tokens = map(int, self.world.sum(batch.count, batch.tokens))
-        count = max(1, count)  # a batch may happen to hold no target
-        mine, carry = self._gradients(batch, count)
+        count, tokens = self.world.sum(batch.count, batch.tokens)
+        shares, left = Shares(batch.rows), self.budget.tokens_left(place.tokens)
+        last = tokens > left
+        if last:
+            shares = shares_of(batch, left - sum(self.world.gather([batch.tokens])[: self.world.rank]))
+            count, tokens = self.world.sum(shares.count(batch))[0], left
+        count = count or 1.0  # a batch may happen to hold no target
+        mine, carry = self._gradients(batch, count, shares)
         self.world.sum_gradients(self._all_gradients())
         total, seconds = self.world.sum(mine, self._since(self._started))
         norm = float(clip(self.parameters, self.settings.clip, self.settings.clip_at))
@@ -215,10 +223,10 @@ class Trainer:
         self.optimiser.step()
         if self.average:
             self.average.update()
-        self.carry = carry
+        self.carry = None if last else carry  # after the last update nothing goes on
         speed = tokens / max(1e-9, seconds - place.seconds)
         place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
-        place.tokens, place.seconds = place.tokens + tokens, seconds
+        place.tokens, place.seconds = place.tokens + int(tokens), seconds
         return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
 
     def _all_gradients(self) -> list[torch.Tensor]:
@@ -231,14 +239,14 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def _gradients(self, batch: Rows, count: int) -> tuple[float, Carry]:
+    def _gradients(self, batch: Rows, count: float, shares: Shares) -> tuple[float, Carry]:
         """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
             self.optimiser.zero_grad(set_to_none=True)
             try:
                 with within_memory(f"one row of {batch.length:,} steps does not fit into memory"):
-                    return self._accumulate(batch, count)
+                    return self._accumulate(batch, count, shares)
             except MemoryLimitError:
                 if self.place.pieces >= batch.rows:
                     raise
@@ -251,18 +259,19 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, batch: Rows, count: int) -> tuple[float, Carry]:
+    def _accumulate(self, batch: Rows, count: float, shares: Shares) -> tuple[float, Carry]:
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = 0.0, []
-        for start in range(0, batch.rows, size):
-            piece = batch.slice(start, start + size) if size < batch.rows else batch
-            carry = map_carry(lambda tensor: tensor[start : start + size], self.carry)  # noqa: B023 - used at once
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
-                loss, carry = self.model(piece, carry)
-            (loss.total / count).backward()
-            total += float(loss.total.detach())
-            carries.append(detach(carry))
-        return total, carries[0] if len(carries) == 1 else join_rows(carries)
+        for first in range(0, batch.rows, size):
+            for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
+                piece = batch.slice(start, stop) if stop - start < batch.rows else batch
+                carry = map_carry(lambda tensor: tensor[start:stop], self.carry)  # noqa: B023 - used at once
+                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+                    loss, carry = self.model(piece, carry)
+                (loss.total * weight / count).backward()
+                total += weight * float(loss.total.detach())
+                carries.append(detach(carry))
+        return total, carries[0] if len(carries) == 1 else join_rows(carries) if carries else None
 
     def _seed(self) -> None:
         """Dropout depends on (seed, step, rank) alone."""

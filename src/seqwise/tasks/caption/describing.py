@@ -22,7 +22,8 @@ from seqwise.data.images.shapes import SIZE, shapes
 from seqwise.data.images.shelves import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import DataError, UsageError
-from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match
+from seqwise.metrics.examples import Examples, Shown
+from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
 from seqwise.tasks.answers import write_out
 from seqwise.tasks.caption.model import Captioner
 from seqwise.tasks.task import Learned, Progress, Request
@@ -77,7 +78,7 @@ def references_of(examples: Sequence[Captioned]) -> list[list[str]]:
 
 def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[dict[str, float], dict[str, str]]:
     """Numbers, and what they mean."""
-    outputs = [join_words(output.split()) for output in outputs]
+    outputs = tidy(outputs)
     by_bleu, by_chrf = bleu(outputs, references), chrf(outputs, references)
     metrics = {
         "bleu": by_bleu.value,
@@ -96,6 +97,23 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tup
         "pictures": "pictures that were captioned",
     }
     return metrics, definitions
+
+
+def tidy(outputs: Sequence[str]) -> list[str]:
+    """Captions with blanks where those of the data have them."""
+    return [join_words(output.split()) for output in outputs]
+
+
+def one_by_one(
+    metric: str, examples: Sequence[Captioned], outputs: Sequence[str], references: Sequence[Sequence[str]]
+) -> Examples:
+    """What each picture adds to BLEU, or to the exact answers."""
+    outputs = tidy(outputs)
+    shown = tuple(
+        Shown.of(example.image, " / ".join(texts), output)
+        for example, texts, output in zip(examples, references, outputs)
+    )
+    return Examples(metric, "pictures", sums_of(metric, outputs, references), shown)
 
 
 def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[str]) -> None:

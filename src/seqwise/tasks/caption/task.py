@@ -9,8 +9,9 @@ The page wires pieces; each piece is explained where it lives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +36,7 @@ from seqwise.tasks.caption.describing import (
     how,
     inputs_at,
     measured,
+    one_by_one,
     pictures_of,
     references_of,
     require_alike,
@@ -230,13 +232,38 @@ class Caption(Task):
         gallery = galleries[-1]
         require_alike(gallery.pictures, learned.facts)
         numbers = np.array([example.number for example in examples])
+        began = perf_counter()
         written = write(model, settings, learned, gallery.pictures, numbers, request, progress)
+        seconds = perf_counter() - began
         outputs, references = [best[0] for best in texts(written, learned)], references_of(examples)
         if request.out is not None:
             write_captions(request.out, examples, outputs)
         metrics, definitions = measured(outputs, references)
         remarks = tuple(gallery.splits.findings.sentences())
-        return Evaluation(metrics, definitions, f"{data}, {part}", how(settings, request), remarks=remarks)
+        metric = request.headline or cls.headline[0]
+        each = one_by_one(metric, examples, outputs, references) if request.examples else None
+        on, made = f"{data}, {part}", how(settings, request)
+        return Evaluation(metrics, definitions, on, made, remarks=remarks, seconds=seconds, examples=each)
+
+    @classmethod
+    def questions(
+        cls, model: Captioner, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        galleries: list[Gallery] = []
+
+        def open_with(valid: float, test: float) -> Splits[Captioned]:
+            fractions = {"valid": valid, "test": test}
+            galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
+            return galleries[-1].splits
+
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        examples, _ = examples_to_score(open_with, fractions, split, trained_on)
+        pictures, request = galleries[-1].pictures, Request(cls.search)
+
+        def caption(number: int) -> list[list[str]]:
+            return texts(write(model, settings, learned, pictures, np.array([number]), request), learned)
+
+        return [example.number for example in examples], caption
 
     @classmethod
     def predict(

@@ -9,9 +9,10 @@ The page wires pieces; each piece is explained where it lives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from time import perf_counter
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from seqwise.data.findings import Findings
 from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
 from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.examples import Examples, Shown, hits
 from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.answers import check_out, write_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
@@ -202,7 +204,9 @@ class Classify(Task):
         found.stop()
         rows, longest = encode(learned.tokenizer, examples), settings.data.longest or MOST_TOKENS
         targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
+        began = perf_counter()
         scored = measure(model, rows, targets, longest, progress=progress)
+        seconds = perf_counter() - began
         if request.out is not None:
             write_answers(request.out, examples, [labels[number] for number in scored.predicted], scored.chances)
         cut = sum(len(row) > longest for row in rows)
@@ -219,7 +223,19 @@ class Classify(Task):
         }
         how = f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels"
         tables = (label_table(counts, labels), confusion_table(counts, labels))
-        return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks))
+        each = one_by_one(examples, labels, scored.predicted) if request.examples else None
+        return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks), seconds, each)
+
+    @classmethod
+    def questions(
+        cls, model: Classifier, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        def open_with(valid: float, test: float) -> Splits[LabelledText]:
+            return open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
+
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        texts = [example.text for example in examples_to_score(open_with, fractions, split, trained_on)[0]]
+        return texts, lambda text: list(cls.predict(model, settings, learned, [text]))
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
@@ -283,6 +299,14 @@ def learn_tokenizer(
 
 def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.ndarray]:
     return tokenizer.encode_many([example.text for example in examples])
+
+
+def one_by_one(examples: Sequence[LabelledText], labels: Sequence[str], predicted: np.ndarray) -> Examples:
+    """Which texts were labelled right."""
+    answers = [labels[number] for number in predicted]
+    right = hits(example.label == answer for example, answer in zip(examples, answers))
+    shown = tuple(Shown.of(example.text, example.label, answer) for example, answer in zip(examples, answers))
+    return Examples("accuracy", "texts", right, shown)
 
 
 def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence[str], chances: np.ndarray) -> None:

@@ -15,6 +15,7 @@ from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.forecasts import NAIVE, OURS, SEASONAL, Errors, definitions
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
+from seqwise.tasks.forecast.stretches import Stretches
 from seqwise.tasks.task import Progress
 
 ROWS = 1024  # windows at a time
@@ -45,8 +46,9 @@ def validation_sums(model: ForecastModel, rolling: Rolling, windows: np.ndarray)
 
 
 def score(
-    model: ForecastModel, rolling: Rolling, windows: np.ndarray, season: int, progress: Progress | None = None
-) -> Errors:
+    model: ForecastModel, rolling: Rolling, windows: np.ndarray, season: int, progress: Progress | None = None,
+    stretches: Stretches | None = None,
+) -> Errors:  # fmt: skip
     """Errors of the model and of both naive forecasts on all windows; the last batch is as good as any."""
     errors = Errors(len(rolling.series.names), model.quantiles)
     for start in range(0, len(windows), ROWS):
@@ -58,6 +60,8 @@ def score(
         errors.add(some[:, 1], truth, there, {OURS: made.point.numpy(), **simple})
         if made.quantiles is not None:
             errors.add_quantiles(truth, there, made.quantiles.numpy())
+        if stretches is not None:
+            stretches.add(some, batch, made.point)
         if progress is not None:
             progress(start + len(some), len(windows))
     return errors

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +30,8 @@ from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
 from seqwise.tasks.forecast.plot import SUFFIXES, save_picture
-from seqwise.tasks.forecast.scoring import drawn_windows, evaluation, score, validation_sums
+from seqwise.tasks.forecast.scoring import drawn_windows, evaluation, forecasts_of, score, validation_sums
+from seqwise.tasks.forecast.stretches import Stretches
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 
 QUANTILES = "0.1,0.9"
@@ -182,7 +186,10 @@ class Forecast(Task):
                 repair="Give a longer table.",
                 file=series.name,
             )
-        errors = score(model, rolling, windows, measures.season, progress)
+        stretches = Stretches(rolling, start, stop) if request.examples else None
+        began = perf_counter()
+        errors = score(model, rolling, windows, measures.season, progress, stretches)
+        seconds = perf_counter() - began
         if request.out is not None:
             save_picture(request.out, drawn_windows(model, rolling, windows, measures.of(series)))
         remarks = series.findings.sentences()
@@ -190,7 +197,21 @@ class Forecast(Task):
             remarks.append(
                 f"{len(unknown):,} series are new to the run and scaled by their own values ({unknown[0]} …)."
             )
-        return evaluation(errors, measures.of(series), f"{series.name}, {which}", rolling, remarks)
+        found = evaluation(errors, measures.of(series), f"{series.name}, {which}", rolling, remarks)
+        examples = None if stretches is None else stretches.examples(measures.of(series))
+        return replace(found, seconds=seconds, examples=examples)
+
+    @classmethod
+    def questions(
+        cls, model: ForecastModel, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        """Single windows of the split."""
+        measures = Measures.from_facts(learned.facts)
+        series = read_series(data, settings, measures.columns, measures.clock)
+        start, stop, _ = _part_to_score(series, settings, split, trained_on)
+        rolling = rolling_of(series, measures.of(series), settings)
+        windows = rolling.windows(start, stop, measures.season)
+        return list(windows), lambda window: forecasts_of(model, rolling.batch(window[None]))
 
     @classmethod
     def predict(

@@ -69,9 +69,13 @@ class LanguageModel(nn.Module):
 
     def forward(self, batch: Batch, carry: Carry = None) -> tuple[Loss, Carry]:
         """Summed loss of the batch's targets, and the carry for the batch that continues it."""
+        losses, carry = self.losses(batch, carry)
+        return total(losses, batch.mask), carry
+
+    def losses(self, batch: Batch, carry: Carry = None) -> tuple[Tensor, Carry]:
+        """The loss of each target (B, T), also of those that do not count, and the carry."""
         states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
-        losses = self.head.losses(self.drop_out(states.vectors), batch.targets)
-        return total(losses, batch.mask), states.carry
+        return self.head.losses(self.drop_out(states.vectors), batch.targets), states.carry
 
     def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
         """Read ids (B, T); log-probabilities (B, V) of the token after them."""

@@ -1,7 +1,8 @@
 """How well a model predicts a token store: every token once, in the order and with the history stated here.
 
 A model is a module that maps (batch, carry) to (summed loss, carry) and says in `carries` whether it carries a state;
-or it is counted. Nothing here knows of text.
+or it is counted. Where `blocks` are given, each token's loss is also added to the block of the text it stands in; for
+that a model has `losses`. Nothing here knows of text.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ import math
 from collections.abc import Callable
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import nn
 
-from seqwise.backbones.states import detach
+from seqwise.backbones.states import Carry, detach
 from seqwise.config import Settings
+from seqwise.data.batch import Batch
 from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
+from seqwise.losses import Loss, total
+from seqwise.metrics.examples import BLOCK, Tally
 from seqwise.metrics.perplexity import Perplexity
 from seqwise.ngram import NGram
+from seqwise.tasks.language.blocks import add_losses
 from seqwise.tasks.language.counted import CountedModel
 
 ROWS = 16  # streams scored side by side; each begins with an empty state
@@ -38,24 +44,34 @@ def score(
     world: int = 1,
     longest: int | None = None,
     progress: Progress | None = None,
+    blocks: Tally | None = None,
 ) -> tuple[float, int]:
     """Summed negative log likelihood of this process's share of a store, and its number of tokens.
 
     With `longest` only the first batches count, as many as hold that many tokens: the same on every rank.
     """
     if isinstance(model, CountedModel):
-        return score_counts(model.counts, store)
+        return score_counts(model.counts, store, blocks=blocks)
     model.eval()
     device = next(model.parameters()).device
     carry, nats, tokens = None, 0.0, 0
     batches = evaluation_batches(bool(model.carries), store, settings, rank, world)
     for batch in islice(batches.epoch(), None if longest is None else math.ceil(longest / _tokens(batches))):
         batch = batch.to(device)
-        loss, carry = model(batch, None if batch.fresh else carry)
+        loss, carry = _loss(model, batch, None if batch.fresh else carry, blocks)
         nats, tokens = nats + float(loss.total), tokens + loss.count
         if progress:
             progress(tokens * world, len(store) - 1)
     return nats, tokens
+
+
+def _loss(model: nn.Module, batch: Batch, carry: Carry, blocks: Tally | None) -> tuple[Loss, Carry]:
+    """The summed loss of a batch, and the carry."""
+    if blocks is None:
+        return model(batch, carry)
+    losses, carry = model.losses(batch, carry)  # type: ignore[operator]
+    add_losses(blocks, batch, losses)
+    return total(losses, batch.mask), carry
 
 
 def evaluation_batches(
@@ -73,19 +89,25 @@ def evaluation_rows(store: TokenStore) -> int:
     return ROWS if len(store) > 1000 * ROWS else 1
 
 
-def score_counts(counts: NGram, store: TokenStore, chunk: int = 1_000_000) -> tuple[float, int]:
+def score_counts(
+    counts: NGram, store: TokenStore, chunk: int = 1_000_000, blocks: Tally | None = None
+) -> tuple[float, int]:
     """`score` of an n-gram model, piece by piece."""
     nats, back = 0.0, counts.order - 1
     for start in range(1, len(store), chunk):
         begin = max(0, start - back)
         ids = store.read(begin, min(len(store), start + chunk) - begin)
-        nats -= float(counts.log_probabilities_of(ids)[start - begin :].sum())
+        logs = counts.log_probabilities_of(ids)[start - begin :]
+        nats -= float(logs.sum())
+        if blocks is not None:
+            blocks.add((start + np.arange(len(logs))) // BLOCK, -logs)
     return nats, len(store) - 1
 
 
 def score_dynamically(
-    model: nn.Module, store: TokenStore, settings: Settings, rate: float, progress: Progress | None = None
-) -> tuple[float, int]:
+    model: nn.Module, store: TokenStore, settings: Settings, rate: float, progress: Progress | None = None,
+    blocks: Tally | None = None,
+) -> tuple[float, int]:  # fmt: skip
     """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 
     Every token is scored before the model has learned from it. The model is left as the text has made it.
@@ -102,7 +124,7 @@ def score_dynamically(
     for batch in batches.epoch():
         batch = batch.to(device)
         optimiser.zero_grad()
-        loss, carry = model(batch, None if batch.fresh else carry)
+        loss, carry = _loss(model, batch, None if batch.fresh else carry, blocks)
         (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import Self
+from time import perf_counter
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -23,11 +24,13 @@ from seqwise.data.corpus.sources import Corpus, TooShortError, open_corpus, open
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.tables import refuse_columns
 from seqwise.decoding.choice import Choice
+from seqwise.decoding.generate import generate
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp
 from seqwise.ngram import NGram
 from seqwise.tasks.checks import check_counting, check_memory, check_precision
+from seqwise.tasks.language.blocks import blocks_of, examples_of
 from seqwise.tasks.language.counted import CountedModel
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
@@ -40,6 +43,7 @@ from seqwise.text.tokenizer import Tokenizer
 INTERIM = 250_000  # tokens of the validation split that are scored during training
 LEAST_ADAPTIVE = 20  # tokens; the first cluster holds a tenth of them
 MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
+PROMPT = 64  # tokens that are read before the pace of writing on is measured
 LONG_LINE = 80  # characters; shorter lines occur twice by chance
 
 
@@ -175,21 +179,40 @@ class Language(Task):
         corpus, split = text_to_score(data, settings, split, trained_on)
         store = prepare_stores(corpus, learned.tokenizer)[split]
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+        blocks = blocks_of(store) if request.examples else None
+        began = perf_counter()
         if request.dynamic:
             if isinstance(model, CountedModel):
                 raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-            scored = score_dynamically(deepcopy(model), store, settings, request.rate, progress)
+            scored = score_dynamically(deepcopy(model), store, settings, request.rate, progress, blocks)
             how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {request.rate:g})"
         else:
-            scored = score(model, store, settings, progress=progress)
+            scored = score(model, store, settings, progress=progress, blocks=blocks)
             how = how_it_reads(model, settings, store)
+        seconds = perf_counter() - began
         result, remarks = perplexity(scored, store), []
         if result.unknown:
             share = result.unknown / result.tokens
             remarks.append(
                 f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
             )
-        return Evaluation(result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks))
+        examples = None if blocks is None else examples_of(blocks, store, learned.tokenizer)
+        return Evaluation(
+            result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks), seconds=seconds, examples=examples
+        )
+
+    @classmethod
+    def questions(
+        cls, model: Model, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        """One token after the other, behind the beginning of the split; the first answer reads it."""
+        corpus, split = text_to_score(data, settings, split, trained_on)
+        store = prepare_stores(corpus, learned.tokenizer)[split]
+        prompt = torch.from_numpy(store.read(0, min(PROMPT, len(store)))[None].astype("int64"))
+        if isinstance(model, LanguageModel):
+            prompt = prompt.to(model.eval().embedding.weight.device)
+        written = generate(model, prompt, Choice())
+        return range(1), lambda _: next(written)
 
     @classmethod
     def predict(

@@ -27,12 +27,14 @@ AT_ONCE = ("transformer", "feedforward")  # families that see both sides of a to
 
 @dataclass(frozen=True)
 class Filled:
-    """How well some batch was filled in: sums over the `count` tokens that were chosen."""
+    """How well some batch was filled in: sums over the `count` tokens that were chosen, and each of them."""
 
     loss: Loss  # what training makes small, at these tokens
     nats: float
     hits: int  # the likeliest token was the true one
     count: int
+    losses: Tensor  # (N,) nats of each, row by row
+    best: Tensor  # (N,) the likeliest token
 
 
 class _FillIn(nn.Module):
@@ -81,8 +83,7 @@ class _FillIn(nn.Module):
         rows, places = batch.chosen.nonzero(as_tuple=True)
         true = batch.targets[rows, places]
         scores = self.scores(self.states(batch.ids), rows, places)
-        nats = _nats(scores, true)
-        return Filled(Loss(nats, len(true)), float(nats), int((scores.argmax(-1) == true).sum()), len(true))
+        return _filled(scores, true)
 
 
 class MaskedModel(_FillIn):
@@ -140,9 +141,7 @@ class TwoWayModel(_FillIn):
         true = batch.targets[rows, places]
         left, right = self._sides(self.states(batch.ids), rows, places)
         scores = self._joined(left, right)
-        loss = Loss(_nats(left, true) + _nats(right, true), 2 * len(true))
-        hits = int((scores.argmax(-1) == true).sum())
-        return Filled(loss, float(_nats(scores, true)), hits, len(true))
+        return _filled(scores, true, Loss(_nats(left, true).sum() + _nats(right, true).sum(), 2 * len(true)))
 
     def _sides(
         self, states: Tensor, rows: Tensor, places: Tensor, lengths: Tensor | None = None
@@ -175,9 +174,16 @@ def log_frequencies(counts: Tensor) -> Tensor:
     return torch.log((counts + 1) / (counts.sum() + len(counts)))
 
 
+def _filled(scores: Tensor, true: Tensor, loss: Loss | None = None) -> Filled:
+    """What log-probabilities (N, V) are worth; the loss is that of the scores unless it is another."""
+    losses, best = _nats(scores, true), scores.argmax(-1)
+    nats = losses.sum()
+    return Filled(loss or Loss(nats, len(true)), float(nats), int((best == true).sum()), len(true), losses, best)
+
+
 def _nats(scores: Tensor, true: Tensor) -> Tensor:
-    """Summed negative log likelihood of the true tokens (N,) under log-probabilities (N, V)."""
-    return -scores.gather(1, true[:, None]).double().sum()
+    """Negative log likelihood (N,) of the true tokens (N,) under log-probabilities (N, V)."""
+    return -scores.gather(1, true[:, None]).squeeze(1).double()
 
 
 def _longest(settings: Settings) -> int:

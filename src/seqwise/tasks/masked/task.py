@@ -9,10 +9,11 @@ filling in `[MASK]` is in `filling.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Self
+from time import perf_counter
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
+from seqwise.tasks.masked.blocks import Fillings
 from seqwise.tasks.masked.filling import MASK, PAD, fill_in
 from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
@@ -37,6 +39,7 @@ from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
 INTERIM = 100_000  # tokens of the validation split that are scored during training; 15,000 of them are hidden
+ASKED = 100  # texts of the split that can be asked for the pace of an answer
 LEAST_WINDOW = 3  # a hidden token and one on each side
 EXAMPLE = "the [MASK] of"  # what the model card proposes to ask
 
@@ -144,7 +147,10 @@ class Masked(Task):
         corpus, split = text_to_score(data, settings, split, trained_on)
         store = prepare_stores(corpus, learned.tokenizer)[split]
         batches = _batches_to_score(store, learned.tokenizer, settings)
-        _, _, nats, hits, hidden = score(model, batches, progress=progress)
+        fillings = Fillings() if request.examples else None
+        began = perf_counter()
+        _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
+        seconds = perf_counter() - began
         metrics = {"perplexity": exp(nats / hidden), "accuracy": hits / hidden, "masked_tokens": hidden}
         how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
         if isinstance(model, TwoWayModel):
@@ -154,7 +160,27 @@ class Masked(Task):
         if unknown := store.facts.unknown:
             remarks = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
-        return Evaluation(metrics, DEFINITIONS, on, how + model.output.describe(), remarks=remarks)
+        examples = None if fillings is None else fillings.examples(store, learned.tokenizer)
+        how += model.output.describe()
+        return Evaluation(metrics, DEFINITIONS, on, how, remarks=remarks, seconds=seconds, examples=examples)
+
+    @classmethod
+    def questions(
+        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, data: str, split: str,
+        trained_on: str = "",
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:  # fmt: skip
+        """Windows of the split with the token in the middle hidden."""
+        corpus, split = text_to_score(data, settings, split, trained_on)
+        store = prepare_stores(corpus, learned.tokenizer)[split]
+        window = min(settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW, len(store))
+
+        def text(start: int) -> str:
+            ids, middle = store.read(start, window), window // 2
+            left, right = learned.tokenizer.decode(ids[:middle]), learned.tokenizer.decode(ids[middle + 1 :])
+            return f"{left} [MASK] {right}"
+
+        texts = [text(start) for start in range(0, len(store) - window + 1, max(window, len(store) // ASKED))]
+        return texts, lambda given: list(cls.predict(model, settings, learned, [given]))
 
     @classmethod
     def predict(
@@ -212,14 +238,20 @@ def score(
     world: int = 1,
     some: int | None = None,
     progress: Progress | None = None,
+    fillings: Fillings | None = None,
 ) -> tuple[float, int, float, int, int]:
-    """(nats and targets of the training loss; nats, hits and number of the hidden tokens) of this process's batches."""
+    """(nats and targets of the training loss; nats, hits and number of the hidden tokens) of this process's batches.
+
+    Where there are `fillings`, they also hear of every hidden token.
+    """
     model.eval()
     device = model.embedding.weight.device
     total, targets, nats, hits, hidden = 0.0, 0, 0.0, 0, 0
     for number, batch in enumerate(islice(batches.epoch(), some)):
         if number % world == rank:
             filled = model.judge(batch.to(device))
+            if fillings is not None:
+                fillings.add(batch, filled)
             total, targets = total + float(filled.loss.total), targets + filled.loss.count
             nats, hits, hidden = nats + filled.nats, hits + filled.hits, hidden + filled.count
         if progress:

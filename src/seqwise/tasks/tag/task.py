@@ -9,11 +9,12 @@ The page wires pieces; each piece is explained where it lives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Self
 
 import torch
@@ -22,16 +23,17 @@ from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import examples_to_score
 from seqwise.data.tables import suffix_of
-from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of, unbroken
+from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
 from seqwise.data.tagging.code import words_of
-from seqwise.data.tagging.schemes import OUTSIDE, TITLES, Span, as_bio, bioes_tags, spans_of
+from seqwise.data.tagging.schemes import OUTSIDE, TITLES, as_bio, bioes_tags, spans_of
 from seqwise.data.tagging.tagged import Sentence, Tagged, counts_of, in_pieces, open_tagged
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
-from seqwise.tasks.answers import check_out, write_out
+from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.model import TagModel
+from seqwise.tasks.tag.tagged import one_by_one, prediction, write_columns
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.words import word_places
 
@@ -201,7 +203,9 @@ class Tag(Task):
                 file=data,
             )
         counts = SpanCounts()
+        began = perf_counter()
         predicted = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST, progress)
+        seconds = perf_counter() - began
         answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
         if request.out is not None:
             write_columns(request.out, sentences, answers)
@@ -213,7 +217,21 @@ class Tag(Task):
             _how(settings, tagged.scheme, lexicon.spans),
             (counts.table(),) if lexicon.spans else (),
             tuple(tagged.splits.findings.sentences()),
+            seconds,
+            one_by_one(sentences, answers, lexicon.spans) if request.examples else None,
         )
+
+    @classmethod
+    def questions(
+        cls, model: TagModel, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        def open_with(valid: float, test: float) -> Any:
+            return _open(data, settings, valid, test).splits
+
+        fractions = settings.data.valid_fraction, settings.data.test_fraction
+        sentences, _ = examples_to_score(open_with, fractions, split, trained_on)
+        lexicon, longest = lexicon_of(learned), settings.data.longest or LONGEST
+        return sentences, lambda sentence: best_tags(model, lexicon, [sentence], longest)
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
@@ -239,7 +257,7 @@ class Tag(Task):
         ]
         tags = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST)
         for text, some, each in zip(inputs, places, tags):
-            yield _answer(text, some, each, lexicon.spans)
+            yield prediction(text, some, each, lexicon.spans)
 
 
 def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> Learned:
@@ -325,17 +343,6 @@ def _count(
     return true, predicted
 
 
-def write_columns(
-    path: Path, sentences: Sequence[Sentence], answers: Sequence[tuple[Sequence[str], Sequence[str]]]
-) -> None:
-    """Word, true tag and predicted tag per line, a blank line behind each sentence: what conlleval reads."""
-    blocks = (
-        "".join(f"{unbroken(word)} {a} {b}\n" for word, a, b in zip(sentence.words, true, found))
-        for sentence, (true, found) in zip(sentences, answers)
-    )
-    write_out(path, "".join(f"{block}\n" for block in blocks))
-
-
 def _open(data: str, settings: Settings, valid: float, test: float) -> Tagged:
     return open_tagged(data, settings.columns, settings.tag.scheme, settings.data.on_empty, valid, test)
 
@@ -351,28 +358,3 @@ def places_of(text: str, learned: Learned) -> list[tuple[int, int]]:
     """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
     found = words_of(text) if learned.facts.get("code") else None
     return word_places(text) if found is None else found
-
-
-def _answer(text: str, places: list[tuple[int, int]], tags: list[str], spans: bool) -> Prediction:
-    words = [text[begin:end] for begin, end in places]
-    values: dict[str, Any] = {"text": text, "tokens": words, "offsets": [list(place) for place in places]}
-    if not spans:
-        shown = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
-        return Prediction(shown, {**values, "tags": tags})
-    found = spans_of(tags)
-    values["tags"] = as_bio(found, len(words))
-    values["spans"] = [
-        {"type": kind, "start": places[a][0], "end": places[b - 1][1], "text": text[places[a][0] : places[b - 1][1]]}
-        for kind, a, b in found
-    ]
-    return Prediction(_marked(text, places, found), values)
-
-
-def _marked(text: str, places: list[tuple[int, int]], spans: list[Span]) -> str:
-    """The text with brackets around its spans: [ORG EU] rejects [MISC German] call."""
-    shown, done = "", 0
-    for kind, first, last in spans:
-        begin, end = places[first][0], places[last - 1][1]
-        shown += f"{text[done:begin]}[{kind} {text[begin:end]}]"
-        done = end
-    return shown + text[done:]

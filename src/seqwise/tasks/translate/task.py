@@ -9,10 +9,12 @@ The page wires pieces: reading pairs is in `data/pairs/pairs.py`, vocabularies i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from time import perf_counter
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -35,7 +37,7 @@ from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
-from seqwise.tasks.translate.translated import how, measured, prediction, translate_all, write_lines
+from seqwise.tasks.translate.translated import how, measured, one_by_one, prediction, translate_all, write_lines
 from seqwise.tasks.translate.translating import Translation, targets_of
 from seqwise.tasks.translate.vocabularies import encode, learn_vocabularies, marks_of
 from seqwise.text.tokenizer import Tokenizer
@@ -270,10 +272,28 @@ class Translate(Task):
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         pairs, which = examples_to_score(read, fractions, split, trained_on)
+        began = perf_counter()
         outputs = translate_all(Translation(model, settings, learned, request), pairs, findings, progress)
+        seconds = perf_counter() - began
         if request.out is not None:
             write_lines(request.out, outputs)
-        return measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.sentences())
+        found = measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.sentences())
+        each = one_by_one(request.headline or cls.headline[0], outputs, pairs) if request.examples else None
+        return replace(found, seconds=seconds, examples=each)
+
+    @classmethod
+    def questions(
+        cls, model: Translator, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+        request = Request(cls.search)
+        asked = _asked(settings, learned, request)
+
+        def read(valid: float, test: float) -> Splits[Pair]:
+            return open_pairs(data, asked, valid, test)[0]
+
+        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+        texts = [pair.source for pair in examples_to_score(read, fractions, split, trained_on)[0]]
+        return texts, lambda text: list(cls.predict(model, settings, learned, [text], request))
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:

@@ -6,14 +6,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from seqwise.config import Settings
 from seqwise.data.findings import Findings
 from seqwise.data.pairs.pairs import Pair
 from seqwise.decoding.beam import Hypothesis
 from seqwise.metrics.evaluation import Evaluation, Table
+from seqwise.metrics.examples import Examples, Shown
 from seqwise.metrics.rouge import DEFINITIONS as ROUGE
 from seqwise.metrics.rouge import rouge
-from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match
+from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
 from seqwise.tasks.answers import write_out
 from seqwise.tasks.task import Prediction, Progress, Request
 from seqwise.tasks.translate.translating import Translation
@@ -63,6 +66,21 @@ def measured(outputs: Outputs, pairs: Sequence[Pair], on: str, how: str, remarks
     definitions["pairs"] = "pairs that were translated and compared"
     short = ("BLEU counts runs of four words; most of these texts are shorter.",) if _short(outputs) else ()
     return Evaluation({**metrics, "pairs": len(pairs)}, definitions, on, how, tables, (*remarks, *short))
+
+
+def one_by_one(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Examples:
+    """What each pair adds to BLEU, or to the exact answers. The parts of several targets stand side by side."""
+    parts = [
+        sums_of(metric, [output for output, _ in texts], [[reference] for _, reference in texts])
+        for texts in outputs.values()
+    ]
+    marks = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
+
+    def both(row: int, at: int) -> str:
+        return " / ".join(f"{mark}{texts[row][at]}" for mark, texts in zip(marks, outputs.values()))
+
+    shown = tuple(Shown.of(pair.source, both(row, 1), both(row, 0)) for row, pair in enumerate(pairs))
+    return Examples(metric, "pairs", np.concatenate(parts, axis=1), shown)
 
 
 def _short(outputs: Outputs) -> bool:

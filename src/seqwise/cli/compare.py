@@ -1,0 +1,187 @@
+"""`seqwise compare`: which family suits the data, at one budget. It parses, calls the library, draws what happens."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from seqwise.cli import console
+from seqwise.cli.options import UNSET, parse, value_of
+from seqwise.config import Settings, load_settings
+from seqwise.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqwise.compare.plan import Plan
+
+INTERRUPTED = 130
+BUDGET = "2m"
+EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"
+
+
+@dataclass
+class Compare:
+    """Train several families on DATA under one budget, and say which suits it: a table, a verdict, a report.
+
+    --budget is what each family may spend per seed, the search for its learning rate included. Ctrl-C saves and stops.
+    """
+
+    data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
+    """What to learn from."""
+    models: str = "rnn,gru,lstm,attentive-rnn,transformer"
+    """Families to compare."""
+    variants: Annotated[Path | None, UNSET] = None
+    """File of further contestants (YAML): any settings under a name. With it, --models may be none."""
+    match: Literal["parameters", "time", "tokens"] = "parameters"
+    """What is made equal: sizes within 3 %; or, with sizes by rule, only the time or the tokens."""
+    parameters: Annotated[int | None, UNSET] = None
+    """Parameters of every family; the median of the sizes by rule unless set."""
+    seeds: int = 3
+    """Trainings of each family."""
+    tries: int = 3
+    """Learning rates that each family tries in a quarter of its budget; 1: no search."""
+    out: Annotated[Path | None, UNSET] = None
+    """Folder to make; runs/compare-N unless set."""
+    resume: Annotated[Path | None, UNSET] = None
+    """Go on with this comparison instead of starting one; trials that failed are tried again."""
+    engine: Literal["local", "ray"] = "local"
+    """Who trains: this machine, or a Ray cluster."""
+    workers: Annotated[int | None, UNSET] = None
+    """Trials at the same time; one per GPU, or one, unless set. Those that share a device slow each other down."""
+    nproc: int = 1
+    """Processes of each trial, one per GPU or sharing the CPU."""
+    examples: int = 12
+    """Test examples on which families disagree, to be kept in the report."""
+    config: Annotated[Path | None, UNSET] = None
+    """Settings file (YAML) for all families; flags override it."""
+    json: bool = False
+    """Print the report as one JSON document on standard output and nothing else there."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+
+
+def main(argv: Sequence[str]) -> int:
+    config = value_of(argv, "--config")
+    default = Compare(settings=load_settings(config)) if config else None
+    asked = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
+    _check(asked, argv)
+    from seqwise.compare.plan import Plan
+
+    if asked.resume is not None:
+        folder, plan = asked.resume, Plan.open(asked.resume)
+    else:
+        folder, plan = _plan(asked, shlex.join(["seqwise", "compare", *argv]))
+    return conclude(folder, plan, asked.engine, asked.workers, asked.json)
+
+
+def _check(asked: Compare, argv: Sequence[str]) -> None:
+    """Refuse what cannot be meant, before anything slow is imported."""
+    if (asked.data is None) == (asked.resume is None):
+        raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
+    if value_of(argv, "--model") is not None:
+        raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
+    fresh = Compare(resume=asked.resume, engine=asked.engine, workers=asked.workers, json=asked.json)
+    if asked.resume is not None and asked != fresh:
+        raise UsageError(
+            "a comparison goes on as it was planned.",
+            repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(asked.resume))}",
+        )
+
+
+def _plan(asked: Compare, command: str) -> tuple[Path, Plan]:
+    from seqwise.compare.api import check_engine
+    from seqwise.compare.plan import names_of
+    from seqwise.compare.planning import Question
+
+    check_engine(asked.engine, asked.workers)
+    question = Question(
+        [] if asked.models == "none" else names_of(asked.models), asked.variants, asked.settings.budget or BUDGET,
+        asked.match, asked.parameters, asked.seeds, asked.tries, asked.examples, asked.nproc,
+    )  # fmt: skip
+    return planned(str(asked.data), question, asked.settings, asked.out, command)
+
+
+def planned(data: str, question: Any, settings: Settings, out: Path | None, command: str) -> tuple[Path, Plan]:
+    """A new comparison, said what it will do."""
+    from seqwise.cli.progress import Bar
+    from seqwise.compare.planning import make_plan
+    from seqwise.training.fit import free_folder
+    from seqwise.training.signals import ends_at_once, on_signals
+
+    folder = out or free_folder("compare")
+    with on_signals(ends_at_once), Bar("reading") as bar:
+        plan = make_plan(folder, data, question, settings, command, console.say, bar)
+    for sentence in introduction(plan):
+        console.say(sentence)
+    return folder, plan
+
+
+def introduction(plan: Plan) -> list[str]:
+    """What is going to happen."""
+    from seqwise.training.budgets import Budget
+
+    spending = plan.spending
+    budget, training = Budget.parse(spending.budget), Budget.parse(spending.training)
+    sizes = ", ".join(f"{name} {count:,}" if count else name for name, count in plan.parameters.items())
+    found = [f"parameters: {sizes}"]
+    search = (
+        f"{spending.tries} learning rates of {Budget.parse(spending.a_try)} each, then " if spending.tries > 1 else ""
+    )
+    seeds = len(spending.seeds)
+    found.append(
+        f"{f'each of {len(plan.families)} families' if len(plan.families) > 1 else next(iter(plan.families))}: "
+        f"{seeds} × {budget}: {search}"
+        f"{seeds} training{'s' if seeds > 1 else ''} of {training}."
+    )
+    return [*found, *plan.notes]
+
+
+def _busy(plan: Plan) -> str:
+    """What is wrong with timing something here and now; empty if nothing is."""
+    from seqwise import environment
+    from seqwise.training.budgets import Budget
+
+    cores, load = environment.cpu_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if Budget.parse(plan.spending.training).unit != "seconds" or load < max(1.0, cores / 2):
+        return ""
+    return (
+        f"this machine is busy: {load:.1f} processes wanted its {cores} cores in the last minute. A time buys less "
+        "then, and not the same for each family. Wait until it is quiet, or give a budget in tokens."
+    )
+
+
+def conclude(
+    folder: Path,
+    plan: Plan,
+    engine: str = "local",
+    workers: int | None = None,
+    as_json: bool = False,
+    strict: bool = True,
+) -> int:
+    """Carry out what is left, write the report and show it."""
+    from seqwise.cli.trials import TrialsDisplay
+    from seqwise.compare.api import complete, engine_of
+    from seqwise.compare.gather import load_report
+    from seqwise.compare.planning import resume_command
+    from seqwise.training.signals import interruptible
+
+    runner = engine_of(engine, folder, plan, workers)
+    if engine == "local" and (busy := _busy(plan)):
+        console.warn(busy)
+    with interruptible() as stop, TrialsDisplay(folder, plan, workers or 1) as display:
+        finished = complete(folder, plan, runner, display.listen, display.begin, stop, strict)
+    if not finished:
+        console.say(f"stopped and saved. Go on with: {resume_command(folder)}")
+        return INTERRUPTED
+    report = load_report(folder)
+    if as_json:
+        console.print_json(report)
+    else:
+        from seqwise.cli.leaderboard import show
+
+        show(report, folder)
+    return 0 if report["verdict"]["best"] is not None else 1

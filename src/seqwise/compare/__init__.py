@@ -1,0 +1,21 @@
+"""Which family suits some data: trials under one budget, statistics, the report.
+
+The module can be called: `seqwise.compare(...)` is `seqwise.compare.api.compare`, whichever of the two names Python
+happens to have bound first.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Callable(ModuleType):
+    def __call__(self, *words: Any, **options: Any) -> Any:
+        from seqwise.compare.api import compare
+
+        return compare(*words, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

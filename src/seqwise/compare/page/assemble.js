@@ -1,0 +1,17 @@
+// --- the whole page, from top to bottom
+head();
+leaderboard(); curves(); tradeoff(); costs(); pairs(); examples(); fairness(); settings();
+const main = document.querySelector("main");
+for (const { section } of parts) main.append(section);
+find("contents").append(make("div", { class: "page" }, ...parts.map(({ id, name }) => make("a", { href: "#" + id }, name))));
+document.querySelector("footer").append(`Made by Seqwise ${report.seqwise ?? ""}. This file is complete in itself and loads nothing from elsewhere; its numbers are also in report.json.`);
+
+for (const again of listeners) again();
+
+// On paper nothing can be unfolded.
+let folds = [];
+addEventListener("beforeprint", () => {
+  folds = [...document.querySelectorAll("details:not([open])")];
+  for (const fold of folds) fold.open = true;
+});
+addEventListener("afterprint", () => { for (const fold of folds) fold.open = false; });

@@ -1,0 +1,39 @@
+// --- what it costs: small tables with a bar in each row, cheapest first
+const COSTS = [
+  { key: "tokens_per_second", name: "Training speed", more: true, about: `${report.unit} per second, more is better`,
+    of: (f) => f.training?.tokens_per_second, show: (value) => count(value) + "/s" },
+  { key: "memory", name: "Memory", about: "most used while training", of: (f) => f.memory, show: bytes },
+  { key: "weights", name: "Size on disk", about: "the saved weights", of: (f) => f.weights, show: bytes },
+  { key: "answer", name: "One prediction", about: "median time, one at a time", of: (f) => f.answer, show: duration },
+  { key: "evaluation", name: "Test split", about: "time to answer all of it, in batches", of: (f) => f.evaluation?.seconds, show: duration },
+  { key: "per_second", name: "Answering speed", more: true, about: "in batches, per second, more is better",
+    of: (f) => f.evaluation?.per_second, show: (value) => count(value) + "/s" },
+];
+
+function barOf(name, part) {
+  const bar = make("i", { class: "bar" });
+  bar.style.width = Math.max(0.8, 100 * Math.abs(part)) + "%";
+  bar.style.background = colour(name);
+  return bar;
+}
+
+function costTable({ key, name, about, of, show, more }) {
+  const some = families.filter((family) => exists(of(family))).sort((a, b) => (of(a) - of(b)) * (more ? -1 : 1));
+  if (some.length === 0) return null;
+  const most = Math.max(...some.map(of), 1e-300);
+  const rows = some.map((family) => make("tr", {}, rowHead(family.name),
+    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / most)),
+    cell(family.name, "cost." + key, of(family), show(of(family)))));
+  return make("figure", {}, make("figcaption", {}, name, make("small", {}, about)),
+    make("table", { class: "costs" }, make("caption", { class: "unseen" }, `${name}: ${about}`),
+      make("colgroup", {}, make("col", { class: "who" }), make("col"), make("col", { class: "what" })),
+      make("thead", { class: "unseen" }, make("tr", {}, heading("Family"), heading("bar", { "aria-hidden": "true" }), heading(name))),
+      make("tbody", {}, ...rows)));
+}
+
+function costs() {
+  const tables = COSTS.map(costTable).filter(Boolean);
+  if (tables.length === 0) return part("costs", "What it costs", "Nothing was measured.");
+  return part("costs", "What it costs", "Measured on the machine named above; the order is likely to hold elsewhere, the numbers are not.",
+    make("div", { class: "tiles" }, ...tables));
+}

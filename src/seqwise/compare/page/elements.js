@@ -1,0 +1,102 @@
+// --- building the page. Text is only ever set as text: a family may be called anything.
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes))
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const find = (id) => document.getElementById(id);
+
+// --- the look of a family: colour, mark and dash, so that nothing hangs on colour alone. The model families look the
+// same in every report; variants take what is left.
+const COLOURS = 8;
+const SHAPES = ["circle", "square", "diamond", "up", "down", "cross", "hexagon"];
+const DASHES = ["", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4"];
+const KNOWN = ["gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram"];
+const families = report.families;
+const shown = families.filter((family) => exists(family.mean));
+const looks = new Map();
+{
+  for (const { name } of families) if (KNOWN.includes(name)) looks.set(name, KNOWN.indexOf(name));
+  const used = new Set(looks.values());
+  let next = 0;
+  for (const family of families) {
+    if (looks.has(family.name)) continue;
+    while (used.has(next)) next++;
+    looks.set(family.name, next);
+    used.add(next);
+  }
+}
+const slot = (name) => looks.get(name) ?? 0;
+const colour = (name) => `var(--c${slot(name) % COLOURS})`;
+const dash = (name) => DASHES[(slot(name) + Math.floor(slot(name) / COLOURS)) % DASHES.length];
+const shape = (name) => SHAPES[(slot(name) + Math.floor(slot(name) / COLOURS)) % SHAPES.length];
+
+const around = (x, y, r, angles) => "M" + angles.map((angle) => {
+  const turned = angle * Math.PI / 180;
+  return (x + r * Math.cos(turned)).toFixed(2) + " " + (y + r * Math.sin(turned)).toFixed(2);
+}).join("L") + "Z";
+
+function outline(kind, x, y, r) {
+  if (kind === "square") return around(x, y, 1.25 * r, [45, 135, 225, 315]);
+  if (kind === "diamond") return around(x, y, 1.35 * r, [0, 90, 180, 270]);
+  if (kind === "up") return around(x, y + 0.2 * r, 1.4 * r, [-90, 30, 150]);
+  if (kind === "down") return around(x, y - 0.2 * r, 1.4 * r, [90, 210, 330]);
+  if (kind === "hexagon") return around(x, y, 1.2 * r, [0, 60, 120, 180, 240, 300]);
+  if (kind === "cross") {
+    const a = 1.25 * r, b = 0.45 * r;
+    return `M${x - a} ${y - b}H${x - b}V${y - a}H${x + b}V${y - b}H${x + a}V${y + b}H${x + b}V${y + a}H${x - b}V${y + b}H${x - a}Z`;
+  }
+  return `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
+}
+
+const mark = (name, x, y, r, attributes = {}) => draw("path", {
+  class: "mark", d: outline(shape(name), x, y, r), style: `fill: ${colour(name)}; stroke: ${colour(name)}`,
+  "data-family": name, ...attributes });
+
+const chip = (name) => draw("svg", { class: "chip", viewBox: "0 0 26 12", width: 26, height: 12, "aria-hidden": "true" },
+  draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, style: `stroke: ${colour(name)}`, "stroke-width": 2, "stroke-dasharray": dash(name) }),
+  mark(name, 13, 6, 4));
+
+const called = (name) => make("span", { class: "family", title: name.length > 12 ? name : null }, chip(name), make("bdi", {}, name));
+
+// --- tables
+const cell = (family, key, value, ...content) => make("td", {
+  "data-family": family, "data-key": key, "data-value": exists(value) ? String(value) : null }, ...content);
+const heading = (content, attributes = {}) => make("th", { scope: "col", ...attributes }, content);
+const rowHead = (name) => make("th", { scope: "row" }, called(name));
+
+function table(label, head, rows, attributes = {}) {
+  return make("div", { class: "box", tabindex: "0", role: "region", "aria-label": label },
+    make("table", attributes, make("caption", { class: "unseen" }, label), make("thead", {}, head), make("tbody", {}, ...rows)));
+}
+
+// --- parts of the page
+const parts = [];
+function part(id, name, lead, ...content) {
+  const section = make("section", { id, "aria-labelledby": id + "-title" },
+    make("h2", { id: id + "-title" }, name), lead && make("p", { class: "lead" }, tight(lead)), ...content);
+  parts.push({ id, name, section });
+  return section;
+}
+
+const folded = (summary, ...content) => make("details", {}, make("summary", {}, summary), ...content);
+const note = (...content) => make("p", { class: "note" }, ...content.map((one) => typeof one === "string" ? tight(one) : one));
+
+// Buttons of which one is pressed.
+function choice(label, options, chosen, act) {
+  const buttons = options.map(([value, text]) => {
+    const button = make("button", { type: "button", "aria-pressed": String(value === chosen), "data-choice": value }, text);
+    button.addEventListener("click", () => {
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      act(value);
+    });
+    return button;
+  });
+  return make("div", { class: "choice", role: "group", "aria-label": label }, make("span", {}, label), ...buttons);
+}

@@ -1,0 +1,48 @@
+// --- test examples on which the families disagree
+const FIRST = 3;  // shown unfolded
+const examplesKept = report.examples ?? [];
+
+// Right and wrong where the metric knows them; otherwise the value itself.
+function judged(value, best) {
+  if (!exists(value)) return make("span", { class: "judged" }, NONE);
+  if (share && value === 1) return make("span", { class: "judged right" }, "✓ right");
+  if (share && value === 0) return make("span", { class: "judged wrong" }, "✗ wrong");
+  return make("span", { class: "judged" + (value === best ? " top" : "") }, quality(value), value === best ? make("small", {}, "best here") : "");
+}
+
+function answersOf(example) {
+  const own = families.filter((family) => Object.hasOwn(example.answers ?? {}, family.name));
+  const values = own.map((family) => example.answers[family.name].value).filter(exists);
+  const best = values.length > 1 && new Set(values).size > 1 ? (lower ? Math.min : Math.max)(...values) : null;
+  const most = Math.max(...values.map(Math.abs), 1e-300);
+  const texts = own.some((family) => example.answers[family.name].text);
+  const rows = own.map((family) => {
+    const { text, value } = example.answers[family.name];
+    const verdictOf = share && value === 1 ? "right" : share && value === 0 ? "wrong" : "";
+    return make("tr", { class: verdictOf }, rowHead(family.name),
+      !texts && !share && make("td", { class: "bars", "aria-hidden": "true" }, exists(value) ? barOf(family.name, value / most) : ""),
+      texts && make("td", { class: "text" }, make("div", { class: "passage", dir: "auto" }, text || NONE)),
+      cell(family.name, "example", value, judged(value, best)));
+  });
+  const head = make("tr", {}, heading("Family"), texts && heading("Answer"), !texts && !share && heading("bar", { "aria-hidden": "true" }), heading(share ? "" : metric.name, { class: "number", "aria-label": metric.name }));
+  return make("table", { class: "answers" + (texts ? "" : " bare") }, make("caption", { class: "unseen" }, "answers"), make("thead", { class: "unseen" }, head), make("tbody", {}, ...rows));
+}
+
+const quoted = (name, text) => make("div", { class: "quoted" }, make("span", { class: "label" }, name),
+  make("div", { class: "passage", dir: "auto", tabindex: text.length > 400 ? "0" : null }, text));
+
+function exampleCard(example, number) {
+  const start = (example.input || example.expected || "").replace(/\s+/g, " ").trim();
+  return make("details", { class: "example", open: number < FIRST },
+    make("summary", {}, make("span", { class: "quiet" }, `Example ${number + 1} `), make("bdi", { dir: "auto" }, short(start, 90))),
+    example.input && quoted(report.task === "language" || report.task === "masked" ? "Passage" : "Input", example.input),
+    example.expected && quoted("Expected", example.expected), answersOf(example));
+}
+
+function examples() {
+  if (examplesKept.length === 0)
+    return part("examples", "Where they disagree", "None kept. --examples N keeps the N on which the families differ most.");
+  return part("examples", "Where they disagree",
+    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most. They show how the families differ, not how good they are.`,
+    ...examplesKept.map(exampleCard));
+}

@@ -1,0 +1,116 @@
+// --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
+const MARKS = { best: "best", tied: "no significant difference from the best", unsure: "probably worse" };
+const DRAWN = { width: 210, height: 34, margin: 10 };
+
+const COLUMNS = [
+  { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters, show: count },
+  { key: "tokens_per_second", name: "Training speed", title: `${report.unit} learned from per second`,
+    of: (f) => f.training?.tokens_per_second, show: (v) => exists(v) ? count(v) + "/s" : NONE },
+  { key: "seconds", name: "Trained for", title: "Time of one training, mean over the seeds", of: (f) => f.training?.seconds, show: duration },
+  { key: "tokens", name: "Trained on", title: `${report.unit} seen in one training, mean over the seeds`, of: (f) => f.training?.tokens, show: count },
+  { key: "memory", name: "Memory", title: "Most memory used while training", of: (f) => f.memory, show: bytes },
+  { key: "answer", name: "One prediction", title: "Median time of one answer, asked one at a time", of: (f) => f.answer, show: duration },
+  { key: "learning_rate", name: "Learning rate", title: "The rate that did best on the validation split", of: (f) => f.learning_rate, show: bare },
+];
+
+function sharedAxis() {
+  const numbers = shown.flatMap((family) => {
+    const range = interval(family);
+    return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
+  }).filter(exists);
+  const [least, most] = within(numbers), log = least > 0 && most / least > 5;
+  return scale(padded(numbers, log), DRAWN.margin, DRAWN.width - DRAWN.margin, log);
+}
+
+// Mean, interval, and a faint dot for each seed.
+function drawnInterval(family, axis, ticks) {
+  const middle = DRAWN.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
+  const over = range && !alike(range.low, range.high) ? `95 % interval over the ${range.over} ` : "";
+  const said = range ? ", " + over + between(range.low, range.high, range.over) : "";
+  const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
+    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${quality(family.mean)}${said}` });
+  qualityTicks(ticks).forEach((text, at) => svg.append(
+    draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: DRAWN.height }),
+    draw("text", { class: "below", x: axis(ticks[at]), y: DRAWN.height + 8, "text-anchor": "middle" }, text)));
+  for (const { value } of (family.values ?? []).filter((one) => exists(one.value)))
+    svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${colour(family.name)}` }));
+  if (range) {
+    const line = { class: "whisker", style: own, "stroke-dasharray": range.over === "seeds" ? null : "3 2" };
+    svg.append(draw("line", { ...line, x1: axis(range.low), x2: axis(range.high), y1: middle, y2: middle }));
+    for (const end of [range.low, range.high])
+      svg.append(draw("line", { class: "whisker", style: own, x1: axis(end), x2: axis(end), y1: middle - 5, y2: middle + 5 }));
+  }
+  svg.append(mark(family.name, axis(family.mean), middle, 4.6));
+  return svg;
+}
+
+function axisHead(axis, ticks) {
+  const labels = qualityTicks(ticks);
+  return draw("svg", { class: "chart", "data-chart": "axis", role: "img", "aria-label": `axis of ${metric.name}`,
+    viewBox: `0 0 ${DRAWN.width} 20` }, ...ticks.map((tick, at) =>
+    draw("text", { class: "mark", x: Math.max(12, Math.min(DRAWN.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
+}
+
+function remark(family) {
+  const marks = [];
+  if (family.baseline) marks.push(make("span", { class: "pill" }, "baseline, counted and not trained"));
+  if (MARKS[family.rank] && shown.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[family.rank]));
+  if (family.status === "partly") marks.push(make("span", { class: "pill warn" }, family.reason || "not all of it worked"));
+  return marks;
+}
+
+function familyRow(family, place, axis, ticks) {
+  const head = make("th", { scope: "row" }, called(family.name), ...remark(family));
+  const number = make("td", { class: "place" }, String(place + 1));
+  if (!exists(family.mean)) {
+    return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, NONE), head,
+      make("td", { colspan: COLUMNS.length + 2, class: "reason", "data-family": family.name, "data-key": "reason" },
+        make("b", {}, "Failed. "), family.reason || "No training finished."));
+  }
+  const range = interval(family);
+  const mean = cell(family.name, "mean", family.mean, make("b", {}, quality(family.mean)),
+    range && make("small", {}, between(range.low, range.high, range.over)));
+  mean.setAttribute("data-label", metric.name);
+  const rest = COLUMNS.map((column) => {
+    const made = cell(family.name, column.key, column.of(family), column.show(column.of(family)));
+    made.setAttribute("data-label", column.name);
+    made.classList.toggle("none", !exists(column.of(family)));
+    return made;
+  });
+  return make("tr", { class: family.rank, "data-row": family.name }, number, head, mean,
+    make("td", { class: "drawn" }, drawnInterval(family, axis, ticks)), ...rest);
+}
+
+function footnotes() {
+  const few = single ? "One seed: how much chance in training matters was not measured. Whiskers are 95 % intervals over the test examples alone."
+    : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
+  const baseline = families.some((family) => family.baseline) ? " The baseline has no seeds: its whiskers are over the test examples." : "";
+  const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
+    lower ? "Lower is better. " : "Higher is better. ", few + baseline];
+  const many = metric.examples ? ` Test examples are ${exists(metric.count) ? whole(metric.count) + " " : ""}${metric.examples}.` : "";
+  return note(...text, many, ...(metric.remarks ?? []).map((remark) => " " + remark));
+}
+
+// Every number that was measured on the test split.
+function allMetrics() {
+  const keys = [...new Set(shown.flatMap((family) => Object.keys(family.metrics ?? {})))];
+  if (keys.length === 0) return null;
+  const head = make("tr", {}, heading("Family"), ...keys.map((key) => heading(key.replaceAll("_", " "))),
+    heading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
+    heading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
+  const rows = shown.map((family) => make("tr", {}, rowHead(family.name),
+    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], plain(family.metrics?.[key], 4))),
+    make("td", {}, between(family.low, family.high, "seeds", 1)),
+    make("td", {}, between(family.sampling?.low, family.sampling?.high, "examples", 1))));
+  return folded("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
+}
+
+function leaderboard() {
+  const axis = sharedAxis(), ticks = axis.ticks(3);
+  const head = make("tr", {}, heading("", { class: "place", "aria-label": "place" }), heading("Family"),
+    heading(metric.name, { title: metric.definition, class: "number" }), heading(shown.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
+    ...COLUMNS.map((column) => heading(column.name, { title: column.title, class: "number" })));
+  const rows = families.map((family, place) => familyRow(family, place, axis, ticks));
+  return part("leaderboard", "Leaderboard", "Measured on the test split, which was read once, after all training.",
+    table("leaderboard", head, rows, { class: "cards" }), footnotes(), allMetrics());
+}

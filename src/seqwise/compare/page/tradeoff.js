@@ -1,0 +1,90 @@
+// --- quality against cost: which families are worth their price
+const PRICES = [
+  { key: "answer", name: "one prediction", axis: "median time of one prediction", of: (f) => f.answer, show: duration },
+  { key: "seconds", name: "training time", axis: "time of one training", of: (f) => f.training?.seconds, show: duration },
+  { key: "parameters", name: "parameters", axis: "parameters", of: (f) => f.parameters, show: count },
+  { key: "memory", name: "memory", axis: "peak memory while training", of: (f) => f.memory, show: bytes },
+  { key: "weights", name: "size on disk", axis: "size of the saved weights", of: (f) => f.weights, show: bytes },
+];
+const usable = (price) => shown.filter((family) => exists(price.of(family)) && price.of(family) > 0);
+
+// Families that no other beats in both respects, cheapest first.
+function frontier(points) {
+  const efficient = [];
+  for (const point of [...points].sort((a, b) => a.cost - b.cost || (better(a.family.mean, b.family.mean) ? -1 : 1)))
+    if (efficient.length === 0 || better(point.family.mean, efficient.at(-1).family.mean)) efficient.push(point);
+  return efficient;
+}
+
+function staircase(efficient, x, y, place) {
+  const steps = efficient.map((point, at) => (at ? "H" : "M") + x(point.cost).toFixed(1) + (at ? "V" : " ") + y(point.family.mean).toFixed(1));
+  return steps.join("") + "H" + place.right;
+}
+
+// Each name beside its mark, at the first place where it lies upon nothing else.
+function nameMarks(svg, points, place) {
+  const taken = points.map(({ at: [x, y] }) => [x - 8, y - 8, x + 8, y + 8]);
+  const free = (box) => box[0] >= 0 && box[2] <= place.right + 8 && box[1] >= place.top - 14 && box[3] <= place.bottom &&
+    taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
+  for (const { family: { name }, at: [x, y] } of points) {
+    const text = draw("text", { class: "end", style: `fill: ${colour(name)}` }, short(name, 18));
+    svg.append(text);
+    const wide = text.getComputedTextLength(), tall = 14;
+    const tries = [[x + 11, y - 8], [x - 11 - wide, y - 8], [x + 6, y - 24], [x + 6, y + 9], [x - 6 - wide, y - 24], [x - 6 - wide, y + 9],
+      [x - wide / 2, y - 28], [x - wide / 2, y + 14]];
+    const [left, up] = tries.find(([a, b]) => free([a, b, a + wide, b + tall])) ?? [];
+    if (left === undefined) { text.remove(); continue; }  // the list below the chart still names it
+    taken.push([left, up, left + wide, up + tall]);
+    text.setAttribute("x", left); text.setAttribute("y", up + 11);
+  }
+}
+
+function paintTradeoff(price, svg, width, height) {
+  const some = usable(price).filter((family) => !hidden.has(family.name));
+  const place = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
+  const ends = some.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
+  const [least, most] = within(ends), log = least > 0 && most / least > 8;
+  const x = scale(padded(some.map(price.of), true, 0.12), place.left, place.right, true);
+  const y = scale(padded(ends, log), place.bottom, place.top, log);
+  svg.append(frame(place, x, y, { x: price.axis + (x.most / x.least > 5 ? " (log)" : ""), y: qualityName, time: price.show === duration },
+    { x: (ticks) => ticks.map((tick) => lean(price.show(tick))), y: qualityTicks }));
+  const points = some.map((family) => ({ family, cost: price.of(family), at: [x(price.of(family)), y(family.mean)] }));
+  const efficient = frontier(points);
+  if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: staircase(efficient, x, y, place) }));
+  for (const { family, at: [cx, cy] } of points) {
+    const range = interval(family), own = { class: "whisker", style: `stroke: ${colour(family.name)}` };
+    if (range) {
+      svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.over === "seeds" ? null : "3 2" }));
+      for (const end of [range.low, range.high]) svg.append(draw("line", { ...own, x1: cx - 4, x2: cx + 4, y1: y(end), y2: y(end) }));
+    }
+    const made = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
+      : { style: `fill: var(--card); stroke: ${colour(family.name)}; stroke-width: 2` });
+    made.append(draw("title", {}, `${family.name}: ${metric.name} ${quality(family.mean)}, ${price.show(price.of(family))}`));
+    svg.append(made);
+  }
+  nameMarks(svg, points, place);
+  return efficient.map((point) => point.family.name);
+}
+
+function tradeoff() {
+  const prices = PRICES.filter((price) => usable(price).length > 0);
+  if (prices.length === 0) return part("tradeoff", "Quality against cost", "No family finished, so there is nothing to weigh.");
+  let price = prices[0];
+  const said = note();
+  const label = (one) => `${metric.name} against ${one.axis}`;
+  const made = chart("tradeoff", label(price), 380, (svg, width, height) => {
+    svg.setAttribute("aria-label", label(price));
+    const names = paintTradeoff(price, svg, width, height);
+    const left = shown.filter((family) => !usable(price).includes(family)).map((family) => family.name);
+    said.replaceChildren(names.length ? "Filled marks, joined by the line: nothing measured here is both cheaper and better. " : "",
+      names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + listed(left) + "." : "");
+  });
+  listeners.push(made.again);
+  return part("tradeoff", "Quality against cost",
+    "The best family may not be worth its price. " + (lower ? "Lower" : "Higher") + " is better, further left is cheaper.",
+    make("div", { class: "controls" }, choice("cost", prices.map((one) => [one.key, one.name]), price.key, (key) => {
+      price = prices.find((one) => one.key === key);
+      made.again();
+    })),
+    make("figure", { class: "wide" }, made.box), said);
+}

@@ -1,0 +1,156 @@
+"""Who is best, who is as good within the noise, who is probably worse, who surely: a report's families in their places.
+
+This module decides; it writes no sentences (`verdict.py` does) and tests nothing (`statistics.py` did).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from seqwise.compare.numbers import bounds
+from seqwise.compare.statistics import CONFIDENCE, still_improving
+
+Family = dict[str, Any]  # one entry of the report's "families"
+Rank = Literal["best", "tied", "unsure", "worse"]
+
+SAME_SIZE = 1.07  # sizes matched within 3 % of one number differ among each other by no more than this ratio
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The families that finished, best first, those that failed, and what was tested between them."""
+
+    metric: dict[str, Any]
+    ranked: tuple[Family, ...]
+    failed: tuple[Family, ...]
+    pairs: dict[frozenset[str], dict[str, Any]]
+
+    @classmethod
+    def of(cls, report: dict[str, Any]) -> Standing:
+        """A family of which some trainings failed is judged by those that ended."""
+        lower = report["metric"]["lower_is_better"]
+        pairs = {frozenset((pair["a"], pair["b"])): pair for pair in report["pairs"]}
+        ranked = [family for family in report["families"] if _has_mean(family)]
+        ranked.sort(key=lambda family: family["mean"] if lower else -family["mean"])
+        failed = tuple(family for family in report["families"] if not _has_mean(family))
+        return cls(report["metric"], tuple(ranked), failed, pairs)
+
+    @property
+    def best(self) -> Family | None:
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def tied(self) -> tuple[Family, ...]:
+        """Not significantly different from the best, not even where no other pair is minded."""
+        return self._with("tied")
+
+    @property
+    def unsure(self) -> tuple[Family, ...]:
+        """Different from the best if theirs were the only pair, but not certainly so among all pairs."""
+        return self._with("unsure")
+
+    @property
+    def worse(self) -> tuple[Family, ...]:
+        return self._with("worse")
+
+    @property
+    def leaders(self) -> tuple[Family, ...]:
+        """The best and those that are as good within the noise."""
+        return (*self.ranked[:1], *self.tied)
+
+    @property
+    def behind(self) -> tuple[Family, ...]:
+        """Those that are probably or surely worse, in their order."""
+        return tuple(family for family in self.ranked if self.rank(family) in ("unsure", "worse"))
+
+    @property
+    def ranks(self) -> dict[str, str]:
+        ranked = {family["name"]: self.rank(family) for family in self.ranked}
+        return {**ranked, **{family["name"]: "failed" for family in self.failed}}
+
+    def rank(self, family: Family) -> Rank:
+        """The place of a family that finished. Where nothing could be tested, nobody is called worse."""
+        if family is self.best:
+            return "best"
+        pair = self.pair(family)
+        if pair.get("significant"):
+            return "worse"
+        p = pair.get("p")
+        return "unsure" if p is not None and p < 1 - CONFIDENCE else "tied"
+
+    def _with(self, rank: Rank) -> tuple[Family, ...]:
+        return tuple(family for family in self.ranked if self.rank(family) == rank)
+
+    @property
+    def tests(self) -> int:
+        """How many pairs could be tested: what each of them is adjusted for."""
+        return sum(pair.get("p") is not None for pair in self.pairs.values())
+
+    @property
+    def fastest(self) -> Family | None:
+        """Of the leaders the one that answers in the least time."""
+        timed = [family for family in self.leaders if family.get("answer")]
+        return min(timed, key=lambda family: family["answer"], default=None)
+
+    @property
+    def size(self) -> str | None:
+        """What tells how large the leaders are: their parameters, or the bytes of their weights; None if neither."""
+        known = (key for key in ("parameters", "weights") if all(family.get(key) for family in self.leaders))
+        return next(known, None)
+
+    @property
+    def smallest(self) -> Family | None:
+        """The smallest of the leaders; None where they were made to have the same size, or it is not known."""
+        size = self.size
+        if size is None or not self.leaders:
+            return None
+        least = min(self.leaders, key=lambda family: family[size])
+        largest = max(family[size] for family in self.leaders)
+        return least if len(self.leaders) == 1 or largest > SAME_SIZE * least[size] else None
+
+    def pair(self, family: Family) -> dict[str, Any]:
+        """What was tested between a family and the best; empty if nothing was."""
+        return {} if self.best is None else self.pairs.get(frozenset((self.best["name"], family["name"])), {})
+
+    def gap(self, family: Family) -> float:
+        """By how much a family is behind the best."""
+        return 0.0 if self.best is None else abs(family["mean"] - self.best["mean"])
+
+    def gain(self, family: Family) -> float | None:
+        """How much a family gained in the last doubling of its training; None where no curve tells."""
+        return still_improving(family.get("curves") or (), self.metric["lower_is_better"])
+
+    @property
+    def challengers(self) -> tuple[Family, ...]:
+        """Who would overtake the best if both went on as they did in their last doubling, as far as there is room."""
+        least, most = bounds(self.metric["key"])
+        end = least if self.metric["lower_is_better"] else most
+
+        def ahead(family: Family) -> float:
+            return min(self.gain(family) or 0.0, abs(end - family["mean"]))
+
+        lead = 0.0 if self.best is None else ahead(self.best)
+        # A hair more than the gap: where both reach what is possible, nobody is ahead.
+        return tuple(family for family in self.ranked[1:] if ahead(family) - lead > self.gap(family) * (1 + 1e-9))
+
+
+def interval_of(family: Family) -> tuple[float, float, Literal["seeds", "examples"]] | None:
+    """The interval of a family's mean and what it is over: the seeds, or with a single one the examples."""
+    if family.get("low") is not None and family.get("high") is not None:
+        return family["low"], family["high"], "seeds"
+    sampling = family.get("sampling") or {}
+    if sampling.get("low") is None or sampling.get("high") is None:
+        return None
+    return sampling["low"], sampling["high"], "examples"
+
+
+def spread(family: Family) -> float | None:
+    """Half of the interval of a family's mean."""
+    found = interval_of(family)
+    return None if found is None else (found[1] - found[0]) / 2
+
+
+def _has_mean(family: Family) -> bool:
+    return family["status"] != "failed" and family["mean"] is not None and math.isfinite(family["mean"])

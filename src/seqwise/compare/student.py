@@ -1,0 +1,83 @@
+"""Student's t distribution: how far a mean may lie off when its spread was estimated from few values.
+
+Degrees of freedom may be fractions, as Welch's are. This module knows nothing of seeds, examples or families.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+Parts = Sequence[tuple[float, float]]  # (variance, degrees of freedom)
+
+_TINY = 1e-300  # keeps the continued fraction from dividing by zero
+_NORMAL = 1e6  # from so many degrees of freedom on, t and the normal distribution agree to six digits
+
+
+def two_sided(t: float, freedom: float) -> float:
+    """The probability that |T| is at least |t|."""
+    if math.isinf(t):
+        return 0.0
+    if freedom > _NORMAL:
+        return math.erfc(abs(t) / math.sqrt(2))
+    return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+def quantile(confidence: float, freedom: float) -> float:
+    """The t with P(|T| ≤ t) = confidence: 1.96 for 95 % and many degrees of freedom, 4.30 for two."""
+    return mixed_quantile(confidence, [(1.0, freedom)])
+
+
+def mixed(t: float, parts: Parts) -> float:
+    """The two-sided probability for an estimate whose variance is a sum of parts, each with its degrees of freedom.
+
+    The probabilities of the parts, weighted by their variances, after Cochran & Cox (1950), who weight the
+    quantiles. Welch–Satterthwaite's one number of degrees of freedom is itself guessed from the variances: where a
+    part with two degrees of freedom comes out small by chance, it grows as if the part did not matter. In simulation
+    that finds up to five times as many differences at p < 0.005 as it should. The weighted probabilities find at
+    most 1.4 times as many, and fewer than they should where the parts are alike: they err on the side of caution.
+    """
+    total = sum(variance for variance, _ in parts)
+    return sum(variance * two_sided(t, freedom) for variance, freedom in parts) / total
+
+
+def mixed_quantile(confidence: float, parts: Parts) -> float:
+    """The t with `mixed(t, parts)` = 1 − confidence."""
+    outside = 1 - confidence
+    high = 1.0
+    while mixed(high, parts) > outside:
+        high *= 2
+    low = 0.0
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mixed(middle, parts) > outside else (low, middle)
+    return (low + high) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """The share of the beta distribution with parameters a, b that lies below x (DLMF 8.17)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # beyond this the fraction converges slowly, and its mirror image fast
+        return 1 - _incomplete_beta(1 - x, b, a)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(front) * _fraction(x, a, b) / a
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """1 / (1 + d1 / (1 + d2 / (1 + …))) with the d of DLMF 8.17.22, from the front, until it no longer moves."""
+    numerator, denominator, value = 1.0, 0.0, 1.0
+    for number in range(10_000):
+        half = number // 2
+        if number == 0:
+            term = 1.0
+        elif number % 2 == 0:
+            term = half * (b - half) * x / ((a + number - 1) * (a + number))
+        else:
+            term = -(a + half) * (a + b + half) * x / ((a + number - 1) * (a + number))
+        denominator = 1 / (1 + term * denominator or _TINY)
+        numerator = 1 + term / numerator or _TINY
+        value *= numerator * denominator
+        if number and abs(numerator * denominator - 1) < 1e-15:
+            break
+    return value - 1

@@ -1,0 +1,60 @@
+"""Forecasts compared stretch by stretch of time. It knows nothing of files or of models.
+
+Neighbouring windows forecast nearly the same steps, so they are no independent examples. A stretch is as many first
+steps of windows as a window forecasts, of all series at once; what is left at the end belongs to the last one. Its
+windows share targets with those of the next stretch only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from seqwise.data.series.measures import Measures
+from seqwise.data.series.rolling import Rolling, SeriesBatch
+from seqwise.metrics.examples import Examples, Shown, Tally
+
+LISTED = 12  # values of a window that are shown
+
+
+class Stretches:
+    """Squared errors of the windows whose targets lie in start … stop-1, by stretch."""
+
+    def __init__(self, rolling: Rolling, start: int, stop: int):
+        self.rolling, self.start, self.length = rolling, start, rolling.horizon
+        self.tally = Tally(max(1, (stop - start - rolling.horizon + 1) // self.length))
+        self.first: dict[int, tuple[int, int, np.ndarray]] = {}  # stretch → its first window, and the forecast of that
+
+    def add(self, windows: np.ndarray, batch: SeriesBatch, point: Tensor) -> None:
+        """Windows (B, 2) in the order of time, with their forecasts (B, N)."""
+        there, rows = batch.there.numpy(), self.rows(windows)
+        error = np.where(there, batch.future.numpy() - point.numpy(), 0.0).astype(np.float64)
+        self.tally.add(rows, (error**2).sum(axis=1), there.sum(axis=1))
+        for row, at in zip(*(found.tolist() for found in np.unique(rows, return_index=True))):
+            origin, series = windows[at].tolist()
+            self.first.setdefault(row, (origin, series, point[at].double().numpy()))
+
+    def rows(self, windows: np.ndarray) -> np.ndarray:
+        """The stretch of each window, (B,)."""
+        return np.minimum((windows[:, 0] - self.start) // self.length, len(self.tally.sums) - 1)
+
+    def examples(self, measures: Measures) -> Examples:
+        """The stretches with a window; the first window of each is shown, on its original scale."""
+        rows = sorted(self.first)
+        shown = tuple(self._shown(*self.first[row], measures) for row in rows)
+        return Examples("mse", f"stretches of {self.length} steps", self.tally.sums[rows], shown)
+
+    def _shown(self, origin: int, series: int, point: np.ndarray, measures: Measures) -> Shown:
+        rolling = self.rolling
+        mean, deviation = measures.scale.mean[series], measures.scale.deviation[series]
+        before = rolling.original[max(0, origin - LISTED) : origin, series]
+        truth = rolling.original[origin : origin + rolling.horizon, series]
+        name, stamp = rolling.series.names[series], rolling.series.clock.label(origin)
+        given = f"{name} before {stamp}: … {_listed(before)}"
+        return Shown.of(given, _listed(truth), _listed(point * deviation + mean))
+
+
+def _listed(values: np.ndarray) -> str:
+    """The first values; a missing one is a dash."""
+    shown = ["–" if np.isnan(value) else f"{value:.4g}" for value in values[:LISTED]]
+    return ", ".join([*shown, *(["…"] if len(values) > LISTED else [])])

@@ -1,0 +1,198 @@
+"""`seqwise compare` as a user sees it: table and verdict, one JSON document, exit statuses, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from seqwise.compare import api
+from seqwise.compare.outcomes import Job, Outcome
+from seqwise.compare.plan import Plan
+
+sys.path.append(str(Path(__file__).parents[1] / "compare"))  # where small comparisons are made
+small = import_module("small_comparison")
+
+SETTINGS = [
+    *("--text.tokenizer", "characters", "--data.window", "16", "--network.width", "12", "--network.depth", "1"),
+    *("--training.batch", "4", "--device", "cpu", "--task", "language"),
+]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return small.write_text(tmp_path / "small.txt")
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Comparisons are carried out in this process, by these."""
+    found: list = []
+
+    def engine(name: str, folder: Path, plan: Plan, workers: int | None = None):
+        found.append(small.Here(folder))
+        return found[-1]
+
+    monkeypatch.setattr(api, "engine_of", engine)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return small.finished_comparison(tmp_path / "done")
+
+
+def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, engines, text, tmp_path):
+    out = tmp_path / "with a blank"
+    question = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--tries", "2", "--examples", "2"]
+    answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", out)
+    assert answer.status == 0, answer.err
+    lines = answer.out.strip().splitlines()
+    for column in (
+        "family",
+        "perplexity",
+        "95 % interval",
+        "parameters",
+        "tokens/s",
+        "training",
+        "memory",
+        "one prediction",
+    ):
+        assert column in lines[0]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]]
+    assert {row[1] if row[0] in ("best", "=") else row[0] for row in rows} == {"rnn", "ngram"}
+    assert "perplexity on the test split, one seed: the interval is over test examples; less is better" in lines[3]
+    report = json.loads((out / "report.json").read_text())
+    assert lines[5:] == report["verdict"]["sentences"]
+    for words in (
+        "parameters: rnn ", "each of 2 families: 1 × 6,000 tokens: 2 learning rates of 750 tokens each, then 1",
+        "rehearsing each family", "trying learning rates: 2 trials; about 0:", "1/2  rnn/try-1",
+        "2/2  rnn/try-2     rate 0.", "rnn/seed-0", "750 tokens", "4,500 tokens",
+        "reading the test split, once: 2 models",
+        "report.html (open it in a browser)", f"seqwise evaluate '{out}",
+    ):  # fmt: skip
+        assert words in answer.err, answer.err
+    assert report["command"].startswith(f"seqwise compare {text} --text.tokenizer characters")
+    assert len(report["examples"]) <= 2
+
+
+def test_json_is_one_document_and_nothing_else(seqwise_command, engines, folder):
+    answer = seqwise_command("compare", "--resume", folder, "--json")
+    assert answer.status == 0
+    assert json.loads(answer.out) == json.loads((folder / "report.json").read_text())
+
+
+def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command, folder, tmp_path):
+    plan = Plan.open(folder)
+    for trial in plan.trials():  # those that failed would be tried again
+        if trial.family == "too-fast":
+            Job("train", trial.name).file(folder).unlink()
+    Outcome("done", values={}).save(folder / "trials" / "unrelated.json")
+    variants = Plan.open(folder)
+    variants.families.pop("too-fast")
+    variants.save(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()}
+    (folder / "report.html").unlink()
+    (folder / "report.json").write_text("{")
+    answer = seqwise_command("compare", "--resume", folder)
+    assert answer.status == 0, answer.err
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("trials/**/*") if path.is_file()} == before
+    assert (folder / "report.html").stat().st_size > 10_000
+    assert json.loads((folder / "report.json").read_text())["verdict"]["best"]
+    assert "training" not in answer.err
+
+
+def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
+    answer = seqwise_command("compare", "--resume", folder)
+    assert answer.status == 0
+    assert "warning: too-fast/try-1 failed: " in answer.err
+    assert "warning: too-fast: none of its 2 learning rates worked: " in answer.err
+    last = next(line for line in answer.out.splitlines() if "too-fast" in line)
+    assert last.startswith("failed  too-fast")
+    assert {job.name.partition("/")[0] for job in engines[0].jobs} == {"too-fast"}
+
+
+def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, tmp_path):
+    variants = tmp_path / "variants.yaml"
+    variants.write_text("too-fast: {model: rnn, training: {learning_rate: 1e9}}\n")
+    answer = seqwise_command(
+        "compare", text, *SETTINGS, "--models", "none", "--variants", variants, "--budget", "2k-tokens", "--seeds", "1",
+        "--tries", "1", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert answer.status == 1
+    assert "Traceback" not in answer.err
+    assert "too-fast" in answer.out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, monkeypatch):
+    monkeypatch.setattr(api, "complete", lambda *args: False)
+    answer = seqwise_command("compare", "--resume", folder, "--json")
+    assert answer.status == 130
+    assert answer.out == ""
+    assert answer.err.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise compare --resume {folder}"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name either DATA or --resume FOLDER."),
+        (["DATA", "--resume", "somewhere"], "name either DATA or --resume FOLDER."),
+        (["DATA", "--model", "gru"], "a comparison has several models; received --model."),
+        (["DATA", "--model=gru"], "a comparison has several models; received --model."),
+        (["DATA", "--models", "gru,lsmt"], "there is no family 'lsmt'. Perhaps you meant 'lstm'."),
+        (["DATA", "--budget", "soon"], "the budget 'soon' is not understood."),
+        (["DATA", "--match", "size"], "--match"),
+        (["DATA", "--match", "time", "--budget", "5k-tokens"], "--match time needs a budget in time"),
+        (["DATA", "--engine", "cloud"], "--engine"),
+        (["DATA", "--init", "run"], "a comparison starts every family from scratch; received --init."),
+        (["DATA", "--seeds", "0"], "--seeds: expected at least 1; received 0."),
+        (["DATA", "--workers", "0", "--models", "rnn"], "--workers: expected at least 1; received 0."),
+        (["DATA", "--variants", "missing.yaml"], "missing.yaml: the variants file does not exist."),
+        (["missing.txt"], "missing.txt: there is no such file or folder."),
+        (["--resume", "missing"], "missing is not a comparison: it has no compare.yaml."),
+        (["--resume", "DONE", "--seeds", "5"], "a comparison goes on as it was planned."),
+        (["--resume", "DONE", "--budget", "1h"], "a comparison goes on as it was planned."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_asked_wrongly_is_said_with_status_two(seqwise_command, text, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "DONE").mkdir()
+    words = [str(text) if word == "DATA" else word for word in words]
+    answer = seqwise_command("compare", *words, *(["--out", "new"] if "--resume" not in words and words else []))
+    assert answer.status == 2
+    assert message in answer.err
+    assert answer.out == ""
+    assert "Traceback" not in answer.err
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_help_has_an_example(seqwise_command):
+    answer = seqwise_command("compare", "--help")
+    assert answer.status == 0
+    assert (
+        "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared" in answer.out
+    )
+    for option in ("--models", "--variants", "--match", "--parameters", "--seeds", "--tries", "--out", "--resume"):
+        assert option in answer.out
+    for option in ("--engine", "--workers", "--nproc", "--examples", "--budget", "--json"):
+        assert option in answer.out
+
+
+def test_a_settings_file_is_for_all_families(seqwise_command, engines, text, tmp_path):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("network: {width: 9}\nbudget: 3k-tokens\n")
+    answer = seqwise_command(
+        "compare", text, *[word for word in SETTINGS if word not in ("--network.width", "12")], "--config", settings,
+        "--models", "rnn", "--tries", "1", "--seeds", "1", "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert answer.status == 0, answer.err
+    plan = Plan.open(tmp_path / "out")
+    assert plan.families["rnn"].network.width == 9
+    assert plan.spending.budget == "3000-tokens"

@@ -1,0 +1,149 @@
+"""`seqwise.compare(...)`: the front door of the library, and what it returns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_comparison import BUDGET, TINY, Here, finished_comparison, plan_of, write_text
+
+import seqwise
+from seqwise.compare import api
+from seqwise.compare.api import Comparison, engine_of
+from seqwise.compare.engines.local import Local
+from seqwise.compare.gather import load_report
+from seqwise.compare.plan import Plan
+from seqwise.errors import RunError, SeqwiseError, UsageError
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """Comparisons are carried out in this process; with which engines they would have been."""
+    asked: list[tuple] = []
+
+    def engine(name: str, folder: Path, plan: Plan, workers: int | None = None) -> Here:
+        asked.append((name, workers))
+        return Here(folder)
+
+    monkeypatch.setattr(api, "engine_of", engine)
+    return asked
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    folder = finished_comparison(tmp_path / "out")
+    return Comparison(folder, load_report(folder))
+
+
+def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
+    text = write_text(tmp_path / "small.txt")
+    events: list[dict] = []
+    found = seqwise.compare(
+        text, models="rnn", variants={"wide": {"model": "rnn", "network": {"width": 20}}}, budget=BUDGET, seeds=1,
+        tries=1, examples=2, out=tmp_path / "out", settings=TINY, workers=3, on_event=events.append,
+        network={"dropout": 0.0},
+    )  # fmt: skip
+    assert here == [("local", 3)]
+    assert found.folder == tmp_path / "out"
+    assert {row["name"] for row in found.leaderboard} == {"rnn", "wide"}
+    assert found.leaderboard[0]["rank"] == "best"
+    assert len(found.pairs) == 1
+    assert found.curves.keys() == {"rnn", "wide"}
+    assert len(found.report["examples"]) <= 2
+    assert found.report == load_report(tmp_path / "out")
+    plan = Plan.open(tmp_path / "out")
+    assert plan.families["wide"].network.width == 20
+    assert plan.families["rnn"].network.dropout == 0.0  # keywords lie over the settings, section by section
+    assert plan.families["rnn"].network.depth == 1
+    assert plan.spending.training == BUDGET
+    assert {event["event"] for event in events} == {"begin", "progress", "end"}
+    again = seqwise.compare(resume=tmp_path / "out")
+    assert again.report["families"] == found.report["families"]
+
+
+def test_the_budget_may_come_with_the_settings(here, tmp_path: Path):
+    text = write_text(tmp_path / "small.txt")
+    seqwise.compare(
+        text, models=["ngram"], seeds=1, tries=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
+    )
+    assert Plan.open(tmp_path / "out").spending.budget == "7000-tokens"
+
+
+def test_tables_are_plain_data(comparison: Comparison):
+    assert [row["name"] for row in comparison.leaderboard][-1] == "too-fast"
+    assert comparison.leaderboard[-1]["mean"] is None
+    assert len(comparison.pairs) == 3
+    assert comparison.pairs is comparison.report["pairs"]
+    assert [curve["seed"] for curve in comparison.curves["gru"]] == [0, 1]
+    assert comparison.verdict == " ".join(comparison.report["verdict"]["sentences"])
+    assert comparison.report["verdict"]["best"] in comparison.verdict
+    assert repr(comparison).startswith(f"<Comparison {comparison.folder}: ")
+
+
+def test_the_best_model_can_be_asked(comparison: Comparison):
+    best = comparison.best
+    assert best.settings.model == comparison.report["verdict"]["best"]
+    assert len("".join(best.predict("the ", max_length=5))) == 5
+
+
+def test_there_may_be_no_best_model(comparison: Comparison):
+    comparison.report["verdict"]["best"] = None
+    with pytest.raises(SeqwiseError, match="no family was trained to its end"):
+        _ = comparison.best
+
+
+def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(api, "complete", lambda *args, **options: False)
+    with pytest.raises(KeyboardInterrupt):
+        seqwise.compare(resume=finished_comparison(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "error", "message"),
+    [
+        ([], {}, UsageError, "name either the data or a comparison to resume"),
+        (["a.txt"], {"resume": "out"}, UsageError, "name either the data or a comparison to resume"),
+        ([], {"resume": "nowhere"}, RunError, "nowhere is not a comparison"),
+        (["a.txt"], {"network": {"widht": 3}}, UsageError, "widht"),
+        (["a.txt"], {"modles": "rnn"}, UsageError, "modles"),
+        (["a.txt"], {"models": "rnn,lsmt"}, UsageError, "lsmt"),
+        ([], {"resume": "out", "models": "rnn"}, UsageError, "goes on as it was planned"),
+        ([], {"resume": "out", "seeds": 5}, UsageError, "goes on as it was planned"),
+        ([], {"resume": "out", "text": {"lowercase": True}}, UsageError, "goes on as it was planned"),
+    ],
+    ids=str,
+)
+def test_what_is_asked_wrongly_is_refused(tmp_path: Path, monkeypatch, words, options, error, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        seqwise.compare(*words, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_engines_by_name(tmp_path: Path):
+    plan = plan_of(tmp_path / "out", write_text(tmp_path / "small.txt"))
+    assert len(engine_of("local", tmp_path / "out", plan).workers) == 1  # type: ignore[attr-defined]
+    two = engine_of("local", tmp_path / "out", plan, 2)
+    assert isinstance(two, Local)
+    assert len(two.workers) == 2
+    assert all(int(variables["OMP_NUM_THREADS"]) >= 1 for variables in two.variables)
+    with pytest.raises(UsageError, match="--workers: expected at least 1; received 0"):
+        engine_of("local", tmp_path / "out", plan, 0)
+    with pytest.raises(UsageError, match="there is no engine 'lokal'") as caught:
+        engine_of("lokal", tmp_path / "out", plan)
+    assert "local" in caught.value.repair
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import seqwise.compare.plan",
+        "import seqwise; seqwise.compare; import seqwise.compare.plan as plan; plan.Plan; from seqwise import compare",
+    ],
+)
+def test_the_name_can_be_called_whatever_was_imported_first(lines: str, tmp_path: Path):
+    code = f"{lines}; seqwise.compare(resume='nowhere')"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert found.stderr.rstrip().splitlines()[-2].endswith("nowhere is not a comparison: it has no compare.yaml.")

@@ -1,0 +1,300 @@
+"""The report: what the trials left behind, put together; nothing in it that a run does not say itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_comparison import data_of, finish, finished_comparison, plan_of, write_text
+
+import seqwise
+from seqwise.compare.api import write_report
+from seqwise.compare.disagreement import disagreements
+from seqwise.compare.gather import gather, load_report, plain
+from seqwise.compare.outcomes import Job, Outcome, outcome_of
+from seqwise.compare.plan import Plan
+from seqwise.config import parse_settings
+from seqwise.errors import RunError
+from seqwise.metrics.examples import Examples, Shown
+from seqwise.training.run import Run
+
+sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
+# Odd numbers of tokens, for little more than the least number of updates.
+LEAST = {
+    "masked": "1001-tokens",
+    "classify": "1401-tokens",
+    "tag": "1001-tokens",
+    "translate": "701-tokens",
+    "caption": "1351-tokens",
+    "forecast": "2001-tokens",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return finished_comparison(tmp_path / "out")
+
+
+@pytest.fixture
+def report(folder: Path) -> dict:
+    return gather(folder, Plan.open(folder))
+
+
+def family(report: dict, name: str) -> dict:
+    return next(each for each in report["families"] if each["name"] == name)
+
+
+def test_the_values_are_those_that_evaluate_finds(folder: Path, report: dict):
+    for name in ("rnn", "gru", "ngram"):
+        found = family(report, name)
+        each = {
+            seed: seqwise.load(folder / "trials" / name / f"seed-{seed}", "cpu").evaluate(data_of(folder)).metrics
+            for seed in ([0] if name == "ngram" else [0, 1])
+        }
+        assert found["values"] == [{"seed": seed, "value": metrics["perplexity"]} for seed, metrics in each.items()]
+        assert found["mean"] == pytest.approx(np.mean([metrics["perplexity"] for metrics in each.values()]))
+        for key in next(iter(each.values())):
+            assert found["metrics"][key] == pytest.approx(np.mean([metrics[key] for metrics in each.values()]))
+        assert found["run"] == f"trials/{name}/seed-0"
+
+
+def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
+    found = family(report, "gru")
+    runs = [Run.open(folder / "trials" / "gru" / f"seed-{seed}") for seed in (0, 1)]
+    last = [run.metrics()[-1] for run in runs]
+    assert found["training"]["tokens"] == 3843
+    assert found["training"]["updates"] == 61
+    assert found["training"]["seconds"] == pytest.approx(np.mean([row["seconds"] for row in last]))
+    assert found["weights"] == (runs[0].folder / "model.safetensors").stat().st_size
+    assert found["parameters"] == Plan.open(folder).parameters["gru"]
+    assert found["answer"] > 0
+    assert found["memory"] > 1e7
+    for run, curve in zip(runs, found["curves"]):
+        validated = [row for row in run.metrics() if row["validation"]]
+        assert [point["tokens"] for point in curve["points"]] == [row["tokens"] for row in validated]
+        assert [point["value"] for point in curve["points"]] == [row["validation"]["perplexity"] for row in validated]
+        assert curve["points"][-1]["tokens"] == 3843
+    assert found["settings"]["training"]["learning_rate"] == found["learning_rate"]
+    assert found["settings"]["seed"] == 0
+
+
+def test_the_best_come_first_and_the_failed_last(report: dict):
+    names = [each["name"] for each in report["families"]]
+    means = [each["mean"] for each in report["families"]]
+    assert names[-1] == "too-fast"
+    assert means[:-1] == sorted(means[:-1])
+    assert means[-1] is None
+    assert report["families"][0]["rank"] == "best"
+    assert report["verdict"]["best"] == names[0]
+    failed = family(report, "too-fast")
+    assert (failed["status"], failed["rank"], failed["values"], failed["run"]) == ("failed", "failed", [], None)
+    assert failed["reason"].startswith("none of its 2 learning rates worked: ")
+    assert [each["status"] for each in failed["tries"]] == ["failed", "failed"]
+    assert all(each["reason"] for each in failed["tries"])
+    assert family(report, "ngram")["baseline"]
+    assert family(report, "ngram")["parameters"] is None
+    assert family(report, "ngram")["learning_rate"] is None
+
+
+def test_every_trial_is_in_the_report(folder: Path, report: dict):
+    plan = Plan.open(folder)
+    assert [each["name"] for each in report["trials"]] == [trial.name for trial in plan.trials()]
+    spent = {each["name"]: each["tokens"] for each in report["trials"]}
+    assert spent["gru/try-2"] == 1281
+    assert spent["rnn/seed-1"] == 3843
+    assert spent["too-fast/seed-0"] is None
+    rates = {each["name"]: each["rate"] for each in report["trials"]}
+    assert [rates["rnn/try-1"], rates["rnn/try-2"]] == plan.rates("rnn")
+    assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.rates("rnn")
+
+
+def test_all_pairs_of_those_that_ended_are_tested(report: dict):
+    names = {each["name"] for each in report["families"]} - {"too-fast"}
+    assert {frozenset((pair["a"], pair["b"])) for pair in report["pairs"]} == {
+        frozenset((a, b)) for a in names for b in names if a != b
+    }
+    for pair in report["pairs"]:
+        expected = family(report, pair["a"])["mean"] - family(report, pair["b"])["mean"]
+        assert pair["difference"] == pytest.approx(expected, rel=0.05, abs=1e-3)
+
+
+def test_the_machine_is_the_one_that_trained(folder: Path):
+    path = folder / "trials" / "rnn" / "try-1" / "env.json"
+    found = json.loads(path.read_text())
+    found["cpu"] |= {"name": "Abacus", "count": 7}
+    path.write_text(json.dumps(found))
+    assert "7 cores of Abacus" in gather(folder, Plan.open(folder))["machine"]["in_words"]
+
+
+def test_it_is_plain_json(folder: Path, report: dict):
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert write_report(folder, Plan.open(folder)) == load_report(folder) == report
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert html.lstrip().lower().startswith("<!doctype html")
+
+
+def test_numbers_that_json_cannot_hold_become_null():
+    found = plain({"a": (math.inf, np.float64("nan"), np.int64(3), "x"), 5: [np.bool_(True)]})
+    assert found == {"a": [None, None, 3, "x"], "5": [True]}
+    assert type(found["a"][2]) is int
+    assert found["5"][0] is True
+
+
+def test_an_infinite_value_does_not_break_the_report(folder: Path):
+    path = Job("test", "rnn/seed-0").file(folder)
+    values = json.loads(path.read_text())
+    values["values"]["metrics"]["perplexity"] = math.inf
+    path.write_text(json.dumps(values))
+    report = write_report(folder, Plan.open(folder))
+    assert family(report, "rnn")["mean"] is None
+    assert family(report, "rnn")["rank"] in ("worse", "failed")
+    assert report["verdict"]["best"] in ("gru", "ngram")
+
+
+def test_the_sentences_say_how_it_was_made_fair(report: dict):
+    said = " ".join(report["rules"]["sentences"])
+    for words in (
+        "the same vocabulary, the same split of the data and the same evaluation",
+        "Each family tried 2 learning rates for 1,281 tokens each",
+        "trained with 2 seeds, 3,843 tokens a time, to the token",
+        "The test split was read once, after all training",
+    ):
+        assert words in said
+    assert report["rules"] | {"sentences": []} == {
+        "budget": "5,124 tokens", "match": "parameters", "parameters": None, "seeds": [0, 1], "tries": 2,
+        "try": "1,281 tokens", "training": "3,843 tokens", "sentences": [],
+    }  # fmt: skip
+    assert "no GPU" in report["machine"]["in_words"] or "core" in report["machine"]["in_words"]
+
+
+def test_what_is_unfinished_can_be_gathered(folder: Path):
+    plan = Plan.open(folder)
+    for name in ("rnn/seed-0", "rnn/seed-1", "gru/seed-1"):
+        Job("test", name).file(folder).unlink()
+    report = gather(folder, plan)
+    assert family(report, "gru")["status"] == "partly"
+    assert len(family(report, "gru")["values"]) == 1
+    assert family(report, "gru")["low"] is None
+    assert family(report, "rnn")["status"] == "failed"
+    assert family(report, "rnn")["reason"] == "it is not finished."
+    assert family(report, "rnn")["training"]["tokens"] == 3843
+    for trial in plan.trials():
+        for kind in ("train", "test"):
+            Job(kind, trial.name).file(folder).unlink(missing_ok=True)
+    empty = write_report(folder, plan)
+    assert {each["status"] for each in empty["families"]} == {"failed"}
+    assert empty["verdict"]["best"] is None
+    assert empty["verdict"]["sentences"]
+    assert empty["pairs"] == empty["examples"] == []
+
+
+def test_a_comparison_that_has_only_been_planned_can_be_gathered(tmp_path: Path):
+    plan = plan_of(tmp_path / "out", write_text(tmp_path / "small.txt"))
+    assert write_report(tmp_path / "out", plan)["verdict"]["best"] is None
+
+
+def test_some_seeds_may_fail(folder: Path):
+    job = Job("train", "gru/seed-1")
+    Outcome("failed", "memory ran out.").save(job.file(folder))
+    Job("test", "gru/seed-1").file(folder).unlink()
+    found = family(gather(folder, Plan.open(folder)), "gru")
+    assert (found["status"], found["reason"]) == ("partly", "memory ran out.")
+    assert [value["seed"] for value in found["values"]] == [0]
+    assert found["mean"] == found["values"][0]["value"]
+    assert outcome_of(folder, "train", "gru/seed-0") is not None
+
+
+def test_scores_that_are_gone_are_named(folder: Path):
+    (Job("test", "gru/seed-0").scores(folder) / "scores.safetensors").unlink()
+    with pytest.raises(RunError, match="the scores of examples are missing or damaged"):
+        gather(folder, Plan.open(folder))
+
+
+def test_a_report_that_is_not_there_or_damaged_is_named(tmp_path: Path):
+    with pytest.raises(RunError, match="has no report yet") as caught:
+        load_report(tmp_path)
+    assert f"seqwise compare --resume {tmp_path}" in caught.value.repair
+    (tmp_path / "report.json").write_text("{")
+    with pytest.raises(RunError, match="the report is damaged"):
+        load_report(tmp_path)
+
+
+# Examples on which families disagree
+
+
+def test_examples_are_those_on_which_families_differ_most(folder: Path, report: dict):
+    assert len(report["examples"]) == 3  # as many as were asked for
+    scores = {
+        name: np.mean([_values(folder, name, seed) for seed in seeds], axis=0)
+        for name, seeds in (("rnn", (0, 1)), ("gru", (0, 1)), ("ngram", (0,)))
+    }
+    logs = np.log(np.stack(list(scores.values())))
+    widest = np.sort(np.ptp(logs, axis=0))[::-1]
+    for at, example in enumerate(report["examples"]):
+        assert example["answers"].keys() == {"rnn", "gru", "ngram"}
+        values = [answer["value"] for answer in example["answers"].values()]
+        assert np.ptp(np.log(values)) == pytest.approx(widest[at])
+        assert max(values) > min(values)
+        assert example["input"]
+
+
+def _values(folder: Path, name: str, seed: int) -> np.ndarray:
+    sums = Examples.load(Job("test", f"{name}/seed-{seed}").scores(folder)).sums
+    return np.exp(sums[:, 0] / sums[:, 1])
+
+
+def test_no_examples_are_kept_where_none_are_wanted(folder: Path):
+    plan = replace(Plan.open(folder), examples=0)
+    assert gather(folder, plan)["examples"] == []
+    assert len(gather(folder, replace(plan, examples=1000))["examples"]) <= len(_values(folder, "rnn", 0))
+
+
+def judged(*right: int) -> Examples:
+    sums = np.stack([np.array(right, dtype=float), np.ones(len(right))], axis=1)
+    shown = tuple(Shown(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
+    return Examples("accuracy", "questions", sums, shown)
+
+
+def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp_path: Path):
+    plan = replace(plan_of(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy", examples=9)
+    scores = {
+        "a": {0: judged(1, 1, 0, 1, 1)},
+        "b": {0: judged(1, 0, 0, 1, 0)},
+        "c": {0: judged(1, 1, 0, 0, 0)},
+        "d": {0: judged(1, 1, 0, 1, 1), 1: judged(1, 1, 0, 1, 1)},
+        "never tested": {},
+    }
+    found = disagreements(plan, scores)
+    assert [example["input"] for example in found] == ["question 4", "question 1", "question 3"]
+    assert found[0]["answers"]["b"] == {"text": "no", "value": 0.0}
+    assert "never tested" not in found[0]["answers"]
+    assert disagreements(plan, {"a": scores["a"]}) == []
+
+
+# Every task
+
+
+@pytest.mark.parametrize("task", LEAST)
+def test_every_task_comes_to_a_report(task: str, tmp_path: Path):
+    row = import_module(f"rows_{task}").ROW
+    (tmp_path / "data").mkdir()
+    data = row.write(tmp_path / "data")
+    base = parse_settings({**row.settings, "task": task, "device": "cpu"})
+    folder = tmp_path / "out"
+    plan = plan_of(folder, data, base, models=["rnn", "transformer"], tries=1, seeds=1, budget=LEAST[task])
+    finish(folder, plan)
+    report = write_report(folder, plan)
+    assert {family["status"] for family in report["families"]} == {"done"}, [f["reason"] for f in report["families"]]
+    tokens = {trial["tokens"] for trial in report["trials"]}
+    assert tokens == {int(LEAST[task].partition("-")[0])}
+    assert report["metric"]["key"] == plan.metric
+    assert report["metric"]["definition"]
+    assert report["verdict"]["best"] in ("rnn", "transformer")
+    assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])
+    assert json.dumps(report, allow_nan=False)

@@ -1,0 +1,242 @@
+"""From a question to a plan: what can be refused is refused before anything is written or trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_comparison import BUDGET, plan_of, tiny, write_text
+
+from seqwise.compare import planning
+from seqwise.compare.plan import LEARNED, NEVER, PLAN, Plan
+from seqwise.compare.planning import Question, make_plan, refuse_existing
+from seqwise.compare.running import carry_out
+from seqwise.errors import DataError, SaveError, SeqwiseError, UsageError
+from seqwise.tasks.language.task import Language
+from seqwise.training.loop import Trainer
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "small.txt")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "steps", lambda self: pytest.fail("trained"))
+
+
+@pytest.mark.parametrize(
+    ("question", "words", "repair"),
+    [
+        ({"models": ["rnn", "lsmt"]}, "there is no family 'lsmt'. Perhaps you meant 'lstm'.", "--models"),
+        ({"models": ["rnn", "rnn"]}, "rnn is named more than once", "--models"),
+        ({"models": []}, "there is nothing to compare", "--models"),
+        ({"budget": "much"}, "the budget 'much' is not understood", "2M-tokens"),
+        ({"budget": "0s"}, "is empty", "90s"),
+        ({"budget": "3-tokens"}, "too small to be divided", "larger --budget"),
+        ({"budget": "2k-tokens"}, "rnn: with 500 tokens a try would make 7.8 updates", "larger --budget"),
+        (
+            {"budget": "1k-tokens", "tries": 1},
+            "with 1,000 tokens a training would make 15.6 updates",
+            "larger --budget",
+        ),
+        ({"seeds": 0}, "--seeds: expected at least 1; received 0", ""),
+        ({"tries": 0}, "--tries: expected at least 1; received 0", ""),
+        ({"nproc": 0}, "--nproc: expected at least 1; received 0", ""),
+        ({"examples": -1}, "--examples: expected at least 0; received -1", ""),
+        (
+            {"match": "time"},
+            f"--match time needs a budget in time, such as 2m; received {BUDGET}",
+            "--budget or --match",
+        ),
+        (
+            {"match": "tokens", "budget": "2m"},
+            "--match tokens needs a budget in tokens or epochs",
+            "--budget or --match",
+        ),
+        ({"match": "tokens", "parameters": 5000}, "--parameters is a size for all families", "Leave out --parameters"),
+        ({"parameters": 0}, "a network has at least one parameter", "--parameters"),
+        ({"variants": Path("nowhere.yaml")}, "the variants file does not exist", ""),
+        ({"variants": {"x": {"budget": "1h"}}}, "x: budget is not for one variant alone", "Set for all"),
+        ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused(text: Path, tmp_path: Path, question, words, repair):
+    with pytest.raises(UsageError) as caught:
+        plan_of(tmp_path / "out" / "here", text, **question)
+    assert words in caught.value.problem
+    assert repair in caught.value.repair
+    assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
+
+
+def test_a_wrong_name_or_budget_does_not_cost_the_reading_of_the_data(text: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(Language, "prepare", lambda *args, **options: pytest.fail("read"))
+    for question in ({"models": ["lsmt"]}, {"budget": "much"}, {"tries": 0}, {"variants": {"x": {"seed": 1}}}):
+        with pytest.raises(UsageError):
+            plan_of(tmp_path / "out", text, **question)
+
+
+def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="starts every family from scratch; received --init"):
+        plan_of(tmp_path / "out", text, tiny(init="runs/other"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_ngrams_do_not_classify(tmp_path: Path):
+    data = tmp_path / "opinions.tsv"
+    data.write_text("".join(f"{'good' if n % 2 else 'dull'} {n}\t{n % 2}\n" for n in range(80)))
+    base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
+    with pytest.raises(UsageError, match="ngram") as caught:
+        plan_of(tmp_path / "out", data, base, models=["rnn", "ngram"], budget="9k-tokens")
+    assert "Families that can do the task classify are feedforward, rnn, gru" in caught.value.repair
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_too_small_for_its_split_is_refused(tmp_path: Path):
+    (tmp_path / "two.tsv").write_text("good\t1\nbad\t0\n")
+    base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
+    with pytest.raises(DataError):
+        plan_of(tmp_path / "out", tmp_path / "two.tsv", base)
+    (tmp_path / "line.txt").write_text("one line.\n")
+    with pytest.raises(DataError):
+        plan_of(tmp_path / "out", tmp_path / "line.txt")
+    with pytest.raises(UsageError, match="no such file"):
+        plan_of(tmp_path / "out", tmp_path / "missing.txt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan_of(folder, text)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="already holds a comparison") as caught:
+        plan_of(folder, text)
+    assert f"seqwise compare --resume {folder}" in caught.value.repair
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    for taken in (tmp_path / "mine", text):
+        with pytest.raises(UsageError, match="is not an empty folder"):
+            refuse_existing(taken)
+    (tmp_path / "empty").mkdir()
+    refuse_existing(tmp_path / "empty")
+
+
+def test_what_could_not_be_saved_leaves_nothing_behind(text: Path, tmp_path: Path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match="could not make"):
+        plan_of(tmp_path / "file" / "below", text)
+
+    def full(self: Plan, folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Plan, "save", full)
+    with pytest.raises(SaveError, match="No space left on device") as caught:
+        plan_of(tmp_path / "out", text)
+    assert "--out" in caught.value.repair
+    assert "train --resume" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+    def interrupt(self: Plan, folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Plan, "save", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        plan_of(tmp_path / "out", text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_plan_says_all_there_is_to_say(text: Path, tmp_path: Path):
+    said: list[str] = []
+    question = Question(
+        ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, tries=2
+    )
+    base = tiny(task=None, seed=7, training={"patience": 1, "validate_every": 1})
+    plan = make_plan(tmp_path / "out", str(text), question, base, "seqwise compare …", said.append)
+    assert plan == Plan.open(tmp_path / "out")
+    assert list(plan.families) == ["rnn", "ngram", "wide"]
+    assert plan.task == "language"
+    assert plan.metric == "perplexity"
+    assert plan.about == tuple(said)
+    assert plan.command == "seqwise compare …"
+    assert plan.spending.seeds == (7, 8)
+    assert plan.parameters["ngram"] == 0 < plan.parameters["rnn"] < plan.parameters["wide"]
+    assert plan.families["wide"].network.width == 20
+    for name in ("rnn", "wide"):
+        assert plan.families[name].training.learning_rate  # chosen by rule
+        assert plan.families[name].training.patience == NEVER  # the budget is spent, whatever validation says
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN, LEARNED]
+
+
+def test_sizes_are_matched_or_left_to_the_rules(text: Path, tmp_path: Path):
+    base = tiny(network={"width": None})
+    matched = plan_of(tmp_path / "matched", text, base, models=["rnn", "lstm"], parameters=6_000)
+    counts = matched.parameters.values()
+    assert max(counts) / min(counts) < 1.03
+    assert matched.target == 6_000
+    free = plan_of(tmp_path / "free", text, base, models=["rnn", "lstm"], match="tokens", budget="90k-tokens")
+    assert free.target is None
+    assert free.parameters["lstm"] > 1.5 * free.parameters["rnn"]
+
+
+# Before the first trial: how long an update takes
+
+
+class Rehearsed:
+    """An engine that only says how long an update and a validation take."""
+
+    def __init__(self, folder: Path, update: float, validation: float):
+        self.folder, self.values = folder, {"update": update, "tokens": 64, "validation": validation}
+        self.stages: list[str] = []
+
+    def run(self, jobs, listen, stop) -> None:
+        from seqwise.compare.outcomes import Outcome
+
+        self.stages.append(jobs[0].kind)
+        for job in jobs:
+            if job.kind == "rehearse":
+                Outcome("done", values=self.values).save(job.file(self.folder))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_a_time_too_short_for_one_validation_is_said_before_anything_is_trained(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan = plan_of(folder, text, budget="8s", seeds=1)
+    assert plan.spending.a_try == "1s"
+    slow = Rehearsed(folder, update=0.2, validation=0.5)
+    with pytest.raises(UsageError, match="rnn: 1 s for a try are too short: 10 updates take 2 s"):
+        carry_out(folder, plan, slow, lambda event: None)
+    assert slow.stages == ["rehearse"]
+    assert not folder.exists(), "the same command with another budget must not find the folder taken"
+    plan = plan_of(folder, text, budget="8s", seeds=1, tries=1)
+    with pytest.raises(UsageError, match="8 s of training are too short: 20 updates and one validation take 9 s"):
+        carry_out(folder, plan, Rehearsed(folder, update=0.2, validation=5.0), lambda event: None)
+    plan = plan_of(folder, text, budget="12s", seeds=1)
+    fast = Rehearsed(folder, update=0.04, validation=0.5)
+    assert not carry_out(folder, plan, fast, lambda event: None)  # it trains nothing
+    assert fast.stages == ["rehearse", "train"]
+
+
+def test_withdrawing_leaves_what_others_put_there(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan = plan_of(folder, text, budget="8s", seeds=1)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="too short"):
+        carry_out(folder, plan, Rehearsed(folder, 10.0, 10.0), lambda event: None)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
+    plan = plan_of(tmp_path / "out", text)
+    engine = Rehearsed(tmp_path / "out", 1e6, 1e6)
+    assert not carry_out(tmp_path / "out", plan, engine, lambda event: None)
+    assert engine.stages == ["rehearse", "train"]
+
+
+def test_errors_are_of_the_kind_that_commands_know():
+    assert issubclass(SaveError, SeqwiseError)
+    assert planning.MODELS == ("rnn", "gru", "lstm", "attentive-rnn", "transformer")

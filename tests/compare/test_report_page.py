@@ -1,0 +1,582 @@
+"""The page of a report: one file, nothing loaded from elsewhere, every chart drawn, every number that of the report.
+
+The page is opened in the Chromium of the system; where there is none, those tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from sample_report import HOSTILE, SAMPLES, Report, failed, family, report
+
+from seqwise.compare.page.page import SCRIPTS, page, title
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "src" / "seqwise" / "compare" / "page"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# --- without a browser
+
+
+def embedded(text: str) -> Any:
+    """The data inside the page, as a browser would cut it out."""
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_page_holds_the_whole_report(name: str):
+    made = SAMPLES[name]()
+    assert embedded(page(made)) == {"title": title(made), "report": json.loads(json.dumps(made))}
+
+
+def test_every_place_is_filled():
+    assert "{{" not in page(SAMPLES["normal"]())
+
+
+def test_a_title_says_the_task_and_the_data():
+    assert title({"task": "language", "data": "builtin:docs"}) == "Language modelling on builtin:docs"
+    assert "<title>Language modelling on builtin:docs</title>" in page(SAMPLES["normal"]())
+
+
+def test_text_that_looks_like_markup_or_a_place_stays_text():
+    text = page(SAMPLES["hostile"]())
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "<b>" not in text.partition("<body>")[2]
+
+
+def test_nothing_is_named_that_a_browser_could_load():
+    text = page(SAMPLES["normal"]())
+    assert set(re.findall(r"\bhttps?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert re.findall(r"<link|<img|<iframe|\bsrc=|@import|url\(|fetch\(|XMLHttpRequest|WebSocket", text) == []
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_sets_text_only_as_text(name: str):
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|srcdoc", text) == []
+
+
+def test_every_file_of_the_page_is_used_installed_and_short():
+    files = [path for path in FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")]
+    assert {path.name for path in files} == {*SCRIPTS, "page.html", "style.css"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["seqwise"]
+    for path in files:
+        assert any(fnmatch(path.relative_to(ROOT / "src" / "seqwise").as_posix(), pattern) for pattern in patterns)
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_numbers_that_json_cannot_hold_become_null():
+    made = SAMPLES["normal"]()
+    made["families"][0]["values"][0]["value"] = math.inf
+    made["families"][0]["metrics"]["loss"] = math.nan
+    best = embedded(page(made))["report"]["families"][0]
+    assert best["values"][0]["value"] is None
+    assert best["metrics"]["loss"] is None
+
+
+# --- in a browser
+
+
+class Opened(NamedTuple):
+    tab: Any
+    report: Report
+    address: str
+    requests: list[str]
+    errors: list[str]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
+    # Chromium's sandbox refuses to start for root; the only page it opens is ours.
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield started.new_context(viewport={"width": 1280, "height": 900})
+        started.close()
+
+
+def opened(browser: Any, made: Report, folder: Path) -> Opened:
+    file = folder / "report.html"
+    file.write_text(page(made), encoding="utf-8")
+    tab = browser.new_page()
+    requests: list[str] = []
+    errors: list[str] = []
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(file.as_uri())
+    return Opened(tab, made, file.as_uri(), requests, errors)
+
+
+@pytest.fixture(scope="module", params=list(SAMPLES))
+def sample(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Each sample, opened once on a laptop in daylight; what a test changes it puts back."""
+    one = opened(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
+    yield one
+    one.tab.close()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    tabs: list[Any] = []
+
+    def open_one(made: Report) -> Opened:
+        one = opened(browser, made, tmp_path)
+        tabs.append(one.tab)
+        return one
+
+    yield open_one
+    for tab in tabs:
+        tab.close()
+
+
+# What is wrong with the visible charts of the page: a list of sentences.
+CHARTS = """() => [...document.querySelectorAll("svg.chart")].flatMap((svg) => {
+  if (!svg.getClientRects().length) return [];
+  const name = svg.dataset.chart + " " + (svg.dataset.family ?? ""), box = svg.getBoundingClientRect(), wrong = [];
+  const marks = [...svg.querySelectorAll(".mark")];
+  if (!marks.length) wrong.push(name + ": no marks");
+  if (box.width < 100 || box.height < 15) wrong.push(name + ": no room");
+  if (svg.getAttribute("role") !== "img" || !svg.getAttribute("aria-label")) wrong.push(name + ": no label");
+  for (const mark of marks) {
+    const own = mark.getBoundingClientRect();
+    if (![own.left, own.right, own.top, own.bottom].every(Number.isFinite)) wrong.push(name + ": not a number");
+    if (own.width + own.height === 0 && !mark.matches(".line, .faint, .frontier")) wrong.push(name + ": an empty mark");
+    if (own.left < box.left - 3 || own.right > box.right + 3 || own.top < box.top - 3 || own.bottom > box.bottom + 3)
+      wrong.push(name + ": a mark outside");
+  }
+  for (const element of svg.querySelectorAll("*"))
+    for (const { value } of element.attributes)
+      if (/NaN|undefined|Infinity/.test(value) && !value.includes("<")) wrong.push(name + ": " + value);
+  return wrong;
+})"""
+
+
+def kinds(one: Opened) -> Counter[str]:
+    return Counter(one.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
+
+
+def finished(made: Report) -> list[dict[str, Any]]:
+    return [one for one in made["families"] if one["mean"] is not None]
+
+
+def test_nothing_goes_wrong_and_nothing_is_requested_but_the_file(sample: Opened):
+    assert sample.errors == []
+    assert sample.requests == [sample.address]
+
+
+def test_every_chart_is_drawn_inside_its_box(sample: Opened):
+    assert sample.tab.evaluate(CHARTS) == []
+    expected: Counter[str] = Counter({"axis": 1, "interval": len(finished(sample.report))})
+    if finished(sample.report):
+        expected += Counter({"curves-tokens": 1, "curves-seconds": 1, "tradeoff": 1})
+    else:
+        del expected["axis"]
+    assert kinds(sample) == +expected
+
+
+def test_every_family_has_its_line_and_its_point(sample: Opened):
+    made = finished(sample.report)
+    drawn = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
+    for chart in ("curves-tokens", "curves-seconds"):
+        lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", drawn)
+        assert set(lines) == {one["name"] for one in made if any(curve["points"] for curve in one["curves"])}
+    points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", drawn)
+    assert set(points) == {one["name"] for one in made if one["answer"] is not None}
+
+
+def cells(made: Report) -> Counter[tuple[str, str, float]]:
+    """(family, key, value) of every number in a table that belongs to a family."""
+    found: list[tuple[str, str, float | None]] = []
+    for one in made["families"]:
+        name, training, evaluation = one["name"], one["training"] or {}, one["evaluation"] or {}
+        costs = {
+            "cost.tokens_per_second": training.get("tokens_per_second"),
+            "cost.memory": one["memory"],
+            "cost.weights": one["weights"],
+            "cost.answer": one["answer"],
+            "cost.evaluation": evaluation.get("seconds"),
+            "cost.per_second": evaluation.get("per_second"),
+        }
+        tries = {f"try-{number}": tried["validation"] for number, tried in enumerate(one["tries"], start=1)}
+        board = {key: training.get(key) for key in ("tokens_per_second", "seconds", "tokens")}
+        board |= {key: one[key] for key in ("mean", "parameters", "memory", "answer", "learning_rate")}
+        metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
+        shown = {**board, **metrics} if one["mean"] is not None else {}
+        found += [(name, key, value) for key, value in {**shown, **costs, **tries}.items()]
+    for pair in made["pairs"]:
+        found += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
+        found += [(pair["a"], f"pair.{key}", pair[key]) for key in ("difference", "p", "adjusted")]
+    for example in made["examples"]:
+        found += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
+    return Counter((name, key, float(value)) for name, key, value in found if value is not None)
+
+
+def test_every_number_of_the_tables_is_that_of_the_report(sample: Opened):
+    read = sample.tab.eval_on_selector_all(
+        "td[data-family][data-value]", "all => all.map(td => [td.dataset.family, td.dataset.key, td.dataset.value])"
+    )
+    assert Counter((name, key, float(value)) for name, key, value in read) == cells(sample.report)
+
+
+def test_every_trial_is_listed_as_it_was(sample: Opened):
+    read = sample.tab.eval_on_selector_all(
+        "td[data-trial][data-value]", "all => all.map(td => [td.dataset.trial, td.dataset.key, td.dataset.value])"
+    )
+    keys = ("seed", "rate", "updates", "tokens", "seconds", "validation")
+    expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
+    assert [(name, key, float(value)) for name, key, value in read] == [
+        each for each in expected if each[2] is not None
+    ]
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_a_narrow_page_does_not_scroll_sideways(sample: Opened, width: int):
+    sample.tab.set_viewport_size({"width": width, "height": 800})
+    sample.tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
+    sample.tab.wait_for_timeout(60)  # the charts are drawn again in the next frame
+    try:
+        assert sample.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert sample.tab.evaluate(CHARTS) == []
+        assert sample.errors == []
+    finally:
+        sample.tab.set_viewport_size({"width": 1280, "height": 900})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_by_day_and_by_night(sample: Opened, scheme: str):
+    sample.tab.emulate_media(color_scheme=scheme)
+    colours = sample.tab.evaluate(
+        """(which) => [...document.querySelectorAll(which)].map((element) => {
+            const style = getComputedStyle(element), svg = element instanceof SVGElement;
+            let behind = element, back = "rgba(0, 0, 0, 0)";
+            while (behind && /rgba\\(.*, 0\\)|transparent|color\\(/.test(back)) {
+              back = getComputedStyle(behind).backgroundColor; behind = behind.parentElement;
+            }
+            return [element.className.baseVal ?? element.className, svg ? style.fill : style.color, back];
+          })""",
+        "body, .note, .label, .lead, thead th, .pill, .field b, .judged, text.end, summary",
+    )
+    sample.tab.emulate_media(color_scheme="light")
+    backs = {back for _, _, back in colours}
+    assert all((luminance(back) < 0.2) == (scheme == "dark") for back in backs)
+    assert {which: (ink, back) for which, ink, back in colours if contrast(ink, back) < 4.4} == {}
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as the accessibility guidelines of the W3C define it."""
+    parts = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_tables_and_controls_can_be_read_aloud(sample: Opened):
+    assert sample.tab.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
+    assert sample.tab.eval_on_selector_all("table:not(:has(caption))", "all => all.length") == 0
+    silent = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
+    assert sample.tab.eval_on_selector_all("button, a, summary", silent) == 0
+    ids = sample.tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_text_stays_text(show: Any):
+    tab = show(SAMPLES["hostile"]()).tab
+    assert tab.title() == f"Classification on {HOSTILE}"
+    assert tab.eval_on_selector_all("script", "all => all.length") == 2
+    for place in (
+        "h1",
+        ".winner bdi",
+        ".said p",
+        "#command",
+        ".quoted .passage",
+        "td.text .passage",
+        "td[data-failed]",
+    ):
+        assert HOSTILE in tab.text_content(place), place
+    assert tab.text_content("td[data-key=reason]") == f"Failed. {HOSTILE}"
+
+
+def test_the_verdict_is_the_first_thing_one_reads(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    assert tab.text_content(".winner") == "gru"
+    assert tab.eval_on_selector_all(".said p", "all => all.map(one => one.textContent)") == made["verdict"]["sentences"]
+    assert tab.evaluate("document.querySelector('.said').getBoundingClientRect().bottom < innerHeight")
+    sizes = tab.evaluate(
+        "['.winner', 'h1'].map(one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize))"
+    )
+    assert sizes[0] > 2 * sizes[1]
+
+
+def test_numbers_are_written_as_people_write_them(show: Any):
+    made = family(
+        "gru",
+        "accuracy",
+        [0.9111, 0.9213, 0.9312],
+        parameters=412_001,
+        memory=512_400_000,
+        answer=0.0021,
+        learning_rate=0.006,
+        training={"tokens": 812_345, "seconds": 150.0, "tokens_per_second": 54_012.3, "updates": 790},
+    )
+    tab = show(report("classify", "accuracy", [made, family("rnn", "accuracy", [0.5, 0.51, 0.52])])).tab
+    said = {
+        key: tab.text_content(f"#leaderboard td[data-family=gru][data-key={key}]")
+        for key in ("mean", "parameters", "tokens_per_second", "seconds", "tokens", "memory", "answer", "learning_rate")
+    }
+    # The half interval is 2.5 points, so that one decimal is shown and no more.
+    assert said == {
+        "mean": "92.1 %89.6 to 94.6 %",
+        "parameters": "412 k",
+        "tokens_per_second": "54.0 k/s",
+        "seconds": "2 min 30 s",
+        "tokens": "812 k",
+        "memory": "512 MB",
+        "answer": "2.10 ms",
+        "learning_rate": "0.006",
+    }
+
+
+def test_who_is_not_significantly_different_is_said(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    marked = tab.eval_on_selector_all(
+        "#leaderboard tbody tr", "all => Object.fromEntries(all.map(row => [row.dataset.row, row.textContent]))"
+    )
+    for one in made["families"]:
+        assert ("no significant difference from the best" in marked[one["name"]]) == (one["rank"] == "tied")
+    words = tab.eval_on_selector_all("#pairs td.words", "all => all.map(one => one.textContent)")
+    expected = [
+        f"{one['a']} is better"  # the first of a pair is always the better one here
+        if one["significant"]
+        else f"{one['a']} is probably better"
+        if one["p"] < 0.05
+        else "no significant difference"
+        for one in made["pairs"]
+    ]
+    assert words == expected
+    assert {word.partition(" is ")[2] for word in words} == {"better", "probably better", ""}
+
+
+def test_who_is_probably_worse_is_said_to_be(show: Any):
+    made = SAMPLES["with_failures"]()
+    assert made["verdict"]["unsure"] == ["feedforward"]
+    tab = show(made).tab
+    assert tab.eval_on_selector_all(".pill.unsure", "all => all.map(one => one.closest('tr').dataset.row)") == [
+        "feedforward"
+    ]
+    assert tab.text_content("tr[data-row=feedforward] .pill.unsure") == "probably worse"
+    assert tab.eval_on_selector_all(".equals", "all => all.map(one => one.textContent)") == [
+        "no significant difference: lstm",
+        "probably worse: feedforward",
+    ]
+    fields = tab.eval_on_selector_all(
+        "#pairs td.unsure", "all => all.map(one => [one.dataset.family, one.querySelector('small').textContent])"
+    )
+    assert ["gru", "probably better"] in fields
+    assert ["feedforward", "probably worse"] in fields
+    tab.click("#pairs td[data-family=feedforward][data-other=gru] button")
+    said = tab.text_content(".said-pair")
+    assert said.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
+    assert said.endswith("p 0.021 by itself, adjusted p 0.064.")
+    lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
+    assert lead == "No pair differs significantly; 2 of 3 pairs differ probably."
+    assert "among so many pairs that is not certain" in note
+    clear = show(report("classify", "accuracy", [family(name, "accuracy", [0.1 * len(name)]) for name in ("a", "bbb")]))
+    assert "not certain" not in clear.tab.text_content("#pairs")
+
+
+def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
+    made = [family("gru", "accuracy", [1.0, 1.0, 1.0]), family("lstm", "accuracy", [1.0, 1.0, 1.0])]
+    made += [family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]), family("transformer", "accuracy", [0.7, 0.8, 0.6])]
+    tab = show(report("classify", "accuracy", made)).tab
+    means = tab.eval_on_selector_all("#leaderboard td[data-key=mean]", "all => all.map(one => one.textContent)")
+    assert means[:3] == ["100.00 %all seeds alike", "100.00 %all seeds alike", "99.87 %99.57 to 100.17 %"]
+    label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
+    assert label == "gru: 100.00 %, all seeds alike"
+    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru] b") == "0.00"
+
+
+def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
+    assert show(SAMPLES["normal"]()).tab.text_content(".named .label") == "Ahead, but not significantly"
+    clear = [family("gru", "accuracy", [0.9, 0.9, 0.9]), family("rnn", "accuracy", [0.5, 0.5, 0.5])]
+    assert show(report("classify", "accuracy", clear)).tab.text_content(".named .label") == "Best"
+    probable = [family("gru", "accuracy", [0.85, 0.85, 0.85]), family("rnn", "accuracy", [0.808, 0.808, 0.808])]
+    assert show(report("classify", "accuracy", probable)).tab.text_content(".named .label") == "Probably best"
+
+
+def test_one_seed_is_said_and_its_whiskers_are_over_the_examples(show: Any):
+    dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
+    tab = show(SAMPLES["one_seed"]()).tab
+    assert "One seed: how much chance in training matters was not measured" in tab.text_content("#leaderboard .note")
+    assert tab.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 3
+    several = show(SAMPLES["with_failures"]()).tab
+    assert "over the seeds" in several.text_content("#leaderboard .note")
+    assert several.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 0
+
+
+def test_a_failed_family_is_last_with_its_reason(show: Any):
+    made = SAMPLES["with_failures"]()
+    tab = show(made).tab
+    last = tab.locator("#leaderboard .cards tbody tr").last
+    assert last.get_attribute("data-row") == "transformer"
+    assert "the loss became infinite at update 212" in last.text_content()
+    assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
+    failures = [one["name"] for one in made["trials"] if one["status"] == "failed"]
+    assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
+
+
+def test_right_and_wrong_answers_are_told_apart(show: Any):
+    tab = show(SAMPLES["with_failures"]()).tab
+    first = tab.locator(".example").first
+    assert first.locator("tr.wrong").all_text_contents() == ["feedforwardnegative✗ wrong"]
+    assert first.locator("tr.right").count() == 2
+
+
+def test_a_value_is_shown_where_nothing_is_right_or_wrong(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    assert tab.locator(".example").first.locator("tr:has(.top) th").text_content() == "gru"  # 2.1 is the lowest
+    assert tab.locator("tr.wrong, tr.right").count() == 0
+
+
+def test_no_kept_examples_are_said(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show({**made, "examples": []}).tab
+    assert "None kept" in tab.text_content("#examples")
+
+
+def test_text_runs_from_right_to_left_where_it_should(show: Any):
+    tab = show(SAMPLES["dozen"]()).tab
+    directions = "all => all.map(one => getComputedStyle(one).direction)"
+    assert set(tab.locator(".example").first.locator("td.text .passage").evaluate_all(directions)) == {"rtl"}
+    assert tab.locator(".example").first.locator(".quoted .passage").evaluate_all(directions) == ["ltr", "rtl"]
+
+
+def test_the_legend_hides_a_family_in_every_chart(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    marks = "#curves .plot [data-family=lstm], #tradeoff .plot [data-family=lstm]"
+    assert tab.locator(marks).count() > 3
+    tab.click("[data-toggle=lstm]")
+    assert tab.locator(marks).count() == 0
+    assert tab.get_attribute("[data-toggle=lstm]", "aria-pressed") == "false"
+    tab.click("[data-toggle=lstm]")
+    assert tab.locator(marks).count() > 3
+
+
+def test_switches_draw_the_charts_again(show: Any):
+    one = show(SAMPLES["normal"]())
+    line = "svg[data-chart=curves-tokens] .line"
+    log = one.tab.get_attribute(line, "d")
+    one.tab.click("[aria-label=perplexity] [data-choice=linear]")
+    assert one.tab.get_attribute(line, "d") != log
+    faint = one.tab.locator("svg[data-chart=curves-tokens] .faint")
+    assert faint.count() == 15  # five families, three seeds
+    one.tab.click("[data-choice=hidden]")
+    assert faint.count() == 0
+    for price in ("seconds", "parameters", "memory", "weights", "answer"):
+        one.tab.click(f"[data-choice={price}]")
+        assert one.tab.evaluate(CHARTS) == [], price
+    assert one.errors == []
+
+
+def test_the_frontier_is_what_nothing_beats_in_both_respects(show: Any):
+    costs = {"gru": (3.0, 0.004), "lstm": (3.1, 0.002), "rnn": (3.5, 0.003), "transformer": (4.0, 0.001)}
+    made = [family(name, "perplexity", [value], answer=answer) for name, (value, answer) in costs.items()]
+    tab = show(report("language", "perplexity", made)).tab
+    assert "Cheapest first: transformer, lstm, gru." in tab.text_content("#tradeoff")  # lstm beats rnn in both
+
+
+def test_pointing_at_a_curve_shows_the_values_there(show: Any):
+    flat = [{"tokens": tokens, "seconds": tokens / 100, "value": 2.0, "loss": 0.7} for tokens in (100, 500, 1000)]
+    falling = [
+        {"tokens": tokens, "seconds": tokens / 100, "value": 9 - tokens / 200, "loss": 1.0} for tokens in (100, 1000)
+    ]
+    made = [
+        family("gru", "perplexity", [2.0], curves=[{"seed": 0, "points": flat}]),
+        family("rnn", "perplexity", [4.0], curves=[{"seed": 0, "points": falling}]),
+    ]
+    tab = show(report("language", "perplexity", made)).tab
+    chart = tab.locator("svg[data-chart=curves-tokens]")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 60, box["y"] + 100)  # beyond the end, where the names stand
+    tip = tab.locator("#curves .tip").first
+    assert tip.locator("div").all_text_contents() == ["gru2.00", "rnn4.00"]
+    tab.mouse.move(5, 5)
+    assert not tip.is_visible()
+    chart.focus()
+    for _ in range(26):
+        tab.keyboard.press("ArrowLeft")
+    number = float(re.search(r"rnn([\d.]+)", tip.text_content())[1])
+    assert 5.5 < number < 7.5  # the middle of a line from 8.5 to 4
+
+
+def test_a_field_of_the_matrix_tells_its_interval(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    tab.click("#pairs td[data-family=gru][data-other=ngram] button")
+    assert re.fullmatch(
+        r"gru is better than ngram: difference −1\.78 \(95 % interval −1\.94 to −1\.62\), adjusted p < 0\.001\.",
+        tab.text_content(".said-pair"),
+    )
+
+
+def test_the_command_can_be_copied(show: Any):
+    one = show(SAMPLES["normal"]())
+    one.tab.click(".copy")
+    one.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    selected = one.tab.evaluate("String(getSelection())")
+    assert one.tab.text_content(".copy") == "Copied" or selected == one.report["command"]
+
+
+def test_settings_that_differ_stand_together(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    keys = tab.eval_on_selector_all("[data-setting]", "all => [...new Set(all.map(one => one.dataset.setting))]")
+    assert set(keys) == {"model", "network.width", "training.rate"}  # not the depth, which is the same for all
+    assert tab.text_content("[data-family=gru][data-setting='network.width']") == str(
+        next(one for one in made["families"] if one["name"] == "gru")["settings"]["network"]["width"]
+    )
+
+
+def test_nothing_is_folded_on_paper(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    folded = tab.locator("details:not([open])")
+    before = folded.count()
+    assert before > 0
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert folded.count() == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert folded.count() == before
+
+
+def test_a_curve_may_lack_values_and_a_family_everything(show: Any):
+    bare = failed("gru", "")
+    for key in ("tries", "curves", "settings", "metrics"):
+        bare[key] = None
+    one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), {**bare, "values": [], "tries": []}]))
+    assert one.errors == []
+    assert "No training finished." in one.tab.text_content("#leaderboard")

@@ -1,0 +1,413 @@
+"""The verdict in all its cases: the right family, the right numbers, and sentences that are true."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from seqwise.compare.verdict import SENTENCES, verdict
+
+FLAT = [(100, 9.0), (200, 3.2), (400, 3.2)]
+
+
+def family(name: str, mean: float | None, **more: Any) -> dict[str, Any]:
+    """A contestant with three seeds, that answers in 2 ms and whose curve is flat at the end."""
+    curves = more.pop("points", FLAT)
+    return {
+        "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "baseline": False,
+        "parameters": 400_000, "mean": mean, "low": None if mean is None else mean - 0.07,
+        "high": None if mean is None else mean + 0.07, "values": [{"seed": seed, "value": mean} for seed in range(3)],
+        "sampling": None, "weights": 1_600_000, "answer": 0.002,
+        "curves": [{"seed": 0, "points": [{"tokens": t, "seconds": t / 9, "value": v, "loss": v} for t, v in curves]}],
+        **more,
+    }  # fmt: skip
+
+
+def report(
+    *families: dict[str, Any], significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
+) -> dict[str, Any]:
+    """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do only by themselves."""
+    chances = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
+    chances |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
+    done = [each for each in families if each["mean"] is not None]
+    pairs = []
+    for at, a in enumerate(done):
+        for b in done[at + 1 :]:
+            p, adjusted = chances.get(frozenset((a["name"], b["name"])), (0.3, 0.6))
+            gap = a["mean"] - b["mean"]
+            pairs.append({"a": a["name"], "b": b["name"], "difference": gap, "low": gap - 0.1, "high": gap + 0.1,
+                          "p": p, "adjusted": adjusted, "significant": adjusted < 0.05,
+                          "covers": "seeds and examples", "larger": "seeds"})  # fmt: skip
+    lower = key in ("perplexity", "mse")
+    return {
+        "families": list(families), "pairs": pairs,
+        "rules": {"seeds": [0, 1, 2], "match": "parameters", "budget": "20 s"},
+        "metric": {"key": key, "name": key, "lower_is_better": lower, "examples": "blocks of 128 tokens",
+                   "count": 900, **metric},
+    }  # fmt: skip
+
+
+def said(made: dict[str, Any]) -> str:
+    return " ".join(verdict(made)["sentences"])
+
+
+def test_a_clear_winner():
+    made = report(
+        family("lstm", 3.33), family("gru", 3.12), family("rnn", 3.9), significant="gru-lstm gru-rnn lstm-rnn"
+    )
+    found = verdict(made)
+    assert (found["best"], found["tied"], found["fastest"], found["smallest"]) == ("gru", [], "gru", "gru")
+    assert {each["name"]: each["rank"] for each in made["families"]} == {"gru": "best", "lstm": "worse", "rnn": "worse"}
+    assert found["sentences"] == [
+        "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.21 better than lstm (p = 0.012).",
+        "The curves have flattened: a larger budget is unlikely to change this.",
+    ]
+
+
+def test_more_is_better_where_the_metric_says_so():
+    low, high = family("rnn", 0.80, low=0.78, high=0.82), family("gru", 0.842, low=0.82, high=0.864)
+    found = verdict(report(low, high, significant="gru-rnn", key="accuracy"))
+    assert found["best"] == "gru"
+    first = (
+        "gru is best: accuracy 84.2 % (95 % interval 82.0 to 86.4 %), 4 percentage points better than rnn (p = 0.012)."
+    )
+    assert found["sentences"][0] == first
+
+
+def test_a_tie_names_who_is_as_good_and_who_is_not():
+    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.9), significant="gru-rnn lstm-rnn")
+    found = verdict(made)
+    assert (found["best"], found["tied"]) == ("gru", ["lstm"])
+    assert [each["rank"] for each in made["families"]] == ["best", "tied", "worse"]
+    assert found["sentences"][:2] == [
+        "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
+        "lstm (3.15) is not significantly different from it; rnn is significantly worse, by 0.78 (p = 0.012).",
+    ]
+    assert (
+        "The best have the same size within a few per cent, so it does not decide between them." in found["sentences"]
+    )
+
+
+def test_three_and_all_tied():
+    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.16))
+    found = verdict(made)
+    assert found["tied"] == ["lstm", "rnn"]
+    assert found["sentences"][:2] == [
+        "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
+        "lstm (3.15) and rnn (3.16) are not significantly different from it: "
+        "more seeds would be needed to tell them apart.",
+    ]
+    for pair in made["pairs"]:
+        pair["larger"] = "examples"
+    assert "a larger test split would be needed" in said(made)
+
+
+NO_WINNER = "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
+AHEAD = "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
+ALSO = "lstm (3.15) is not significantly different from it"
+CLEAR = "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.78 better than rnn (p = 0.012)."
+PROBABLY = "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19)"
+DOUBT = (
+    "transformer (3.40) is probably worse (p = 0.009 by itself, 0.085 among all {} pairs): "
+    "more seeds would be needed to be certain."
+)
+
+
+@pytest.mark.parametrize(
+    ("tied", "unsure", "worse", "expected"),
+    [
+        (0, 0, 0, ["gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried."]),
+        (0, 0, 1, [CLEAR]),
+        (0, 1, 0, [f"{PROBABLY}.", DOUBT.format(1)]),
+        (0, 1, 1, [f"{PROBABLY}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(3)]),
+        (1, 0, 0, [NO_WINNER, f"{ALSO}: more seeds would be needed to tell them apart."]),
+        (1, 0, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012)."]),
+        (1, 1, 0, [AHEAD, f"{ALSO}.", DOUBT.format(3)]),
+        (1, 1, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(6)]),
+    ],
+)
+def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, worse: int, expected: list[str]):
+    others = {"lstm": 3.15} if tied else {}
+    others |= {"transformer": 3.4} if unsure else {}
+    others |= {"rnn": 3.9} if worse else {}
+    made = report(
+        family("gru", 3.12), *(family(*each) for each in others.items()),
+        significant="gru-rnn", probable="gru-transformer",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["tied"], found["unsure"]) == (["lstm"] * tied, ["transformer"] * unsure)
+    ranks = ["best", *["tied"] * tied, *["unsure"] * unsure, *["worse"] * worse]
+    assert [each["rank"] for each in made["families"]] == ranks
+    said_first = [line for line in found["sentences"] if "curve" not in line and "same size" not in line]
+    assert said_first == expected
+
+
+def test_several_that_are_probably_worse_and_several_that_are_surely():
+    names = ["gru", "lstm", "attentive", "rnn", "ngram", "a", "b", "c"]
+    made = report(
+        *(family(name, 3.12 + at / 10) for at, name in enumerate(names)),
+        probable="gru-lstm gru-attentive", significant="gru-rnn gru-ngram",
+    )  # fmt: skip
+    made["families"] = made["families"][:5]
+    pair = {frozenset((each["a"], each["b"])): each for each in made["pairs"]}
+    pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted": 0.09}
+    pair[frozenset(("gru", "ngram"))] |= {"adjusted": 0.0001}
+    assert verdict(made)["sentences"][:2] == [
+        "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19); "
+        "rnn and ngram are significantly worse, by 0.30 or more (p ≤ 0.012).",
+        "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 by themselves, ≥ 0.085 among all 28 pairs): "
+        "more seeds would be needed to be certain.",
+    ]
+
+
+def test_of_many_that_are_surely_worse_only_the_first_are_named():
+    others = "abcdef"
+    made = report(
+        family("gru", 3.12), family("lstm", 3.15), *(family(name, 4 + at) for at, name in enumerate(others)),
+        significant=" ".join(f"gru-{name}" for name in others),
+    )  # fmt: skip
+    assert "; a, b, c and 3 others are significantly worse, by 0.88 or more (p ≤ 0.012)." in said(made)
+
+
+def test_what_would_make_it_certain_is_the_larger_noise_of_those_in_doubt():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
+    for pair in made["pairs"]:
+        pair["larger"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
+    assert "): a larger test split would be needed to be certain." in said(made)
+    for pair in made["pairs"]:
+        del pair["larger"]
+    assert "among all 3 pairs)." in said(made)
+
+
+def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
+    made["pairs"][0] |= {"p": None, "adjusted": None}
+    found = verdict(made)
+    assert (found["tied"], found["unsure"]) == (["lstm"], ["rnn"])
+    assert "among all 2 pairs" in said(made)
+
+
+@pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
+def test_the_border_between_probably_worse_and_tied_is_a_p_of_a_twentieth(p: float, rank: str):
+    made = report(family("gru", 3.1), family("rnn", 3.4))
+    made["pairs"][0] |= {"p": p, "adjusted": 0.2}
+    verdict(made)
+    assert made["families"][1]["rank"] == rank
+
+
+def test_who_is_probably_worse_is_not_among_the_best():
+    made = report(
+        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.0015, parameters=300_000),
+        family("rnn", 3.4, answer=0.0001, parameters=100_000), probable="gru-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["fastest"], found["smallest"]) == ("lstm", "lstm")
+    assert "Of the best, lstm answers fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
+    two = report(family("gru", 3.12), family("rnn", 3.4, answer=0.0001), probable="gru-rnn")
+    assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
+
+
+def test_who_is_probably_worse_may_overtake():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1), family("rnn", 3.4, points=falling), family("lstm", 3.9), probable="gru-rnn")
+    assert "What would change this: rnn was still improving by 0.40 per doubling" in said(made)
+
+
+def test_seeds_that_are_all_alike_have_no_interval():
+    same = {"low": 1.0, "high": 1.0}
+    other = family("rnn", 0.7, low=0.6, high=0.8)
+    made = report(family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
+    assert verdict(made)["sentences"][0] == "gru is probably best: exact_match 100.0 % (all 3 seeds alike)."
+    once = {"low": None, "high": None, "sampling": {"low": 1.0, "high": 1.0}}
+    alone = report(family("gru", 1.0, **once), key="exact_match")
+    assert verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
+
+
+def test_without_tests_nobody_is_called_worse():
+    made = {**report(family("gru", 3.12), family("lstm", 9.9)), "pairs": []}
+    assert verdict(made)["tied"] == ["lstm"]
+    assert "tell them apart" not in said(made)
+
+
+def test_the_fastest_of_the_best_and_one_that_costs_quality():
+    made = report(
+        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.001), family("rnn", 3.9, answer=0.0001),
+        significant="gru-rnn lstm-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert found["fastest"] == "lstm"
+    assert "Of the best, lstm answers fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in found["sentences"]
+    quick = (
+        "Where speed matters more, rnn has perplexity 3.90 and needs 100 µs per prediction, 10 times as fast as lstm."
+    )
+    assert quick in found["sentences"]
+
+
+def test_a_little_faster_is_not_worth_a_sentence():
+    assert "fast" not in said(report(family("gru", 3.12, answer=0.0020), family("lstm", 3.15, answer=0.0019)))
+
+
+def test_unknown_times_name_nobody():
+    made = report(family("gru", 3.12, answer=None), family("lstm", 3.15, answer=None))
+    assert verdict(made)["fastest"] is None
+
+
+def test_the_smallest_of_the_best():
+    made = report(family("gru", 3.12, parameters=900_000), family("lstm", 3.15, parameters=300_000))
+    assert verdict(made)["smallest"] == "lstm"
+    assert "lstm is the smallest of the best: 300,000 parameters." in said(made)
+
+
+def test_size_is_read_from_the_weights_where_parameters_are_not_counted():
+    made = report(family("gru", 3.12), family("ngram", 3.15, parameters=None, weights=200_000))
+    assert verdict(made)["smallest"] == "ngram"
+    assert verdict(report(family("gru", 3.1), family("ngram", 3.2, parameters=None, weights=None)))["smallest"] is None
+
+
+def test_one_family():
+    found = verdict(report(family("gru", 3.12)))
+    assert (found["best"], found["tied"]) == ("gru", [])
+    assert found["sentences"] == [
+        "gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried.",
+        "The curve has flattened: a larger budget is unlikely to change this.",
+    ]
+
+
+def test_one_seed():
+    once = {"low": None, "high": None, "sampling": {"low": 3.0, "high": 3.2}}
+    made = report(family("gru", 3.12, **once), family("lstm", 3.3, **once), significant="gru-lstm")
+    made["rules"]["seeds"] = [0]
+    sentences = verdict(made)["sentences"]
+    assert sentences[0].startswith(
+        "gru is best: perplexity 3.12 (95 % interval over the test examples 3.00 to 3.20), 0.18"
+    )
+    assert "Each family was trained only once" in sentences[1]
+    alone = report(family("gru", 3.123, low=None, high=None))
+    alone["rules"]["seeds"] = [0]
+    assert verdict(alone)["sentences"][0] == "gru reached perplexity 3.123; no other family was tried."
+    assert "gru was trained only once" in said(alone)
+
+
+def test_everything_failed():
+    made = report(
+        family("gru", None, reason="out of memory.\nTry less."), family("lstm", None, reason="out of memory.")
+    )
+    found = verdict(made)
+    assert found == {
+        "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
+        "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
+    }  # fmt: skip
+    assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
+
+
+def test_some_failed_wholly_or_in_part():
+    made = report(
+        family("gru", 3.12, status="partly", reason="seed 2: killed.", values=[{"seed": 0, "value": 3.12}]),
+        family("rnn", None, reason="the loss became infinite."),
+        family("lstm", None, reason=""),
+    )
+    sentences = verdict(made)["sentences"]
+    assert sentences[0].startswith("gru is the only family that finished: perplexity 3.12")
+    expected = (
+        "rnn failed (the loss became infinite); lstm failed; "
+        "gru is judged by the only training that ended, as others failed (seed 2: killed)."
+    )
+    assert expected in sentences
+    assert [each["rank"] for each in made["families"]] == ["best", "failed", "failed"]
+
+
+def test_a_long_reason_is_cut():
+    sentences = verdict(report(family("gru", 3.1), family("rnn", None, reason="x" * 500)))["sentences"]
+    assert max(map(len, sentences)) < 150
+
+
+def test_counting_beats_all_networks():
+    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), significant="gru-ngram")
+    assert verdict(made)["best"] == "ngram"
+    assert "ngram only counts what it has read, and no network is as good as that" in said(made)
+
+
+def test_counting_probably_beats_all_networks():
+    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), probable="gru-ngram")
+    assert "ngram only counts what it has read, and probably no network is as good as that" in said(made)
+    lost = report(family("gru", 3.1), family("ngram", 3.5, baseline=True, points=[]), probable="gru-ngram")
+    assert "counts" not in said(lost)
+
+
+def test_counting_is_as_good_as_the_best_network():
+    made = report(family("gru", 3.1), family("ngram", 3.2, baseline=True, points=[]))
+    assert "no network is significantly better than that" in said(made)
+
+
+def test_counting_that_loses_is_not_worth_a_sentence():
+    made = report(family("gru", 3.1), family("ngram", 4.2, baseline=True, points=[]), significant="gru-ngram")
+    assert "counts" not in said(made)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(14, "has only 14 blocks of 128 tokens"), (1, "a single example"), (100, "")]
+)
+def test_a_small_test_split_is_said_to_be_one(count: int, words: str):
+    sentences = said(report(family("gru", 3.1), family("lstm", 3.2), count=count))
+    assert (words in sentences) if words else ("test split has" not in sentences)
+
+
+def test_a_curve_that_is_still_falling_would_change_the_order():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1), family("transformer", 3.4, points=falling), significant="gru-transformer")
+    expected = (
+        "What would change this: transformer was still improving by 0.40 per doubling of the budget (gru: 0), "
+        "enough to close its gap of 0.30. Try a larger budget."
+    )
+    assert expected in verdict(made)["sentences"]
+
+
+def test_two_that_would_overtake():
+    falling = [(100, 6.0), (200, 4.5), (400, 3.4)]
+    made = report(family("gru", 3.1), *(family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
+    assert "lstm was still improving by 1.1 per" in said(made)
+    assert "the same holds for rnn." in said(made)
+
+
+def test_where_all_improve_alike_the_order_stays():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1, points=falling), family("rnn", 3.4, points=falling), significant="gru-rnn")
+    expected = "A larger budget would still make better models: gru gained 0.40 in the last doubling; at the pace"
+    assert expected in said(made)
+
+
+def test_nobody_overtakes_beyond_what_is_possible():
+    """Both would reach 100 %, however much more one of them gained before."""
+    rising, risen = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
+    made = report(family("gru", 0.995, points=risen), family("rnn", 0.98, points=rising), key="exact_match")
+    expected = "rnn gained 38 percentage points in the last doubling; at the pace of that one, another would not change"
+    assert f"{expected} the order." in said(made)
+    made = report(family("gru", 0.9, points=risen), family("rnn", 0.85, points=rising), key="exact_match")
+    assert "What would change this: rnn was still improving by 38 percentage points" in said(made)
+
+
+def test_without_curves_nothing_is_said_about_the_budget():
+    assert "budget" not in said(
+        report(family("gru", 3.1, points=[]), family("lstm", 3.2, points=[]), significant="gru-lstm")
+    )
+
+
+def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.1)]
+    made = report(
+        family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, answer=0.001, points=falling),
+        family("ngram", 3.15, baseline=True, answer=0.0005, points=[]), family("rnn", 3.9, answer=0.0001),
+        family("transformer", None, reason="out of memory"), significant="gru-rnn", count=20,
+    )  # fmt: skip
+    sentences = verdict(made)["sentences"]
+    assert len(sentences) == SENTENCES
+    assert sentences[0].startswith("gru has the best perplexity")
+    assert sentences[1].startswith("lstm (3.12) and ngram (3.15) are not")
+    assert sentences[-1].startswith("What would change this: lstm")
+
+
+def test_the_verdict_is_plain_data():
+    found = verdict(report(family("gru", 3.1), family("lstm", 3.2)))
+    assert json.loads(json.dumps(found)) == found

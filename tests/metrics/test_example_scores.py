@@ -1,0 +1,190 @@
+"""Sums of examples: each metric by hand and against sacreBLEU, many at once, saved and read again."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqwise.errors import RunError, SaveError
+from seqwise.metrics.examples import LONGEST, LOWER, REST, SCORES, Examples, Shown, Tally, hits, value_of
+from seqwise.metrics.perplexity import exp
+from seqwise.metrics.spans import scores
+from seqwise.metrics.translation import BleuCounts, bleu, bleu_counts, exact_match, sums_of
+
+WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
+
+
+def corpus(seed: int, shortest: int = 0, longest: int = 12) -> tuple[list[str], list[list[str]]]:
+    """Outputs that share words with one to three references each."""
+    draw = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(draw.choices(WORDS, k=draw.randint(shortest, longest)))
+
+    references = [[text() or "a" for _ in range(draw.randint(1, 3))] for _ in range(20)]
+    return [draw.choice(texts) if draw.random() < 0.3 else text() for texts in references], references
+
+
+def example(**changed: object) -> Examples:
+    given = {"metric": "accuracy", "unit": "texts", "sums": hits([True, False]), "shown": (Shown("a"), Shown("b", "c"))}
+    return Examples(**{**given, **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("metric", "sums", "value"),
+    [
+        ("perplexity", [3 * math.log(7), 3], 7.0),
+        ("accuracy", [3, 4], 0.75),
+        ("token_accuracy", [0, 4], 0.0),
+        ("exact_match", [0, 0], 0.0),
+        ("mse", [5.0, 2], 2.5),
+        ("span_f1", [2, 4, 8], 2 * 0.5 * 0.25 / 0.75),
+        ("span_f1", [0, 0, 5], 0.0),
+    ],
+)
+def test_a_metric_is_made_of_its_sums(metric, sums, value):
+    assert value_of(metric, np.array(sums)) == pytest.approx(value)
+
+
+def test_f1_and_perplexity_agree_with_their_other_definitions():
+    draw = np.random.RandomState(0)
+    for correct in range(4):
+        counts = np.array([correct, *correct + draw.randint(0, 3, 2)])
+        assert value_of("span_f1", counts) == pytest.approx(scores(*counts)[2])
+    for nats in (0.5, 699.0, 701.0, 9e9):
+        assert value_of("perplexity", np.array([nats, 1.0])) == pytest.approx(exp(nats))
+
+
+@pytest.mark.parametrize(
+    ("seed", "shortest", "longest"), [*((seed, 0, 12) for seed in range(12)), (1, 0, 3), (2, 4, 5)]
+)
+def test_added_counts_give_the_corpus_bleu_of_any_choice_of_outputs(seed, shortest, longest):
+    outputs, references = corpus(seed, shortest, longest)
+    counts = bleu_counts(outputs, references)
+    for chosen in (range(20), range(3), [0, 0, 7], *([at] for at in range(20))):
+        some = bleu([outputs[at] for at in chosen], [references[at] for at in chosen]).value
+        assert value_of("bleu", counts[list(chosen)].sum(0)) == pytest.approx(some, abs=1e-9)
+
+
+def test_the_bleu_cases_are_those_that_matter():
+    """Some choices above have no match of an order, some none at all, some no run of four words."""
+    single = np.concatenate([bleu_counts(*corpus(seed)) for seed in range(12)])
+    matches, runs = single[:, :4], single[:, 4:8]
+    assert ((matches == 0).any(1) & (matches > 0).any(1) & (runs > 0).all(1)).sum() > 5
+    assert ((matches == 0).all(1) & (runs > 0).all(1)).any()
+    assert ((runs == 0).any(1) & (matches > 0).any(1)).any()
+    assert (single[:, 8] == 0).any()
+
+
+def test_counts_stand_in_the_order_in_which_processes_add_them():
+    outputs, references = corpus(3, 4)
+    first = [texts[0] for texts in references]
+    counts = bleu_counts(outputs, [[text] for text in first]).sum(0)
+    assert BleuCounts.from_numbers(counts) == BleuCounts.of(outputs, first)
+
+
+def test_exact_matches_are_counted_per_output():
+    outputs, references = corpus(4)
+    sums = sums_of("exact_match", outputs, references)
+    assert sums[:, 1].tolist() == [1.0] * 20
+    assert 0 < value_of("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
+
+
+def test_many_sums_are_turned_into_values_at_once():
+    draws = np.random.RandomState(0).randint(0, 20, (6, 5, 20))
+    counts = bleu_counts(*corpus(5, 4))
+    together = value_of("bleu", counts[draws].sum(axis=2))
+    assert together.shape == (6, 5)
+    assert together[2, 3] == pytest.approx(float(value_of("bleu", counts[draws[2, 3]].sum(0))))
+
+
+def test_of_several_targets_it_is_the_mean():
+    sums = np.array([[1.0, 2.0, 1.0, 4.0], [1.0, 1.0, 0.0, 1.0]])
+    assert value_of("exact_match", sums).tolist() == [(0.5 + 0.25) / 2, 0.5]
+
+
+@pytest.mark.parametrize(("metric", "parts"), [("chrf", 2), ("bleu", 9), ("mse", 0)])
+def test_what_cannot_be_computed_is_refused(metric, parts):
+    with pytest.raises(ValueError, match=metric):
+        value_of(metric, np.zeros((3, parts)))
+
+
+def test_less_is_better_of_errors_and_perplexities_alone():
+    assert {"perplexity", "mse", "mae", "loss"} <= LOWER
+    assert not {"accuracy", "bleu", "span_f1", "exact_match", "token_accuracy"} & LOWER
+
+
+def test_a_tally_adds_in_any_order():
+    tally = Tally(3)
+    tally.add(np.array([2, 0, 2]), np.array([1.5, 2.0, 3.0]))
+    tally.add(np.array([0]), np.array([4.0]), np.array([6]))
+    assert tally.sums.tolist() == [[6.0, 7.0], [0.0, 0.0], [4.5, 2.0]]
+
+
+def test_shown_texts_are_short_lines_that_a_file_can_hold():
+    shown = Shown.of("two\nlines ", "x" * 1000, "\ud800")
+    assert shown.input == "two lines"
+    assert shown.expected == "x" * (LONGEST - 1) + "…"
+    assert shown.answer == "?"
+    assert Shown.of("y" * LONGEST).input == "y" * LONGEST
+
+
+def test_examples_come_back_from_their_folder(tmp_path):
+    saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), shown=(Shown("ä", "b", "c"), Shown("")))
+    saved.save(tmp_path / "test")
+    read = Examples.load(tmp_path / "test")
+    assert (read.metric, read.unit, read.shown) == (saved.metric, saved.unit, saved.shown)
+    assert read.sums.dtype == np.float64
+    assert np.array_equal(read.sums, saved.sums)
+    assert sorted(path.name for path in (tmp_path / "test").iterdir()) == [REST, SCORES]
+
+
+def test_what_was_saved_before_does_not_mix_with_what_was_not_saved_whole(tmp_path, monkeypatch):
+    example().save(tmp_path)
+    written: list[str] = []
+
+    def stops(path: Path, content: bytes) -> None:
+        written.append(path.name)
+        if path.name == REST:
+            raise OSError("the disk is full")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("seqwise.metrics.examples._write", stops)
+    with pytest.raises(SaveError, match="the disk is full"):
+        example(sums=hits([False, False])).save(tmp_path)
+    assert written == [SCORES, REST]
+    with pytest.raises(RunError):
+        Examples.load(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["missing", "no scores", "cut", "other rows", "no json"])
+def test_damaged_files_are_named(tmp_path, damage):
+    example().save(tmp_path)
+    if damage == "missing":
+        (tmp_path / REST).unlink()
+    elif damage == "no scores":
+        (tmp_path / SCORES).unlink()
+    elif damage == "cut":
+        (tmp_path / SCORES).write_bytes((tmp_path / SCORES).read_bytes()[:-3])
+    elif damage == "other rows":
+        example(sums=hits([True]), shown=(Shown("a"),)).save(tmp_path / "other")
+        (tmp_path / "other" / SCORES).replace(tmp_path / SCORES)
+    else:
+        (tmp_path / REST).write_text("[")
+    with pytest.raises(RunError, match="missing or damaged"):
+        Examples.load(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match="cannot write the scores"):
+        example().save(tmp_path / "file")
+
+
+def test_sums_without_their_texts_are_refused():
+    with pytest.raises(ValueError, match="do not belong"):
+        example(shown=(Shown("a"),))

@@ -1,0 +1,311 @@
+"""What each test example says, task by task: rows that all models share, aligned with the text, which add up.
+
+That the sums of every task add up for trained models is in the contract of tasks; here are the cases of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from seqwise.config import parse_settings
+from seqwise.data.corpus.prepare import prepare
+from seqwise.data.corpus.sources import open_corpus
+from seqwise.errors import UsageError
+from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.examples import BLOCK, Examples, value_of
+from seqwise.tasks import pace, task_of
+from seqwise.tasks.language.scoring import evaluation_rows
+from seqwise.tasks.task import Request
+from seqwise.training.fit import create_run
+
+SMALL = {
+    "budget": "1-epochs",
+    "device": "cpu",
+    "network": {"width": 12, "depth": 1, "dropout": 0.0, "embedding": 8},
+    "training": {"batch": 4},
+    "transformer": {"heads": 2, "hidden": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory):
+    """(task, data, settings) → the task, its settings, and a model with random weights."""
+
+    def make(task: str, data: Any, model: str = "gru", /, **sections: Any) -> SimpleNamespace:
+        settings = parse_settings({**SMALL, "task": task, "model": model, **sections})
+        run, prepared = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
+        torch.manual_seed(0)
+        counted = model == "ngram"
+        built = prepared.count(run.settings) if counted else prepared.build(run.settings)  # type: ignore[attr-defined]
+        return SimpleNamespace(task=prepared, settings=run.settings, model=built, data=str(data))
+
+    return make
+
+
+def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
+    split = how.pop("split", None)
+    request = Request(**{"search": made.task.search, "examples": True, "headline": made.task.headline[0], **how})
+    learned, seen = made.task.learned, made.task.fingerprint
+    return made.task.evaluate(
+        made.model, made.settings, learned, made.data, split=split, trained_on=seen, request=request
+    )
+
+
+def examples_of(made: SimpleNamespace, **how: Any) -> Examples:
+    """The examples of an evaluation, whose sums must give its metric."""
+    found = evaluated(made, **how)
+    each = found.examples
+    assert each is not None
+    assert value_of(each.metric, each.sums.sum(0)) == pytest.approx(found.metrics[each.metric], rel=1e-6)
+    return each
+
+
+# ---- language
+
+
+@pytest.fixture(scope="module")
+def readers(untrained, book):
+    """A text of characters, read in streams, in windows of two lengths, and by counts."""
+    windows = {"gru": 20, "transformer": 32, "feedforward": 7, "ngram": None}
+    text = {"text": {"tokenizer": "characters"}}
+    return {
+        family: untrained("language", book, family, **text, **({"data": {"window": size}} if size else {}))
+        for family, size in windows.items()
+    }
+
+
+@pytest.mark.parametrize("split", ["test", "all"])
+def test_blocks_of_a_text_are_the_same_whatever_reads_it(readers, book, split):
+    found = {family: examples_of(made, split=split) for family, made in readers.items()}
+    first = found["gru"]
+    tokens = int(first.sums[:, 1].sum()) + 1
+    assert len(first.sums) == math.ceil(tokens / BLOCK) > 5
+    assert first.sums[:-1, 1].tolist() == [BLOCK - 1, *[BLOCK] * (len(first.sums) - 2)]
+    for family, each in found.items():
+        assert each.unit == first.unit == "blocks of 128 tokens", family
+        assert each.sums[:, 1].tolist() == first.sums[:, 1].tolist(), family
+        assert each.shown == first.shown, family
+    text = book.read_text()[-tokens:]
+    assert first.shown[1].expected == " ".join(text[BLOCK : 2 * BLOCK].split())
+    assert first.shown[1].input == " ".join(text[BLOCK - 32 : BLOCK].split())
+    assert (first.shown[0].input, first.shown[0].answer) == ("", "")
+
+
+def test_the_whole_text_is_long_enough_for_several_streams(readers, book):
+    store = prepare(open_corpus(str(book)), readers["gru"].task.learned.tokenizer)["train"]
+    assert evaluation_rows(store) == 16
+
+
+@pytest.mark.parametrize("family", ["gru", "feedforward"])
+def test_a_block_has_the_losses_of_its_tokens(readers, family):
+    made = readers[family]
+    store = made.task.stores["test"]
+    ids = torch.from_numpy(store.read(0, len(store)))[None]
+    with torch.no_grad():
+        scores, _ = _scores(made.model.eval(), ids)
+    losses = F.cross_entropy(scores[0, :-1], ids[0, 1:], reduction="none").double().numpy()
+    by_hand = np.add.reduceat(losses, [0, *range(BLOCK - 1, len(losses), BLOCK)])
+    assert examples_of(made).sums[:, 0] == pytest.approx(by_hand, rel=1e-5)
+
+
+def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    states = model.backbone(model.embedding(ids))
+    return model.head(states.vectors), states.carry
+
+
+def test_counts_are_told_block_by_block(readers):
+    made = readers["ngram"]
+    store = made.task.stores["test"]
+    logs = made.model.counts.log_probabilities_of(store.read(0, len(store)))
+    by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK - 1, len(logs) - 1, BLOCK)])
+    assert examples_of(made).sums[:, 0] == pytest.approx(by_hand)
+
+
+def test_dynamic_evaluation_is_told_too(readers):
+    made = readers["gru"]
+    still = examples_of(made)
+    learning = examples_of(made, dynamic=True, rate=0.5)
+    assert learning.shown == still.shown
+    assert not np.allclose(learning.sums, still.sums)
+
+
+# ---- filling in
+
+
+def test_hidden_tokens_are_told_in_blocks_that_no_window_changes(untrained, book):
+    made = [
+        untrained("masked", book, family, data={"window": window}, text={"tokenizer": "words"})
+        for family, window in (("transformer", 9), ("lstm", 24))
+    ]
+    near, far = (examples_of(each, split="all") for each in made)
+    assert len(near.sums) > 50
+    assert near.unit == far.unit == "blocks of 128 tokens"
+    assert near.sums[:, 1].tolist() == far.sums[:, 1].tolist()
+    for found, each in ((near, made[0]), (far, made[1])):
+        right = 0
+        for row, shown in zip(found.sums, found.shown):
+            true, filled = shown.expected.split(" | "), shown.answer.split(" | ")
+            assert len(true) == len(filled) == row[1]
+            masks = shown.input.count("[MASK]")
+            assert 0 < masks <= row[1] if shown.input.endswith("…") else masks == row[1]
+            right += sum(a == b for a, b in zip(true, filled))
+        accuracy = evaluated(each, split="all").metrics["accuracy"]
+        assert 0 < right / found.sums[:, 1].sum() == pytest.approx(accuracy)
+    assert [shown.expected for shown in near.shown] == [shown.expected for shown in far.shown]
+
+
+# ---- one answer per example
+
+
+def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
+    draw = random.Random(0)
+    lines = [f"{' '.join(draw.choices('abcde', k=draw.randint(1, 9)))}\t{draw.choice('xyz')}" for _ in range(90)]
+    (tmp_path / "train.tsv").write_text("\n".join(lines[:50]) + "\n")
+    (tmp_path / "valid.tsv").write_text("\n".join(lines[50:70]) + "\n")
+    (tmp_path / "test.tsv").write_text("\n".join(lines[70:]) + "\n")
+    made = untrained("classify", tmp_path)
+    found = examples_of(made)
+    assert [f"{each.input}\t{each.expected}" for each in found.shown] == lines[70:]
+    assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.shown]
+    asked, _ = made.task.questions(made.model, made.settings, made.task.learned, made.data, "valid")
+    assert asked == [line.partition("\t")[0] for line in lines[50:70]]
+
+
+@pytest.mark.parametrize(("spans", "metric"), [(True, "span_f1"), (False, "token_accuracy")])
+def test_a_sentence_has_the_counts_of_its_tags(untrained, tmp_path, spans, metric):
+    draw = random.Random(1)
+    tags = ["B-PER", "O", "O"] if spans else ["DET", "NOUN", "VERB"]
+    sentences = [[(draw.choice("abcdef"), draw.choice(tags)) for _ in range(draw.randint(1, 7))] for _ in range(80)]
+    path = tmp_path / "some.conll"
+    path.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences))
+    found = examples_of(untrained("tag", path, tag={"characters": 4}))
+    assert (found.metric, found.unit) == (metric, "sentences")
+    for row, shown in zip(found.sums, found.shown):
+        if spans:
+            assert (row[1], row[2]) == (shown.answer.count("[PER"), shown.expected.count("[PER"))
+            assert row[0] <= min(row[1], row[2])
+        else:
+            pairs = zip(shown.expected.split(), shown.answer.split(), strict=True)
+            assert row.tolist() == [sum(a == b for a, b in pairs), len(shown.input.split())]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    """Numbers, and their names in two languages; four to six words each."""
+    path, draw = tmp_path_factory.mktemp("digits"), random.Random(2)
+    names = {"en": ["nil", "one", "two", "three"], "de": ["null", "eins", "zwei", "drei"]}
+    lines = [[draw.randrange(4) for _ in range(draw.randint(4, 6))] for _ in range(60)]
+    (path / "train.num").write_text("".join(" ".join(map(str, line)) + "\n" for line in lines))
+    for language, words in names.items():
+        (path / f"train.{language}").write_text("".join(" ".join(words[at] for at in line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("metric", ["bleu", "exact_match"])
+def test_of_several_targets_the_parts_stand_side_by_side(untrained, digits, metric):
+    made = untrained("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
+    assert made.task.headline[0] == "bleu"
+    found = examples_of(made, split="train", headline=metric)
+    assert found.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
+    assert all("en: " in each.expected and " / de: " in each.expected for each in found.shown)
+    if metric == "bleu":  # as many words as the references of each language have
+        for at in (9, 19):
+            assert found.sums[:, at].tolist() == [len(each.input.split()) for each in found.shown]
+
+
+def test_only_what_is_made_of_sums_is_told_of_texts(untrained, digits):
+    made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+    with pytest.raises(UsageError, match="'chrf' is not told for each example"):
+        evaluated(made, headline="chrf")
+
+
+# ---- forecasts
+
+
+def table(steps: int) -> str:
+    rows = (f"{step},{math.sin(step / 2) + step % 3:.3f},{step % 7}\n" for step in range(steps))
+    return "time,a,b\n" + "".join(rows)
+
+
+def test_a_stretch_holds_all_windows_that_begin_in_it(untrained, tmp_path):
+    (tmp_path / "some.csv").write_text(table(200))
+    short, long = (
+        untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"past": past, "season": 7})
+        for past in (8, 30)
+    )
+    found, other = examples_of(short), examples_of(long)
+    # 40 steps of testing have 35 windows of 6 of each of the two series: five stretches of 6, and the last of 5 more
+    assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == [72, 72, 72, 72, 132]
+    assert found.unit == "stretches of 6 steps"
+    assert [(each.input, each.expected) for each in found.shown] == [
+        (each.input, each.expected) for each in other.shown
+    ]
+    assert [each.input.partition(":")[0] for each in found.shown[:2]] == ["a before 160", "a before 166"]
+    assert found.shown[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
+    assert len(found.shown[0].answer.split(", ")) == 6
+
+
+def test_a_missing_value_counts_nowhere(untrained, tmp_path):
+    lines = table(120).splitlines()
+    lines[110] = lines[110].split(",")[0] + ",,4"
+    (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
+    found = examples_of(untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"past": 8, "season": 7}))
+    assert found.sums[:, 1].sum() < 2 * 4 * 21
+    assert any("–" in each.expected or "–" in each.input for each in found.shown)
+
+
+# ---- the pace of one answer
+
+
+def test_the_pace_of_writing_on_counts_single_tokens(readers, monkeypatch):
+    made = readers["transformer"]
+    read: list[int] = []
+    whole = type(made.model).next
+    monkeypatch.setattr(
+        type(made.model), "next", lambda self, ids, carry=None: read.append(ids.shape[1]) or whole(self, ids, carry)
+    )
+    taken = made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=5)
+    assert 0 < taken < math.inf
+    assert read == [64, *[1] * (pace.WARM_UP + 5 - 1)]
+
+
+def test_counts_answer_too(readers):
+    made = readers["ngram"]
+    assert 0 < task_of("language").pace(made.model, made.settings, made.task.learned, made.data, answers=3) < math.inf
+
+
+def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
+    made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
+    beams: list[int] = []
+    from seqwise.tasks.translate import translating
+
+    whole = translating.search
+    monkeypatch.setattr(
+        translating, "search", lambda *given, **known: beams.append(known["how"].beam) or whole(*given, **known)
+    )
+    assert made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=2) > 0
+    assert beams == [5] * (pace.WARM_UP + 2)
+
+
+def test_the_median_is_over_inputs_at_even_distances(monkeypatch):
+    clock, asked = [0.0], []
+
+    def answer(given: int) -> None:
+        asked.append(given)
+        clock[0] += given
+
+    monkeypatch.setattr(pace, "perf_counter", lambda: clock[0])
+    assert pace.median_seconds(range(100), answer, 5) == 40
+    assert asked[pace.WARM_UP :] == [0, 20, 40, 60, 80]
+    asked.clear()
+    assert pace.median_seconds([3, 5], answer, 5) == 3
+    assert asked[pace.WARM_UP :] == [3, 5, 3, 5, 3]
