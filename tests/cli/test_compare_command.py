@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from seqwise.cli.trials import TrialsDisplay
 from seqwise.compare import api
 from seqwise.compare.outcomes import Job, Outcome
 from seqwise.compare.plan import Plan
@@ -113,7 +114,30 @@ def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
     assert "warning: too-fast: none of its 2 learning rates worked: " in answer.err
     last = next(line for line in answer.out.splitlines() if "too-fast" in line)
     assert last.startswith("failed  too-fast")
-    assert {job.name.partition("/")[0] for job in engines[0].jobs} == {"too-fast"}
+    assert {job.name.partition("/")[0] for job in engines[0].jobs} == {"too-fast", "all"}  # all are timed again
+
+
+def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, engines, text, tmp_path):
+    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--tries", "1"]
+    first = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
+    assert first.status == 0
+    Job("test", "rnn/seed-0").file(tmp_path / "out").unlink()
+    content = text.read_text()
+    for change in (lambda: text.write_text(content * 2), text.unlink):
+        change()
+        answer = seqwise_command("compare", "--resume", tmp_path / "out")
+        assert answer.status == 2
+        assert "is not the data this comparison began with" in answer.err or "no such file" in answer.err
+        assert len(engines) == 1
+    text.write_text(content)
+    assert seqwise_command("compare", "--resume", tmp_path / "out").status == 0
+
+
+def test_what_is_waited_for_is_shown(folder, capsys):
+    display = TrialsDisplay(folder, Plan.open(folder))
+    display.begin("training", [])
+    display.listen({"event": "waiting", "reason": "the cluster is busy."})
+    assert "warning: the cluster is busy." in capsys.readouterr().err
 
 
 def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, tmp_path):

@@ -1,6 +1,7 @@
 """Reports as a comparison would write them, in all their variety: what the page must be able to show.
 
-Numbers are made up, but they hang together: means are those of the values, pairs those of the means.
+Numbers are made up, but they hang together: means are those of the values, pairs those of the means. Who is what, and
+how each number is written, is decided as in a real report.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
+
+from seqwise.compare.showing import add_shown
+from seqwise.compare.verdict import verdict
 
 Report = dict[str, Any]
 
@@ -37,6 +41,7 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict
     noise = 0.03 * abs(centre) * luck.uniform(0.5, 1.5)
     speed = luck.uniform(15_000, 90_000)
     rate = round(0.004 * luck.uniform(0.4, 2), 5)
+    answer = more.pop("answer", luck.uniform(0.0004, 0.009))
     return {
         "name": name,
         "model": name,
@@ -68,8 +73,9 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict
         },
         "memory": int(luck.uniform(300e6, 900e6)),
         "weights": 1_650_000,
-        "answer": luck.uniform(0.0004, 0.009),
-        "evaluation": {"seconds": luck.uniform(0.2, 3), "per_second": luck.uniform(10_000, 90_000)},
+        "answer": answer,
+        "answers": [] if answer is None else [0.9 * answer, answer, 1.3 * answer],
+        "evaluation": {"seconds": luck.uniform(0.2, 3)},
         "curves": [{"seed": seed, "points": points(value, lower, speed, luck)} for seed, value in zip(seeds, values)],
         "rank": "worse",
         "run": f"trials/{name}/seed-0",
@@ -105,6 +111,7 @@ def failed(name: str, reason: str) -> dict[str, Any]:
         "rank": "failed",
         "tries": [{"rate": 0.004, "validation": None, "status": "failed", "reason": reason}],
         "values": [],
+        "answers": [],
         "metrics": {},
         "curves": [],
         "settings": {},
@@ -120,16 +127,8 @@ def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) 
         (one for one in families if one["mean"] is not None), key=lambda one: one["mean"] * (1 if lower else -1)
     )
     pairs = [pair(a, b) for at, a in enumerate(finished) for b in finished[at + 1 :]]
-    best = finished[0] if finished else None
-    beaten = [one for one in pairs if best and one["a"] == best["name"] and not one["significant"]]
-    tied = [one["b"] for one in beaten if one["p"] >= 0.05]
-    unsure = [one["b"] for one in beaten if one["p"] < 0.05]
-    for one in finished:
-        one["rank"] = "tied" if one["name"] in tied else "unsure" if one["name"] in unsure else "worse"
-    if best:
-        best["rank"] = "best"
     seeds = sorted({value["seed"] for one in finished for value in one["values"]}) or [0, 1, 2]
-    return {
+    made: Report = {
         "format": 1,
         "seqwise": "0.1.0",
         "task": task,
@@ -161,34 +160,18 @@ def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) 
                 "Widths were solved so that parameter counts agree within 3 %.",
                 "Trials ran one after another on the same cores.",
             ],
+            "tested": "The test split was read once, after all training.",
         },
         "metric": {"key": metric, "name": name, "definition": definition, "lower_is_better": lower, "examples": unit},
         "families": [*finished, *(one for one in families if one["mean"] is None)],
         "pairs": pairs,
-        "verdict": {
-            "best": best and best["name"],
-            "tied": tied,
-            "unsure": unsure,
-            "fastest": best and best["name"],
-            "smallest": tied[0] if tied else None,
-            "sentences": sentences(name, best, tied),
-        },
         "examples": [],
         "trials": trials(families, seeds),
         **more,
     }
-
-
-def sentences(metric: str, best: dict[str, Any] | None, tied: list[str]) -> list[str]:
-    if best is None:
-        return ["No family finished, so there is nothing to compare. The reasons are below."]
-    return [
-        f"{best['name']} is best: {metric} {best['mean']:.2f}.",
-        f"{' and '.join(tied)}: no significant difference from it."
-        if tied
-        else "It is better than every other family.",
-        "What would change this: the curve of transformer was still falling at the end; try a larger budget.",
-    ]
+    made["verdict"] = verdict(made)
+    add_shown(made)
+    return made
 
 
 def pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
@@ -204,6 +187,8 @@ def pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         "p": p,
         "adjusted": min(1.0, 3 * p),
         "significant": 3 * p < 0.05,
+        "covers": "seeds and examples",
+        "larger": "seeds",
     }
 
 

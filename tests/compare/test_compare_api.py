@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_comparison import BUDGET, TINY, Here, finished_comparison, plan_of, write_text
 
 import seqwise
+from seqwise.cli.compare import Compare, question_of
+from seqwise.cli.options import parse
 from seqwise.compare import api
 from seqwise.compare.api import Comparison, engine_of
 from seqwise.compare.engines.local import Local
 from seqwise.compare.gather import load_report
 from seqwise.compare.plan import Plan
+from seqwise.compare.question import Question
+from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 
 
@@ -54,6 +61,12 @@ def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
     assert len(found.report["examples"]) <= 2
     assert found.report == load_report(tmp_path / "out")
     plan = Plan.open(tmp_path / "out")
+    wide = {"wide": {"model": "rnn", "network": {"width": 20}}}
+    assert plan.command == (
+        f"seqwise.compare({str(text)!r}, models='rnn', variants={wide!r}, "
+        f"budget={BUDGET!r}, seeds=1, out={str(tmp_path / 'out')!r}, settings={TINY!r}, tries=1, examples=2, "
+        "network={'dropout': 0.0})"
+    )
     assert plan.families["wide"].network.width == 20
     assert plan.families["rnn"].network.dropout == 0.0  # keywords lie over the settings, section by section
     assert plan.families["rnn"].network.depth == 1
@@ -69,6 +82,36 @@ def test_the_budget_may_come_with_the_settings(here, tmp_path: Path):
         text, models=["ngram"], seeds=1, tries=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
     )
     assert Plan.open(tmp_path / "out").spending.budget == "7000-tokens"
+
+
+def test_variants_alone_can_be_compared(here, tmp_path: Path):
+    text = write_text(tmp_path / "small.txt")
+    found = seqwise.compare(
+        text, models="none", variants={"mine": {"model": "rnn"}}, budget=BUDGET, seeds=1, tries=1,
+        out=tmp_path / "out", settings=parse_settings(TINY),
+    )  # fmt: skip
+    assert [row["name"] for row in found.leaderboard] == ["mine"]
+    assert "settings={'task': 'language', 'device': 'cpu', " in found.report["command"]
+
+
+def test_all_doors_have_the_same_defaults():
+    asked = parse(Compare, ["a.txt"], prog="", example="")
+    assert question_of(asked) == replace(Question(), models=list(Question.models))
+    usual = {name: each.default for name, each in inspect.signature(api.compare).parameters.items()}
+    assert (usual["models"], usual["seeds"]) == (Question.models, Question.seeds)
+    for name in set(Question.__dataclass_fields__) - {"models", "seeds", "variants", "budget"}:
+        assert name not in usual, f"{name} may not have a second default"
+    assert usual["budget"] is usual["variants"] is None
+
+
+def test_without_a_word_the_budget_is_that_of_the_question(here, tmp_path: Path, monkeypatch):
+    def look(out: Any, name: str, data: str, question: Question, *rest: Any) -> Any:
+        assert question == replace(Question(), models=list(Question.models))
+        raise SeqwiseError("seen")
+
+    monkeypatch.setattr(api, "new_plan", look)
+    with pytest.raises(SeqwiseError, match="seen"):
+        seqwise.compare("a.txt")
 
 
 def test_tables_are_plain_data(comparison: Comparison):

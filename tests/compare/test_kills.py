@@ -6,6 +6,7 @@ that do nothing else.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -24,11 +25,15 @@ from typing import Any
 import pytest
 from small_comparison import finish, plan_of, tiny, write_text
 
+from seqwise import environment
+from seqwise.compare import worker
 from seqwise.compare.api import complete
-from seqwise.compare.engines import DEATHS, local
+from seqwise.compare.engines import DEATHS
 from seqwise.compare.engines.local import Local
 from seqwise.compare.outcomes import Job, Outcome, outcome_of
-from seqwise.compare.plan import Plan
+from seqwise.compare.plan import AT_ONCE, BESIDE, Plan
+from seqwise.compare.trial import Lost
+from seqwise.training import launching
 
 SECONDS = 120  # a loaded machine may take long; what hangs is found all the same
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
@@ -279,7 +284,12 @@ WORKER = """
             print('{"event": "progr', end="", flush=True)
             os.kill(os.getpid(), 9)
         if "leaves" in job["name"]:
+            print("the last straw", file=sys.stderr)
             sys.exit(3)
+        if "loses" in job["name"]:  # a process that it has started
+            reason = "when process 2 of 2 was ended by SIGKILL"
+            print(json.dumps({"event": "lost", **about, "reason": reason}), flush=True)
+            continue
         if "chatters" in job["name"]:
             os.set_blocking(0, False)
             while not _ended():
@@ -289,7 +299,8 @@ WORKER = """
         path = folder / "trials" / (job["name"] + ".json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"status": "done", "reason": "", "values": {}}))
-        if "forgets" in job["name"] and (folder / "seen.txt").read_text().count(job["name"]) == 1:
+        times = (folder / "seen.txt").read_text().count(job["name"])
+        if "forgets" in job["name"] and (times == 1 or "always" in job["name"]):
             os.kill(os.getpid(), 9)
         print(json.dumps({"event": "end", **about, "status": "done", "reason": ""}), flush=True)
 """
@@ -308,7 +319,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Loc
     body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(ENDED) + "\nfolder = Path", 1)
     script.write_text(f"#!{sys.executable}\n{body}")
     script.chmod(0o755)
-    monkeypatch.setattr(local.sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", str(script))
 
     def make(workers: int = 1) -> Local:
         return Local(tmp_path, workers)
@@ -339,7 +350,10 @@ def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_p
                 "failed", "its process was lost 3 times, the last time by SIGKILL. Perhaps memory ran out."
             )
         elif job.name == "gru/leaves":
-            assert "the last time with exit status 3" in outcome.reason
+            assert outcome.reason == (
+                "its process was lost 3 times, the last time with exit status 3. "
+                f"{tmp_path}/workers.log ends with: the last straw"
+            )
         else:
             assert outcome.status == "done"
     assert seen(tmp_path) == {**{job.name: 1 for job in jobs}, "gru/dies": DEATHS, "gru/leaves": DEATHS}
@@ -364,6 +378,102 @@ def test_a_worker_killed_between_its_outcome_and_its_word_is_believed(engine, tm
     running.close()
     assert [event["event"] for event in events if event["event"] in ("lost", "end")] == ["lost", "end"]
     assert Outcome.load(jobs_of("forgets")[0].file(tmp_path)) == Outcome("done", values={})
+
+
+def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    running.run(jobs_of("forgets-always"), events.append, lambda: False)
+    running.close()
+    told = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
+    assert told == [("lost", None)] * DEATHS + [("end", "done")]
+
+
+def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_worker(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    running.run(jobs_of("loses", "one"), events.append, lambda: False)
+    running.close()
+    assert seen(tmp_path) == {"gru/loses": DEATHS, "gru/one": 1}
+    assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
+    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": DEATHS}
+    assert Outcome.load(jobs_of("loses")[0].file(tmp_path)) == Outcome(
+        "failed",
+        "its process was lost 3 times, the last time when process 2 of 2 was ended by SIGKILL. Perhaps memory ran out.",
+    )
+
+
+def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[dict[str, Any]] = []
+
+    def work(folder: Path, job: Job, *rest: Any) -> Outcome:
+        if job.name == "gru/one":
+            raise Lost("when process 2 of 2 was ended by SIGKILL")
+        return Outcome("done")
+
+    monkeypatch.setattr(worker, "_own_output", lambda: told.append)
+    monkeypatch.setattr(worker, "execute", work)
+    lines = [json.dumps({"kind": "train", "name": f"gru/{name}"}) + "\n" for name in ("one", "two")]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(lines)))
+    assert worker.main(tmp_path) == 0
+    assert [(each["event"], each.get("name")) for each in told] == [
+        *(("ready", None), ("begin", "gru/one"), ("lost", "gru/one"), ("begin", "gru/two"), ("end", "gru/two"))
+    ]
+    assert told[2]["reason"] == "when process 2 of 2 was ended by SIGKILL"
+
+
+def test_what_goes_wrong_in_the_engine_is_no_interruption(engine, tmp_path: Path):
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "end":
+            raise OSError("nobody can be told")
+
+    running = engine(2)
+    began = time.monotonic()
+    with pytest.raises(OSError, match="nobody can be told"):
+        running.run(jobs_of("chatters", "one", "two"), listen, lambda: False)
+    assert time.monotonic() - began < 20
+    running.close()
+    assert seen(tmp_path) == {"gru/chatters": 1, "gru/one": 1}  # the other worker was stopped, and none began anew
+
+
+def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "cpu_count", lambda: 12)
+
+    def variables(*words: int) -> list[dict[str, str]]:
+        return Local(tmp_path, *words).variables
+
+    assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 2)] == ["2"] * 3
+    assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 1)] == ["4"] * 3
+    assert variables(8, 0, 4)[0]["OMP_NUM_THREADS"] == "1"
+    assert variables(1, 0, 2) == [{BESIDE: "1", AT_ONCE: "1"}]
+    assert {(each[BESIDE], each[AT_ONCE]) for each in variables(4, 2)} == {("2", "4")}
+    assert Local(tmp_path, 4, 2).places == 4
+    assert Local(tmp_path).places == 1
+
+
+def test_files_of_the_user_are_no_libraries_of_a_worker(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
+    folder = tmp_path / "out"
+    plan_of(folder, text, models=["rnn"], tries=1, seeds=1)
+    running = Local(folder, workers=2)
+    running.run([Job("train", "rnn/seed-0")], lambda event: None, lambda: False)
+    running.close()
+    outcome = outcome_of(folder, "train", "rnn/seed-0")
+    assert outcome is not None
+    assert outcome.values is not None, outcome.reason
+    assert (outcome.values["beside"], outcome.values["at_once"]) == (2, 2)
+
+
+def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = str(Path(environment.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    monkeypatch.chdir(tmp_path)
+    assert launching.search_path()["PYTHONPATH"] == "mine"
+    monkeypatch.chdir(source)  # `python -m seqwise` finds it here, installed or not
+    assert launching.search_path()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
+    monkeypatch.delenv("PYTHONPATH")
+    assert launching.search_path()["PYTHONPATH"] == source
 
 
 def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path):

@@ -34,13 +34,6 @@ def test_the_least_is_so_many_updates(language):
     assert too_small(task, settings, Budget(least - 1, "tokens")) is not None
 
 
-def test_epochs_are_counted_in_updates_too(language):
-    task, settings = language
-    steps = task.batches(settings).steps
-    assert too_small(task, settings, Budget(LEAST_UPDATES / steps * 1.01, "epochs")) is None
-    assert "epochs a training would make" in (too_small(task, settings, f"{LEAST_UPDATES / steps * 0.9}-epochs") or "")
-
-
 def test_time_is_not_judged_without_a_measurement_and_counting_needs_no_updates(language):
     task, settings = language
     assert too_small(task, settings, "1s") is None

@@ -26,8 +26,8 @@ from seqwise.compare import numbers
         ("mse", 0.38214, 0.012, "0.382"),
         ("mse", 0.0, 0.01, "0.000"),
         ("mse", 0.0, None, "0"),
-        ("mse", 3.1e-9, 5e-10, "3.1e-09"),
-        ("mse", 4.2e14, None, "4.200e+14"),
+        ("mse", 3.1e-9, 5e-10, "3.1 × 10⁻⁹"),
+        ("mse", 4.2e14, None, "4.200 × 10¹⁴"),
         ("accuracy", 0.84236, None, "84.2 %"),
         ("accuracy", 0.84236, 0.004, "84.2 %"),
         ("accuracy", 0.84236, 0.04, "84 %"),
@@ -75,7 +75,8 @@ def test_probabilities(p, text):
     ("seconds", "text"),
     [
         (8e-5, "80 µs"), (0.00213, "2.1 ms"), (0.0999, "100 ms"), (0.9996, "1.0 s"), (9.96, "10 s"), (15.0, "15 s"),
-        (59.97, "1 min"), (125.2, "2 min 5 s"), (3780.0, "1 h 3 min"), (None, "–"), (math.inf, "–"),
+        (59.97, "1 min"), (125.2, "2 min 5 s"), (3599.4, "59 min 59 s"), (3599.6, "1 h"), (3780.0, "1 h 3 min"),
+        (3839.0, "1 h 4 min"), (None, "–"), (math.inf, "–"),
     ],
 )  # fmt: skip
 def test_times(seconds, text):
@@ -102,13 +103,53 @@ def test_lists_of_names():
 def test_what_a_metric_can_be():
     assert numbers.bounds("span_f1") == (0, 1)
     assert numbers.bounds("bleu") == (0, 100)
-    assert numbers.bounds("perplexity") == (0, math.inf)
+    assert numbers.bounds("perplexity") == (1, math.inf)
+    assert numbers.bounds("mse") == (0, math.inf)
     assert not numbers.is_ratio("f1000")
 
 
 def test_what_is_worth_a_word():
     assert numbers.noticeable("accuracy", 0.01, 0.5)
     assert not numbers.noticeable("accuracy", 0.004, 0.5)
-    assert numbers.noticeable("perplexity", 2.0, 100.0)
-    assert not numbers.noticeable("perplexity", 0.5, 100.0)
+    assert numbers.noticeable("mse", 2.0, 100.0)
+    assert not numbers.noticeable("mse", 0.5, 100.0)
+    assert numbers.noticeable("perplexity", math.log(102 / 100), 100.0)
+    assert not numbers.noticeable("perplexity", math.log(100.5 / 100), 100.0)
     assert not numbers.noticeable("bleu", -3.0, 20.0)
+
+
+def test_perplexities_grow_and_shrink_by_factors():
+    assert numbers.is_perplexity("word_perplexity")
+    assert not numbers.is_perplexity("bits_per_character")
+    assert numbers.on_scale("perplexity", 400) - numbers.on_scale("perplexity", 200) == pytest.approx(math.log(2))
+    assert numbers.on_scale("mse", 0.4) == 0.4
+    assert numbers.shown_step("perplexity", math.log(400 / 300)) == "25 %"  # from 400 to 300
+    assert numbers.shown_step("perplexity", -0.1) == "0 %"
+    assert numbers.shown_step("accuracy", 0.0123) == "1.2 percentage points"
+    assert numbers.shown_step("mse", 0.019) == "0.019"
+
+
+def test_differences_with_their_sign():
+    assert numbers.shown_signed("perplexity", -0.214, 0.1) == "−0.21"
+    assert numbers.shown_signed("accuracy", 0.0214, 0.01) == "+2.1"
+    assert numbers.shown_signed("perplexity", -0.0001, 0.1) == "0.00"
+    assert numbers.shown_signed("perplexity", None) == "–"
+    assert numbers.digits_of_difference(0.004, 0.07) == 0.004
+    assert numbers.digits_of_difference(0.4, 0.07) == numbers.digits_of_difference(0.0, 0.07) == 0.07
+    assert numbers.digits_of_difference(0.4, None) is None
+
+
+def test_ranges_of_times_share_their_unit():
+    assert numbers.shown_range(0.0019, 0.0024) == "1.9 to 2.4 ms"
+    assert numbers.shown_range(0.0009, 0.0024) == "900 µs to 2.4 ms"
+    assert numbers.shown_range(59.0, 125.0) == "59 s to 2 min 5 s"
+    assert numbers.shown_range(0.00191, 0.00192) == numbers.shown_range(None, 1.0) == "–"
+
+
+def test_counts_and_rates():
+    counts = (0, 7, 412_001, 26_739_178, 1.75e12, 0.021, 54_012.3, None)
+    assert [numbers.shown_count(count) for count in counts] == [
+        "0", "7", "412,001", "26,739,178", "1.75 T", "0.021", "54,012", "–",
+    ]  # fmt: skip
+    rates = (0.006, 0.00525, 6e-5, 1e-7, 1.0, None)
+    assert [numbers.shown_rate(rate) for rate in rates] == ["0.006", "0.00525", "0.00006", "1.0 × 10⁻⁷", "1", "–"]

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from seqwise.compare.plan import NEVER, PLAN, Plan, Spending, Trial, names_of, requested, seeds_of
+from seqwise.compare.plan import NEVER, PLAN, Plan, Spending, Trial, names_of, requested, seeds_of, withdraw
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.training.budgets import Budget
@@ -115,6 +115,11 @@ def test_tries_go_round_by_round_and_trainings_seed_by_seed():
     assert plan.trial("gru/seed-1") == Trial("gru", "train", 1, 1)
 
 
+def test_a_trial_that_is_not_in_the_plan_is_named():
+    with pytest.raises(RunError, match="the plan has no trial 'lstm/seed-0'"):
+        make().trial("lstm/seed-0")
+
+
 def test_an_ngram_model_has_one_training_and_no_tries():
     plan = make(models="ngram", seeds=3)
     assert plan.tries() == []
@@ -171,7 +176,13 @@ def test_the_settings_of_a_try_and_of_a_training():
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [("rnn,gru", ["rnn", "gru"]), (" rnn, gru\n", ["rnn", "gru"]), ("rnn gru,", ["rnn", "gru"]), ("", [])],
+    [
+        ("rnn,gru", ["rnn", "gru"]),
+        (" rnn, gru\n", ["rnn", "gru"]),
+        ("rnn gru,", ["rnn", "gru"]),
+        ("", []),
+        ("none", []),
+    ],
 )
 def test_names(text, names):
     assert names_of(text) == names
@@ -187,6 +198,26 @@ def test_the_plan_comes_back_from_its_file(tmp_path: Path):
     assert Plan.open(str(tmp_path)).spending.seeds == (0, 1, 2)
     assert [path.name for path in tmp_path.iterdir()] == [PLAN]
     assert list(Plan.open(tmp_path).families) == ["rnn", "gru", "ngram"]
+
+
+def test_a_plan_without_what_was_added_later_can_be_read(tmp_path: Path):
+    found = Plan.open(changed(tmp_path, strict=None, home=None))
+    assert (found.strict, found.home) == (True, "")
+
+
+def test_a_comparison_that_has_learned_something_is_never_removed(tmp_path: Path):
+    for kept in ("trials/rnn/seed-0/checkpoints/step-3/state.json", "trials/ngram/seed-0/model.safetensors"):
+        path = tmp_path / kept[7:10] / kept
+        path.parent.mkdir(parents=True)
+        path.touch()
+        make().save(tmp_path / kept[7:10])
+        withdraw(tmp_path / kept[7:10])
+        assert Plan.open(tmp_path / kept[7:10])
+        assert path.exists()
+    (tmp_path / "new" / "trials" / "rnn" / "seed-0" / "checkpoints").mkdir(parents=True)
+    make().save(tmp_path / "new")
+    withdraw(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_without_a_plan_is_no_comparison(tmp_path: Path):

@@ -8,10 +8,12 @@ import pytest
 from small_comparison import BUDGET, plan_of, tiny, write_text
 
 from seqwise.compare import planning
+from seqwise.compare.outcomes import PACE, Job, Outcome
 from seqwise.compare.plan import LEARNED, NEVER, PLAN, Plan
-from seqwise.compare.planning import Question, make_plan, refuse_existing
-from seqwise.compare.running import carry_out
-from seqwise.errors import DataError, SaveError, SeqwiseError, UsageError
+from seqwise.compare.planning import Taken, make_plan, new_plan, refuse_existing
+from seqwise.compare.question import Question
+from seqwise.compare.running import carry_out, reopen
+from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
 from seqwise.tasks.language.task import Language
 from seqwise.training.loop import Trainer
 
@@ -59,6 +61,11 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"parameters": 0}, "a network has at least one parameter", "--parameters"),
         ({"variants": Path("nowhere.yaml")}, "the variants file does not exist", ""),
         ({"variants": {"x": {"budget": "1h"}}}, "x: budget is not for one variant alone", "Set for all"),
+        (
+            {"variants": {"fast": {"model": "rnn", "training.learning_rate": 0.5}}},
+            "--tries 2 searches for a learning rate, but one is set already: fast 0.5.",
+            "Use --tries 1",
+        ),
         ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch"),
     ],
     ids=str,
@@ -82,6 +89,37 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="starts every family from scratch; received --init"):
         plan_of(tmp_path / "out", text, tiny(init="runs/other"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("training", "words", "repair"),
+    [
+        (
+            {"patience": 3},
+            "--training.patience is not for a comparison: every family spends all",
+            "--training.patience",
+        ),
+        ({"validate_every": 9}, "--training.validate-every is not for a comparison", "--training.validate-every"),
+        (
+            {"learning_rate": 0.5},
+            "one is set already: rnn 0.5, gru 0.5.",
+            "Use --tries 1, which trains with it as it is",
+        ),
+    ],
+)
+def test_what_would_be_overruled_cannot_be_set_for_all(text: Path, tmp_path: Path, training, words, repair):
+    with pytest.raises(UsageError) as caught:
+        plan_of(tmp_path / "out", text, tiny(training=training))
+    assert words in caught.value.problem
+    assert repair in caught.value.repair
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_rate_is_used_as_it_is_where_none_is_searched_for(text: Path, tmp_path: Path):
+    variants = {"fast": {"model": "rnn", "training.learning_rate": 0.5}}
+    plan = plan_of(tmp_path / "out", text, tiny(training={"learning_rate": 0.007}), variants=variants, tries=1)
+    rates = {name: each.training.learning_rate for name, each in plan.families.items()}
+    assert rates == {"rnn": 0.007, "gru": 0.007, "fast": 0.5}
 
 
 def test_ngrams_do_not_classify(tmp_path: Path):
@@ -124,6 +162,61 @@ def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):
     refuse_existing(tmp_path / "empty")
 
 
+@pytest.mark.parametrize("looked", [True, False], ids=["after a look", "at the very same time"])
+def test_two_at_once_never_share_a_folder(text: Path, tmp_path: Path, monkeypatch, looked: bool):
+    """The second comes while the first reads its data, which may take long."""
+    folder, read = tmp_path / "out", planning.open_data
+
+    def meanwhile(*args, **options):
+        monkeypatch.setattr(planning, "open_data", lambda *args, **options: pytest.fail("the second one read"))
+        if not looked:  # the folder was made after the second one had looked
+            monkeypatch.setattr(planning, "refuse_existing", lambda folder: None)
+        with pytest.raises(Taken):
+            plan_of(folder, text, models=["lstm"])
+        return read(*args, **options)
+
+    monkeypatch.setattr(planning, "open_data", meanwhile)
+    first = plan_of(folder, text)
+    assert Plan.open(folder) == first
+    assert (folder / LEARNED / "tokenizer.json").exists()
+
+
+def test_a_name_that_somebody_else_takes_meanwhile_gives_way_to_the_next(text: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    question = Question(["rnn"], budget=BUDGET, seeds=1, tries=1)
+    free, seen = planning.free_folder, []
+
+    def taken(name: str) -> Path:
+        seen.append(free(name))
+        if len(seen) == 1:
+            (seen[0] / LEARNED).mkdir(parents=True)  # by another process
+        return seen[-1]
+
+    monkeypatch.setattr(planning, "free_folder", taken)
+    folder, plan = new_plan(None, "demo", str(text), question, tiny())
+    assert folder == Path("runs/demo-2")
+    assert Plan.open(folder) == plan
+    assert list(Path("runs/demo-1").iterdir()) == [Path("runs/demo-1") / LEARNED]
+    with pytest.raises(Taken):
+        new_plan(Path("runs/demo-1"), "demo", str(text), question, tiny())
+
+
+def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+
+    def fail(*args, **options):
+        (tmp_path / "above" / "others.txt").touch()
+        raise DataError("unreadable")
+
+    monkeypatch.setattr(planning, "open_data", fail)
+    for folder in (tmp_path / "mine", tmp_path / "above" / "below"):
+        (tmp_path / "above").mkdir(exist_ok=True)
+        with pytest.raises(DataError):
+            plan_of(folder, text)
+    assert list((tmp_path / "mine").iterdir()) == []
+    assert [path.name for path in (tmp_path / "above").iterdir()] == ["others.txt"]
+
+
 def test_what_could_not_be_saved_leaves_nothing_behind(text: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match="could not make"):
@@ -153,7 +246,7 @@ def test_the_plan_says_all_there_is_to_say(text: Path, tmp_path: Path):
     question = Question(
         ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, tries=2
     )
-    base = tiny(task=None, seed=7, training={"patience": 1, "validate_every": 1})
+    base = tiny(task=None, seed=7)
     plan = make_plan(tmp_path / "out", str(text), question, base, "seqwise compare …", said.append)
     assert plan == Plan.open(tmp_path / "out")
     assert list(plan.families) == ["rnn", "ngram", "wide"]
@@ -190,10 +283,9 @@ class Rehearsed:
     def __init__(self, folder: Path, update: float, validation: float):
         self.folder, self.values = folder, {"update": update, "tokens": 64, "validation": validation}
         self.stages: list[str] = []
+        self.places = 1
 
     def run(self, jobs, listen, stop) -> None:
-        from seqwise.compare.outcomes import Outcome
-
         self.stages.append(jobs[0].kind)
         for job in jobs:
             if job.kind == "rehearse":
@@ -217,7 +309,8 @@ def test_a_time_too_short_for_one_validation_is_said_before_anything_is_trained(
         carry_out(folder, plan, Rehearsed(folder, update=0.2, validation=5.0), lambda event: None)
     plan = plan_of(folder, text, budget="12s", seeds=1)
     fast = Rehearsed(folder, update=0.04, validation=0.5)
-    assert not carry_out(folder, plan, fast, lambda event: None)  # it trains nothing
+    with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
+        carry_out(folder, plan, fast, lambda event: None)  # it trains nothing, and nobody asked it to stop
     assert fast.stages == ["rehearse", "train"]
 
 
@@ -233,10 +326,89 @@ def test_withdrawing_leaves_what_others_put_there(text: Path, tmp_path: Path):
 def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
     plan = plan_of(tmp_path / "out", text)
     engine = Rehearsed(tmp_path / "out", 1e6, 1e6)
-    assert not carry_out(tmp_path / "out", plan, engine, lambda event: None)
+    with pytest.raises(SeqwiseError, match="have no result"):
+        carry_out(tmp_path / "out", plan, engine, lambda event: None)
     assert engine.stages == ["rehearse", "train"]
 
 
-def test_errors_are_of_the_kind_that_commands_know():
-    assert issubclass(SaveError, SeqwiseError)
-    assert planning.MODELS == ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
+def test_only_who_asks_for_an_end_has_interrupted(text: Path, tmp_path: Path):
+    plan = plan_of(tmp_path / "out", text)
+    engine = Rehearsed(tmp_path / "out", 1.0, 1.0)
+    assert not carry_out(tmp_path / "out", plan, engine, lambda event: None, stop=lambda: bool(engine.stages))
+    assert engine.stages == ["rehearse"]
+
+
+def test_a_demo_that_is_resumed_is_still_a_demo(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan_of(folder, text, budget="8s", seeds=1, strict=False)
+    slow = Rehearsed(folder, 10.0, 10.0)
+    with pytest.raises(SeqwiseError, match="have no result"):
+        carry_out(folder, reopen(folder), slow, lambda event: None)
+    assert slow.stages == ["rehearse", "train"]
+    assert not Plan.open(folder).strict
+
+
+def test_a_trial_that_got_somewhere_is_not_judged_by_a_rehearsal(text: Path, tmp_path: Path):
+    """A kill came before the first trial was over: there is a checkpoint, but no outcome."""
+    folder = tmp_path / "out"
+    plan = plan_of(folder, text, budget="8s", seeds=1)
+    checkpoint = folder / "trials" / "rnn" / "try-1" / "checkpoints" / "step-7"
+    checkpoint.mkdir(parents=True)
+    slow = Rehearsed(folder, 10.0, 10.0)
+    with pytest.raises(SeqwiseError, match="have no result"):
+        carry_out(folder, plan, slow, lambda event: None)
+    assert slow.stages == ["train"]
+    assert checkpoint.exists()
+
+
+# Going on: the data must be there
+
+
+def test_without_its_data_a_comparison_does_not_go_on(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan = plan_of(folder, text)
+    assert reopen(folder) == plan
+    content = text.read_text()
+    text.write_text(content + "one more line.\n")
+    with pytest.raises(RunError, match="is not the data this comparison began with"):
+        reopen(folder)
+    text.unlink()
+    with pytest.raises(DataError, match="there is no such file"):
+        reopen(folder)
+    text.write_text(content)
+    assert reopen(folder) == plan
+
+
+def test_a_finished_comparison_needs_no_data(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan = plan_of(folder, text)
+    for trial in plan.trials():
+        Outcome("done", values={}).save(Job("train", trial.name).file(folder))
+    text.unlink()
+    with pytest.raises(DataError):
+        reopen(folder)  # the tests are missing
+    for trial in plan.trainings():
+        Outcome("done", values={}).save(Job("test", trial.name).file(folder))
+    with pytest.raises(DataError):
+        reopen(folder)  # nothing was timed
+    Outcome("done", values={}).save(PACE.file(folder))
+    assert reopen(folder) == plan
+    Outcome("failed", "by chance").save(Job("test", "gru/seed-1").file(folder))
+    with pytest.raises(DataError):
+        reopen(folder)  # it would be tried again
+
+
+def test_data_that_was_named_elsewhere_is_looked_for_there(text: Path, tmp_path: Path, monkeypatch):
+    home, away = tmp_path / "at home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    text.rename(home / "small.txt")
+    monkeypatch.chdir(home)
+    plan_of(Path("out"), "small.txt")
+    monkeypatch.chdir(away)
+    with pytest.raises(RunError) as caught:
+        reopen(Path("../at home/out"))
+    assert caught.value.problem.startswith(f"small.txt was named in {home}.")
+    assert caught.value.repair == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
+    monkeypatch.chdir(home)
+    assert reopen(Path("out")).data == "small.txt"

@@ -25,10 +25,11 @@ from seqwise.compare.engines.cluster import Node, Report, in_words, places_on, u
 from seqwise.compare.engines.local import Local
 from seqwise.compare.engines.ray import Ray
 from seqwise.compare.outcomes import Job, Outcome
-from seqwise.compare.plan import Plan
-from seqwise.compare.planning import Question, make_plan
+from seqwise.compare.plan import AT_ONCE, BESIDE, Plan
+from seqwise.compare.planning import make_plan
+from seqwise.compare.question import Question
 from seqwise.compare.running import carry_out
-from seqwise.compare.trial import Interrupted
+from seqwise.compare.trial import Interrupted, Lost
 from seqwise.config import Settings
 from seqwise.errors import SeqwiseError, UsageError
 
@@ -61,6 +62,16 @@ def test_there_is_a_place_for_each_device(nodes, workers, processes, gpus, expec
     places = places_on(nodes, workers, processes, gpus)
     assert [(place.node.id, place.cores, place.gpus, place.threads) for place in places] == expected
     assert len(set(places)) == len(places)
+    wanted = max(sum(place.gpus for place in places if place.node == node) for node in nodes) if places else 0
+    assert wanted <= max(node.gpus for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "beside"),
+    [([CPU], None, 1), ([CPU], 4, 4), ([SMALL], 4, 2), ([SMALL], 2, 1), ([BIG, SMALL], 8, 2)],
+)
+def test_places_know_who_shares_their_device(nodes, workers, beside):
+    assert {place.beside for place in places_on(nodes, workers, 1, True)} == {beside}
 
 
 FINE = Report(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
@@ -123,7 +134,10 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float,
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(engine_module, "execute", job)
-        return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease)
+        neighbours = {BESIDE: "3", AT_ONCE: "6"}
+        for name in neighbours:
+            monkeypatch.setenv(name, "1")
+        return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease, neighbours)
 
     return make
 
@@ -145,6 +159,42 @@ def test_a_question_asked_twice_starts_the_job_once(process):
     until(lambda: worker.work(1, "train", "gru/seed-0", False)["result"] is not None)
     assert worker.work(1, "train", "gru/seed-0", False)["result"] == {"event": "end", "status": "done", "reason": ""}
     assert job.begun == 1
+    assert (os.environ[BESIDE], os.environ[AT_ONCE]) == ("3", "6")
+
+
+def test_a_process_that_a_job_has_lost_is_a_death_of_the_job(process, monkeypatch: pytest.MonkeyPatch):
+    def lose(*words: object) -> Outcome:
+        raise Lost("when process 2 of 2 was ended by SIGKILL")
+
+    worker = process(60.0, Blocked(heeds=True))
+    monkeypatch.setattr(engine_module, "execute", lose)
+    worker.work(1, "train", "gru/seed-0", False)
+    until(lambda: worker.result is not None)
+    assert worker.result == {"event": "broken", "reason": "when process 2 of 2 was ended by SIGKILL"}
+
+
+def test_a_cluster_that_gives_no_process_is_told_once_and_left_in_the_end(tmp_path: Path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
+    heard = Recorder()
+    alone, hands = engine_module._Alone(heard), {
+        place: engine_module._Hand(place, None) for place in places_on([BIG, SMALL], None, 1, True)
+    }  # fmt: skip
+    for now in (5.0, 6.0, engine_module.TELL, engine_module.TELL + 6, engine_module.TELL + 20):  # noqa: B007
+        alone.check(hands, tmp_path)
+    assert [event["event"] for event in heard.events] == ["waiting"]
+    assert "a job needs 2 cores and 1 GPU on one of 2 nodes. Perhaps it is busy" in heard.events[0]["reason"]
+    assert "It has 10 minutes" in heard.events[0]["reason"]
+    next(iter(hands.values())).heard = 1.0
+    alone.check(hands, tmp_path)  # the time begins anew
+    next(iter(hands.values())).heard = 0.0
+    alone.check(hands, tmp_path)
+    now += engine_module.PATIENCE - 1
+    alone.check(hands, tmp_path)
+    now += 2
+    with pytest.raises(SeqwiseError, match=r"no process within 10 minutes(.|\n)*ray status(.|\n)*compare --resume"):
+        alone.check(hands, tmp_path)
+    assert len(heard.events) == 2
 
 
 def test_a_process_that_nobody_asks_stops_its_job(process):
@@ -281,11 +331,37 @@ def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path
     assert len({event["pid"] for event in heard.events if event["event"] == "begin"}) == 2  # kept from job to job
     assert max(event.get("progress", 0) for event in heard.events) == 1.0
     assert list(folder.glob(".seen-*")) == []
+    values = json.loads(trained[0].file(folder).read_text())["values"]
+    assert (values["beside"], values["at_once"]) == (1, 2)
+    assert json.loads((folder / "env.json").read_text())["in_words"].startswith("a Ray cluster of 2 nodes")
+
+
+def test_a_busy_cluster_is_waited_for_but_not_for_ever(fresh: Path, engine_on, monkeypatch):
+    ray = with_ray()
+    monkeypatch.setattr(engine_module, "TELL", 0.5)
+    monkeypatch.setattr(engine_module, "PATIENCE", 3.0)
+    engine, heard = engine_on(fresh), Recorder()
+    engine._join()
+    assert engine.places == 2
+
+    class Other:
+        def here(self) -> None: ...
+
+    others = [ray.remote(Other).options(num_cpus=1).remote() for _ in range(2)]  # somebody else's work
+    ray.get([other.here.remote() for other in others])
+    try:
+        with pytest.raises(SeqwiseError, match=r"started no process within 0.05 minutes: a job needs 1 core on"):
+            engine.run(TRAININGS, heard, lambda: False)
+    finally:
+        for other in others:
+            ray.kill(other)
+    assert [event["event"] for event in heard.events] == ["waiting"]
+    assert not any(job.file(fresh).exists() for job in TRAININGS)
 
 
 def test_a_killed_process_costs_nothing(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
-        if event["name"] == "gru/seed-0" and event.get("progress", 0) > 0.3 and not heard.names("lost"):
+        if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not heard.names("lost"):
             os.kill(heard.pid(event["name"]), signal.SIGKILL)
             until(lambda: not alive(heard.pid(event["name"])))
 
@@ -305,7 +381,7 @@ def alive(pid: int) -> bool:
 
 def test_a_job_whose_process_always_dies_fails_alone(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
-        if event["name"] == "rnn/seed-0" and event["event"] == "begin":
+        if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
             os.kill(event["pid"], signal.SIGKILL)
 
     heard, jobs = Recorder(kill), TRAININGS
@@ -327,7 +403,7 @@ def test_a_lost_node_costs_nothing_and_a_new_one_joins(
     removals: list[threading.Thread] = []
 
     def remove(event: Event, heard: Recorder) -> None:
-        if event["name"] == "gru/seed-0" and event.get("progress", 0) > 0.3 and not removals:
+        if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not removals:
             node = raylets[parent(heard.pid("gru/seed-0"))]
             removals.append(threading.Thread(target=ray_cluster.remove_node, args=(node, False)))
             removals[0].start()

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from reading_back import BYTES, COUNTS, READ, TIMES, all_misread, read_back
 from sample_report import HOSTILE, SAMPLES, Report, failed, family, report
 
 from seqwise.compare.page.page import SCRIPTS, page, title
+from seqwise.compare.showing import add_shown
+from seqwise.compare.verdict import verdict
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "src" / "seqwise" / "compare" / "page"
@@ -210,41 +213,77 @@ def cells(made: Report) -> Counter[tuple[str, str, float]]:
     for one in made["families"]:
         name, training, evaluation = one["name"], one["training"] or {}, one["evaluation"] or {}
         costs = {
-            "cost.tokens_per_second": training.get("tokens_per_second"),
+            "cost.tokens_per_second": None if one["baseline"] else training.get("tokens_per_second"),
             "cost.memory": one["memory"],
             "cost.weights": one["weights"],
             "cost.answer": one["answer"],
             "cost.evaluation": evaluation.get("seconds"),
-            "cost.per_second": evaluation.get("per_second"),
         }
         tries = {f"try-{number}": tried["validation"] for number, tried in enumerate(one["tries"], start=1)}
-        board = {key: training.get(key) for key in ("tokens_per_second", "seconds", "tokens")}
+        board = {"tokens_per_second": costs["cost.tokens_per_second"]}
+        board |= {key: training.get(key) for key in ("seconds", "tokens")}
         board |= {key: one[key] for key in ("mean", "parameters", "memory", "answer", "learning_rate")}
         metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
         shown = {**board, **metrics} if one["mean"] is not None else {}
         found += [(name, key, value) for key, value in {**shown, **costs, **tries}.items()]
     for pair in made["pairs"]:
         found += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
-        found += [(pair["a"], f"pair.{key}", pair[key]) for key in ("difference", "p", "adjusted")]
+        keys = ("difference", "low", "high", "p", "with_best", "adjusted")
+        found += [(pair["a"], f"pair.{key}", pair[key]) for key in keys]
     for example in made["examples"]:
         found += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
     return Counter((name, key, float(value)) for name, key, value in found if value is not None)
 
 
 def test_every_number_of_the_tables_is_that_of_the_report(sample: Opened):
-    read = sample.tab.eval_on_selector_all(
-        "td[data-family][data-value]", "all => all.map(td => [td.dataset.family, td.dataset.key, td.dataset.value])"
-    )
-    assert Counter((name, key, float(value)) for name, key, value in read) == cells(sample.report)
+    read = sample.tab.eval_on_selector_all("[data-family][data-value]", READ)
+    assert Counter((name, key, float(value)) for name, key, value, _ in read) == cells(sample.report)
+
+
+def test_what_is_read_is_the_number_of_the_report(sample: Opened):
+    assert all_misread(sample.tab, sample.report) == []
+    bare = "all => all.filter(one => /NaN|undefined|null|Infinity|object/.test(one.innerText)).length"
+    assert sample.tab.eval_on_selector_all(".value", bare) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("family.shown[key] + after", "family.shown[key].replace(/\\d+/, (digits) => 2 * digits) + after"),
+        ("family.shown[key] + after", "family.shown[key].replace('ms', 'µs') + after"),
+        ('make("b", {}, family.shown.mean)', 'make("b", {}, families[0].shown.mean)'),
+        ("pair.shown[key], tag);", "turned(pair.shown[key]), tag);"),
+        ("f.shown.answers);", "families[0].shown.answers);"),
+    ],
+)
+def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Path, right: str, wrong: str):
+    made = SAMPLES["normal"]()
+    text = page(made)
+    assert text.count(right) == 1
+    (tmp_path / "wrong.html").write_text(text.replace(right, wrong), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "wrong.html").as_uri())
+    assert all_misread(tab, made) != []
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "units", "value", "half"),
+    [
+        ("412,001", COUNTS, 412_001, 0.5), ("84.2 %", COUNTS, 0.842, 0.0005), ("−0.21", COUNTS, -0.21, 0.005),
+        ("1 h 3 min", TIMES, 3780, 30), ("2 min 5 s", TIMES, 125, 0.5), ("820 µs", TIMES, 820e-6, 0.5e-6),
+        ("1.75 T", COUNTS, 1.75e12, 0.005e12), ("3.1 × 10⁻⁹", COUNTS, 3.1e-9, 0.05e-9), ("512 B", BYTES, 512, 0.5),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_back_as_they_are_written(text: str, units: dict[str, float], value: float, half: float):
+    assert read_back(text, units) == (pytest.approx(value), pytest.approx(half))
 
 
 def test_every_trial_is_listed_as_it_was(sample: Opened):
-    read = sample.tab.eval_on_selector_all(
-        "td[data-trial][data-value]", "all => all.map(td => [td.dataset.trial, td.dataset.key, td.dataset.value])"
-    )
-    keys = ("seed", "rate", "updates", "tokens", "seconds", "validation")
+    read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
+    keys = ("rate", "updates", "tokens", "seconds", "validation")
     expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
-    assert [(name, key, float(value)) for name, key, value in read] == [
+    assert [(name, key, float(value)) for name, key, value, _ in read] == [
         each for each in expected if each[2] is not None
     ]
 
@@ -324,7 +363,8 @@ def test_the_verdict_is_the_first_thing_one_reads(show: Any):
     made = SAMPLES["normal"]()
     tab = show(made).tab
     assert tab.text_content(".winner") == "gru"
-    assert tab.eval_on_selector_all(".said p", "all => all.map(one => one.textContent)") == made["verdict"]["sentences"]
+    said = tab.eval_on_selector_all(".said p", "all => all.map(one => one.textContent)")
+    assert [each.replace("\u00a0", " ") for each in said] == made["verdict"]["sentences"]
     assert tab.evaluate("document.querySelector('.said').getBoundingClientRect().bottom < innerHeight")
     sizes = tab.evaluate(
         "['.winner', 'h1'].map(one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize))"
@@ -351,12 +391,12 @@ def test_numbers_are_written_as_people_write_them(show: Any):
     # The half interval is 2.5 points, so that one decimal is shown and no more.
     assert said == {
         "mean": "92.1 %89.6 to 94.6 %",
-        "parameters": "412 k",
-        "tokens_per_second": "54.0 k/s",
+        "parameters": "412,001",
+        "tokens_per_second": "54,012/s",
         "seconds": "2 min 30 s",
-        "tokens": "812 k",
+        "tokens": "812,345",
         "memory": "512 MB",
-        "answer": "2.10 ms",
+        "answer": "2.1 ms1.9 to 2.7 ms",
         "learning_rate": "0.006",
     }
 
@@ -369,17 +409,11 @@ def test_who_is_not_significantly_different_is_said(show: Any):
     )
     for one in made["families"]:
         assert ("no significant difference from the best" in marked[one["name"]]) == (one["rank"] == "tied")
-    words = tab.eval_on_selector_all("#pairs td.words", "all => all.map(one => one.textContent)")
-    expected = [
-        f"{one['a']} is better"  # the first of a pair is always the better one here
-        if one["significant"]
-        else f"{one['a']} is probably better"
-        if one["p"] < 0.05
-        else "no significant difference"
-        for one in made["pairs"]
-    ]
-    assert words == expected
-    assert {word.partition(" is ")[2] for word in words} == {"better", "probably better", ""}
+    words = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
+    said = {"significant": "{} is better", "probable": "{} is probably better", "level": "no significant difference"}
+    # The first of a pair is always the better one here.
+    assert words == [said[one["outcome"]].format(one["a"]) for one in made["pairs"]]
+    assert {word.partition(" is ")[2] for word in words} == {"better", ""}
 
 
 def test_who_is_probably_worse_is_said_to_be(show: Any):
@@ -397,17 +431,43 @@ def test_who_is_probably_worse_is_said_to_be(show: Any):
     fields = tab.eval_on_selector_all(
         "#pairs td.unsure", "all => all.map(one => [one.dataset.family, one.querySelector('small').textContent])"
     )
-    assert ["gru", "probably better"] in fields
-    assert ["feedforward", "probably worse"] in fields
+    assert fields == [["gru", "probably better"], ["feedforward", "probably worse"]]
     tab.click("#pairs td[data-family=feedforward][data-other=gru] button")
     said = tab.text_content(".said-pair")
     assert said.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
-    assert said.endswith("p 0.021 by itself, adjusted p 0.064.")
+    assert said.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
     lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
-    assert lead == "No pair differs significantly; 2 of 3 pairs differ probably."
-    assert "among so many pairs that is not certain" in note
+    assert lead == "No pair differs significantly; 1 of 3 pairs differs probably."
+    assert "probably differ, but not certainly" in note
     clear = show(report("classify", "accuracy", [family(name, "accuracy", [0.1 * len(name)]) for name in ("a", "bbb")]))
     assert "not certain" not in clear.tab.text_content("#pairs")
+
+
+def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_explained(show: Any):
+    made = report(
+        "classify",
+        "accuracy",
+        [
+            family("gru", "accuracy", [0.84, 0.85, 0.86]),
+            family("rnn", "accuracy", [0.5], status="partly", reason="seeds 1 and 2: killed."),
+            family("lstm", "accuracy", [0.55, 0.56, 0.57]),
+        ],
+    )
+    for one in made["pairs"]:
+        if "rnn" in (one["a"], one["b"]):
+            one |= {"covers": "examples", "significant": False}
+    made["verdict"] = verdict(made)
+    assert made["verdict"]["unsure"] == ["rnn"]
+    tab = show(made).tab
+    covered = tab.eval_on_selector_all("#pairs [data-covers]", "all => all.map(one => one.textContent)")
+    assert covered == ["seeds, examples", "examples alone", "examples alone"]
+    outcomes = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
+    assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
+    tab.click("#pairs td[data-family=gru][data-other=rnn] button")
+    assert tab.text_content(".said-pair").endswith(", by the test examples alone.")
+    note = "Of rnn a single training was tested: its whiskers, dashed, are over the test examples"
+    assert note in tab.text_content("#leaderboard .note")
+    assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
 
 
 def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
@@ -415,10 +475,10 @@ def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
     made += [family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]), family("transformer", "accuracy", [0.7, 0.8, 0.6])]
     tab = show(report("classify", "accuracy", made)).tab
     means = tab.eval_on_selector_all("#leaderboard td[data-key=mean]", "all => all.map(one => one.textContent)")
-    assert means[:3] == ["100.00 %all seeds alike", "100.00 %all seeds alike", "99.87 %99.57 to 100.17 %"]
+    assert means[:3] == ["100.0 %all seeds alike", "100.0 %all seeds alike", "99.87 %99.57 to 100.17 %"]
     label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
-    assert label == "gru: 100.00 %, all seeds alike"
-    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru] b") == "0.00"
+    assert label == "gru: 100.0 %, all seeds alike"
+    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru] b") == "0"
 
 
 def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
@@ -426,6 +486,7 @@ def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
     clear = [family("gru", "accuracy", [0.9, 0.9, 0.9]), family("rnn", "accuracy", [0.5, 0.5, 0.5])]
     assert show(report("classify", "accuracy", clear)).tab.text_content(".named .label") == "Best"
     probable = [family("gru", "accuracy", [0.85, 0.85, 0.85]), family("rnn", "accuracy", [0.808, 0.808, 0.808])]
+    assert report("classify", "accuracy", probable)["verdict"]["unsure"] == ["rnn"]
     assert show(report("classify", "accuracy", probable)).tab.text_content(".named .label") == "Probably best"
 
 
@@ -448,6 +509,57 @@ def test_a_failed_family_is_last_with_its_reason(show: Any):
     assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
     failures = [one["name"] for one in made["trials"] if one["status"] == "failed"]
     assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
+
+
+def test_a_family_that_ended_with_an_infinite_value_says_that_and_not_that_nothing_finished(show: Any):
+    reason = "its accuracy on the test split is not a finite number."
+    endless = {**failed("rnn", reason), "status": "done"}
+    made = report("classify", "accuracy", [family("gru", "accuracy", [0.8, 0.81]), endless])
+    assert show(made).tab.text_content("tr[data-row=rnn] .reason") == f"Not ranked. {reason}"
+    assert f"rnn cannot be ranked ({reason[:-1]})." in made["verdict"]["sentences"]
+
+
+def test_the_smallest_is_measured_in_bytes_where_something_has_no_parameters(show: Any):
+    made = [family("gru", "accuracy", [0.84, 0.86, 0.85]), family("ngram", "accuracy", [0.849], baseline=True)]
+    made[1] |= {"parameters": None, "weights": 1_000_000}
+    whole = report("classify", "accuracy", made)
+    assert whole["verdict"]["smallest"] == "ngram"
+    prizes = show(whole).tab.eval_on_selector_all(".prizes dd", "all => all.map(one => one.textContent)")
+    assert prizes[-1] == "ngram 1.0 MB of weights"
+
+
+def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
+    made = SAMPLES["normal"]()
+    made["families"][0] |= {"answers": [0.001, 0.002, 0.004], "answer": 0.002}
+    add_shown(made)
+    tab = show(made).tab
+    name = made["families"][0]["name"]
+    most = max(max(one["answers"]) for one in made["families"])
+    row = tab.locator("#costs figure", has_text="One prediction").locator("tr", has_text=name)
+    bar, line = (
+        row.locator(which).evaluate("one => one.getBoundingClientRect().toJSON()") for which in (".bar", ".range")
+    )
+    wide = row.locator(".bar-box").evaluate("one => one.getBoundingClientRect().width")
+    assert bar["width"] == pytest.approx(wide * 0.002 / most, abs=1.5)
+    assert (line["left"] - bar["left"], line["width"]) == pytest.approx((bar["width"] / 2, 1.5 * bar["width"]), abs=1.5)
+    assert tab.locator("#costs .range").count() == len(made["families"])  # of this measure alone
+    lines = "all => all.map(one => one.getBoundingClientRect()).filter(({ width }) => width > 9).length"
+    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) >= len(made["families"])
+    tab.click("[data-choice=memory]")
+    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) == 0
+
+
+def test_answers_of_the_first_seed_are_said_to_be_beside_a_mean(show: Any):
+    words = "An answer is that of the first seed; what stands beside it is the mean over all seeds."
+    assert words in show(SAMPLES["with_failures"]()).tab.text_content("#examples .lead")
+    assert words not in show(SAMPLES["one_seed"]()).tab.text_content("#examples .lead")
+
+
+def test_when_the_test_split_was_read_is_said_as_in_the_rules(show: Any):
+    made = SAMPLES["normal"]()
+    made["rules"]["tested"] = "Some trials were repeated after others had been tested."
+    lead = show(made).tab.text_content("#leaderboard .lead")
+    assert lead == "Measured on the test split. Some trials were repeated after others had been tested."
 
 
 def test_right_and_wrong_answers_are_told_apart(show: Any):

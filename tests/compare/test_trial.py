@@ -10,22 +10,27 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from small_comparison import Here, finish, finished_comparison, plan_of, tiny, write_text
 
+from seqwise.compare import memory as memory_module
 from seqwise.compare import trial as trials
 from seqwise.compare.api import complete
+from seqwise.compare.memory import added
 from seqwise.compare.outcomes import Job, Outcome, chosen_rate, done, forget_failures, missing, outcome_of
 from seqwise.compare.plan import Plan
-from seqwise.compare.trial import Interrupted, execute
-from seqwise.errors import NonFiniteError
+from seqwise.compare.trial import Interrupted, Lost, execute, open_shared
+from seqwise.errors import NonFiniteError, SaveError
 from seqwise.metrics.examples import Examples
 from seqwise.tasks.language.task import Language
-from seqwise.training.checkpoints import newest_checkpoint
+from seqwise.training.checkpoints import newest_checkpoint, resume_command
+from seqwise.training.launching import LostProcessError
 from seqwise.training.run import Run
 
 
@@ -130,6 +135,34 @@ def test_data_that_has_changed_is_refused_in_training_and_in_the_test(text: Path
     assert not Job("test", "rnn/seed-0").scores(folder).exists()
 
 
+def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Path, tmp_path: Path, monkeypatch):
+    """The process that trained has the old data in memory; the test reads the file."""
+    folder = tmp_path / "out"
+    plan_of(folder, text, tries=1)
+    job, content = Job("test", "rnn/seed-0"), text.read_text()
+    assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
+    read: list[str | None] = []
+    evaluate = Language.evaluate.__func__
+
+    def spy(cls: type, *args: Any, split: str | None = None, **options: Any) -> Any:
+        read.append(split)
+        return evaluate(cls, *args, split=split, **options)
+
+    monkeypatch.setattr(Language, "evaluate", classmethod(spy))
+    for changed in (content + "one more line.\n", "too short"):
+        text.write_text(changed)
+        outcome = execute(folder, job)
+        assert outcome.status == "failed"
+        job.file(folder).unlink()
+    text.write_text(content.replace("model", "mddel"))  # of the same size
+    assert "is not the data this comparison began with" in execute(folder, job).reason
+    assert not job.scores(folder).exists()
+    job.file(folder).unlink()
+    text.write_text(content)
+    assert execute(folder, job).values["on"] == f"{text}, the test split"  # type: ignore[index]
+    assert read == ["test"] * 4
+
+
 def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):
     """A worker whose owner was killed may still be saving when the next one comes."""
     folder = tmp_path / "out"
@@ -201,6 +234,13 @@ def test_an_error_of_any_kind_is_an_outcome(text: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(trials, "training_of", diverge)
     assert execute(folder, Job("train", "gru/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
 
+    def fill_up(run: Run, **options: Any) -> Any:
+        raise SaveError("the disk is full.", repair=f"Free some space, then go on with: {resume_command(run.folder)}")
+
+    monkeypatch.setattr(trials, "training_of", fill_up)
+    outcome = execute(folder, Job("train", "gru/seed-1"))
+    assert outcome.reason.endswith(f"then go on with: seqwise compare --resume {folder}")
+
 
 def test_a_family_that_fails_loses_nothing_of_the_others(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
@@ -227,11 +267,16 @@ def test_every_budget_is_spent_to_the_token(tmp_path: Path):
         for trial in Plan.open(folder).trials()
         if (outcome := outcome_of(folder, "train", trial.name)) and outcome.values
     }
+    plan = Plan.open(folder)
+    counted = len(open_shared(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
     assert spent == {
         **dict.fromkeys(["rnn/try-1", "rnn/try-2", "gru/try-1", "gru/try-2"], 1281),
         **dict.fromkeys(["rnn/seed-0", "rnn/seed-1", "gru/seed-0", "gru/seed-1"], 3843),
-        "ngram/seed-0": spent["ngram/seed-0"],
+        "ngram/seed-0": counted,  # it reads all of the training split, whatever the budget
     }
+    assert counted > 3843
+    told = {name: outcome_of(folder, "train", name).values["counted"] for name in spent}  # type: ignore[union-attr,index]
+    assert [name for name, value in told.items() if value] == ["ngram/seed-0"]
 
 
 def test_the_rate_of_the_best_validation_is_chosen(tmp_path: Path):
@@ -281,7 +326,7 @@ def test_failures_are_tried_again_but_never_change_a_rate_that_was_trained_with(
     for name in ("rnn/try-2", "rnn/seed-1"):
         lost.save(Job("train", name).file(folder))
     lost.save(Job("test", "gru/seed-0").file(folder))
-    assert forget_failures(folder, plan) == 6
+    forget_failures(folder, plan)
     gone = [trial.name for trial in plan.trials() if outcome_of(folder, "train", trial.name) is None]
     assert set(gone) == {"too-fast/try-1", "too-fast/try-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
     assert outcome_of(folder, "test", "gru/seed-0") is None
@@ -314,6 +359,7 @@ def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(tex
         ("learning rates", ["rnn/try-1", "rnn/try-2"]),
         ("training", ["rnn/seed-0", "ngram/seed-0"]),
         ("test", ["rnn/seed-0", "ngram/seed-0"]),
+        ("timing", ["all"]),
     ]
     assert engine.closed
     for name in read:
@@ -333,6 +379,52 @@ def test_a_test_can_be_stopped(tmp_path: Path):
         execute(folder, job, stop=lambda: True)
     assert outcome_of(folder, "test", "rnn/seed-0") is None
     assert execute(folder, job).status == "done"
+
+
+# Memory
+
+
+def test_the_memory_of_a_trial_is_its_own(text: Path, tmp_path: Path):
+    """A worker has trained others before, and has kept some of what they needed."""
+    folder = tmp_path / "out"
+    plan_of(folder, text, tries=1)
+    kept = bytearray(os.urandom(2**20) * 300)
+    freed = [bytes(1000) + bytes([number % 256]) for number in range(100_000)]  # small pieces stay with the process
+    del freed
+    outcome = execute(folder, Job("train", "rnn/seed-0"))
+    assert outcome.values is not None
+    assert 0 < outcome.values["memory"] < 100 * 2**20
+    assert len(kept) == 300 * 2**20
+
+
+def test_what_a_larger_model_adds_is_seen():
+    with added(torch.device("cpu")) as memory:
+        passing = torch.ones(2**24)  # 64 MiB
+        del passing
+        torch.ones(2**20)
+        assert 60 * 2**20 < memory() < 90 * 2**20  # type: ignore[operator]
+    with added(torch.device("cpu")) as memory:
+        torch.ones(2**20)
+        assert memory() < 30 * 2**20  # type: ignore[operator]
+
+
+def test_where_the_highest_mark_cannot_begin_anew_nothing_is_said(monkeypatch):
+    monkeypatch.setattr(memory_module, "_began_anew", lambda: False)
+    with added(torch.device("cpu")) as memory:
+        assert memory() is None
+
+
+def test_memory_is_not_told_of_counting_nor_of_what_was_interrupted(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    plan_of(folder, text, models=["rnn", "ngram"], tries=1)
+    seen: list[dict] = []
+    with pytest.raises(Interrupted):
+        execute(folder, Job("train", "rnn/seed-0"), seen.append, lambda: len(seen) > 3)
+    for name in ("rnn/seed-0", "ngram/seed-0"):
+        outcome = execute(folder, Job("train", name))
+        assert outcome.status == "done"
+        assert outcome.values is not None
+        assert outcome.values["memory"] is None
 
 
 # Time, processes
@@ -361,6 +453,8 @@ def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped
 ):
     """The last update is cut inside a row of the first process; the second has nothing left to learn from."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
     one, two, tokens = tmp_path / "one", tmp_path / "two", 64 * 250 + 21
     base = tiny(network={"dropout": 0.0}, training={"learning_rate": 0.003})
     for folder, processes in ((one, 1), (two, 2)):
@@ -371,7 +465,12 @@ def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped
     assert outcome_of(two, "train", "rnn/seed-0") is None
     snapshot = newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
     assert snapshot is not None
-    assert 0 < snapshot.state["place"]["step"] < 250
+    held = snapshot.state["place"]["step"]
+    assert 0 < held < 250
+    with pytest.raises(Lost, match="when process 2 of 2 was ended by SIGKILL"):
+        with_a_kill(run, held, lambda: execute(two, job))
+    assert outcome_of(two, "train", "rnn/seed-0") is None
+    assert job.log(two).exists()
     outcome, alone = execute(two, job, told.append), execute(one, job)
     assert outcome.status == "done", outcome.reason
     assert outcome.values is not None
@@ -381,7 +480,27 @@ def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped
     assert outcome.values["goal"] == pytest.approx(alone.values["goal"], rel=1e-3)
     ours, theirs = (load_file(folder / "trials/rnn/seed-0/model.safetensors") for folder in (two, one))
     assert all(ours[name].allclose(theirs[name], rtol=1e-2, atol=1e-3) for name in ours | theirs)
+    assert outcome.values["memory"] is None
+    assert not job.log(two).exists()
     assert execute(two, Job("test", "rnn/seed-0")).status == "done"
+
+
+def with_a_kill(run: Path, held: int, work: Callable[[], Any]) -> None:
+    """Work in processes of our own, the last of which is killed when they have got further than `held` updates."""
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while Run.open(run).metrics()[-1]["step"] <= held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        tasks = Path("/proc/self/task").glob("*/children")
+        os.kill(max(int(pid) for path in tasks for pid in path.read_text().split()), signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        work()
+    finally:
+        thread.join()
 
 
 def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, monkeypatch):
@@ -398,3 +517,24 @@ def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, mo
     monkeypatch.setattr(trials, "launch", launch)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
     assert execute(folder, Job("train", "rnn/seed-1")) == Outcome("failed", "its processes ended with status 1.")
+    assert (folder / "trials/rnn/seed-0.log").read_text().startswith("going on at step 5.")
+
+
+def test_a_lost_process_is_no_failure_of_the_trial(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    plan_of(folder, text, models=["rnn"], tries=1, seeds=1, nproc=2)
+
+    def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
+        raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
+
+    monkeypatch.setattr(trials, "launch", launch)
+    with pytest.raises(Lost, match=r"^when process 1 of 2 was ended by SIGKILL$"):
+        execute(folder, Job("train", "rnn/seed-0"))
+    assert outcome_of(folder, "train", "rnn/seed-0") is None
+
+
+def test_one_process_does_not_tell_how_fast_several_are(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    plan_of(folder, text, models=["rnn"], tries=1, seeds=1, nproc=2)
+    monkeypatch.setattr(trials, "Trainer", lambda *args: pytest.fail("trained"))
+    assert execute(folder, Job("rehearse", "rnn")) == Outcome("done", values={"update": None, "validation": None})

@@ -102,6 +102,10 @@ def test_every_mistake_is_told_at_once_with_name_and_line(file):
     assert len(lines) == 8
 
 
+def test_a_variant_is_not_chosen_by_another_measure_than_the_others():
+    assert "all are chosen by the same measure" in REFUSED["classify.class_weights"]
+
+
 @pytest.mark.parametrize("key", sorted(REFUSED))
 def test_what_would_be_unfair_is_refused_with_its_reason(key):
     problem = refused({"mine": {"model": "gru", key: 1}})

@@ -13,13 +13,14 @@ FLAT = [(100, 9.0), (200, 3.2), (400, 3.2)]
 
 
 def family(name: str, mean: float | None, **more: Any) -> dict[str, Any]:
-    """A contestant with three seeds, that answers in 2 ms and whose curve is flat at the end."""
-    curves = more.pop("points", FLAT)
+    """A contestant with three seeds, that answers in 2 ms, give or take 1 %, and whose curve is flat at the end."""
+    curves, answer = more.pop("points", FLAT), more.pop("answer", 0.002)
     return {
         "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "baseline": False,
         "parameters": 400_000, "mean": mean, "low": None if mean is None else mean - 0.07,
         "high": None if mean is None else mean + 0.07, "values": [{"seed": seed, "value": mean} for seed in range(3)],
-        "sampling": None, "weights": 1_600_000, "answer": 0.002,
+        "sampling": None, "weights": 1_600_000, "answer": answer,
+        "answers": [] if answer is None else [0.99 * answer, answer, 1.01 * answer],
         "curves": [{"seed": 0, "points": [{"tokens": t, "seconds": t / 9, "value": v, "loss": v} for t, v in curves]}],
         **more,
     }  # fmt: skip
@@ -28,7 +29,7 @@ def family(name: str, mean: float | None, **more: Any) -> dict[str, Any]:
 def report(
     *families: dict[str, Any], significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
 ) -> dict[str, Any]:
-    """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do only by themselves."""
+    """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do among those of the best."""
     chances = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
     chances |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
     done = [each for each in families if each["mean"] is not None]
@@ -109,10 +110,10 @@ AHEAD = "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
 ALSO = "lstm (3.15) is not significantly different from it"
 CLEAR = "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.78 better than rnn (p = 0.012)."
 PROBABLY = "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19)"
-DOUBT = (
-    "transformer (3.40) is probably worse (p = 0.009 by itself, 0.085 among all {} pairs): "
-    "more seeds would be needed to be certain."
-)
+DOUBT = "transformer (3.40) is probably worse (p = {}): more seeds would be needed to be certain."
+
+
+AMONG = {count: f"among the {count} pairs with the best" for count in (2, 3)}
 
 
 @pytest.mark.parametrize(
@@ -120,12 +121,17 @@ DOUBT = (
     [
         (0, 0, 0, ["gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried."]),
         (0, 0, 1, [CLEAR]),
-        (0, 1, 0, [f"{PROBABLY}.", DOUBT.format(1)]),
-        (0, 1, 1, [f"{PROBABLY}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(3)]),
+        (0, 1, 0, [f"{PROBABLY}.", DOUBT.format("0.009")]),
+        (0, 1, 1, [f"{PROBABLY}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.009 {AMONG[2]}")]),
         (1, 0, 0, [NO_WINNER, f"{ALSO}: more seeds would be needed to tell them apart."]),
         (1, 0, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012)."]),
-        (1, 1, 0, [AHEAD, f"{ALSO}.", DOUBT.format(3)]),
-        (1, 1, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(6)]),
+        (1, 1, 0, [AHEAD, f"{ALSO}.", DOUBT.format(f"0.018 {AMONG[2]}")]),
+        (
+            1,
+            1,
+            1,
+            [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.018 {AMONG[3]}")],
+        ),
     ],
 )
 def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, worse: int, expected: list[str]):
@@ -145,21 +151,65 @@ def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, 
 
 
 def test_several_that_are_probably_worse_and_several_that_are_surely():
-    names = ["gru", "lstm", "attentive", "rnn", "ngram", "a", "b", "c"]
+    names = ["gru", "lstm", "attentive", "rnn", "ngram"]
     made = report(
         *(family(name, 3.12 + at / 10) for at, name in enumerate(names)),
         probable="gru-lstm gru-attentive", significant="gru-rnn gru-ngram",
     )  # fmt: skip
-    made["families"] = made["families"][:5]
     pair = {frozenset((each["a"], each["b"])): each for each in made["pairs"]}
     pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted": 0.09}
     pair[frozenset(("gru", "ngram"))] |= {"adjusted": 0.0001}
     assert verdict(made)["sentences"][:2] == [
         "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19); "
         "rnn and ngram are significantly worse, by 0.30 or more (p ≤ 0.012).",
-        "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 by themselves, ≥ 0.085 among all 28 pairs): "
+        "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 among the 4 pairs with the best): "
         "more seeds would be needed to be certain.",
     ]
+    assert [each["with_best"] for each in made["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
+    assert {each["with_best"] for each in made["pairs"][4:]} == {None}
+    outcomes = {"-".join((each["a"], each["b"])): each["outcome"] for each in made["pairs"]}
+    assert outcomes["gru-lstm"] == outcomes["gru-attentive"] == "probable"
+    assert outcomes["gru-rnn"] == "significant"
+    assert outcomes["lstm-rnn"] == "level"
+
+
+def test_a_pair_of_others_is_never_probable_however_small_its_own_p():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.3), probable="lstm-rnn")
+    verdict(made)
+    assert [each["outcome"] for each in made["pairs"]] == ["level"] * 3
+
+
+def test_a_p_of_one_pair_alone_says_little_where_the_best_was_chosen_after_looking():
+    made = report(*(family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
+    made["pairs"][3] |= {"p": 0.02, "adjusted": 0.2}  # a and e
+    verdict(made)
+    assert made["families"][4]["rank"] == "tied"
+    made["pairs"][3] |= {"p": 0.012}
+    verdict(made)
+    assert made["families"][4]["rank"] == "unsure"
+
+
+def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """A report of families of which lstm has one training."""
+    made = report(*families, **options)
+    for pair in made["pairs"]:
+        if "lstm" in (pair["a"], pair["b"]):
+            pair |= {"covers": "examples", "significant": False, "larger": "seeds"}
+    return made
+
+
+def test_who_was_trained_once_is_at_most_probably_worse():
+    once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3.5}], "sampling": {"low": 3.4, "high": 3.6}}
+    partly = family("lstm", 3.5, status="partly", reason="killed.", **once)
+    made = trained_once(family("gru", 3.12), partly, family("rnn", 4.0), significant="gru-lstm gru-rnn lstm-rnn")
+    found = verdict(made)
+    assert (found["unsure"], made["families"][2]["rank"]) == (["lstm"], "worse")
+    expected = (
+        "lstm (3.50) is probably worse (p = 0.008 among the 2 pairs with the best, by the test examples alone): "
+        "more seeds would be needed to be certain."
+    )
+    assert expected in found["sentences"]
+    assert [each["outcome"] for each in made["pairs"]] == ["probable", "significant", "probable"]
 
 
 def test_of_many_that_are_surely_worse_only_the_first_are_named():
@@ -178,7 +228,7 @@ def test_what_would_make_it_certain_is_the_larger_noise_of_those_in_doubt():
     assert "): a larger test split would be needed to be certain." in said(made)
     for pair in made["pairs"]:
         del pair["larger"]
-    assert "among all 3 pairs)." in said(made)
+    assert "among the 2 pairs with the best)." in said(made)
 
 
 def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
@@ -186,7 +236,7 @@ def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
     made["pairs"][0] |= {"p": None, "adjusted": None}
     found = verdict(made)
     assert (found["tied"], found["unsure"]) == (["lstm"], ["rnn"])
-    assert "among all 2 pairs" in said(made)
+    assert "probably worse (p = 0.009): more" in said(made)
 
 
 @pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
@@ -205,6 +255,7 @@ def test_who_is_probably_worse_is_not_among_the_best():
     found = verdict(made)
     assert (found["fastest"], found["smallest"]) == ("lstm", "lstm")
     assert "Of the best, lstm answers fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
+    assert found["shown"] == {"fastest": "1.5 ms", "smallest": "300,000 parameters"}
     two = report(family("gru", 3.12), family("rnn", 3.4, answer=0.0001), probable="gru-rnn")
     assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
 
@@ -212,7 +263,7 @@ def test_who_is_probably_worse_is_not_among_the_best():
 def test_who_is_probably_worse_may_overtake():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
     made = report(family("gru", 3.1), family("rnn", 3.4, points=falling), family("lstm", 3.9), probable="gru-rnn")
-    assert "What would change this: rnn was still improving by 0.40 per doubling" in said(made)
+    assert "What would change this: rnn was still improving by 11 % per doubling" in said(made)
 
 
 def test_seeds_that_are_all_alike_have_no_interval():
@@ -243,6 +294,38 @@ def test_the_fastest_of_the_best_and_one_that_costs_quality():
         "Where speed matters more, rnn has perplexity 3.90 and needs 100 µs per prediction, 10 times as fast as lstm."
     )
     assert quick in found["sentences"]
+
+
+OVERLAPPING = {"gru": [0.0020, 0.0021, 0.0030], "lstm": [0.0010, 0.0011, 0.0021], "rnn": [0.0004, 0.0005, 0.0011]}
+
+
+def test_times_that_overlap_name_nobody_as_the_fastest():
+    made = report(
+        *(family(name, 3.1, answer=times[1], answers=times) for name, times in OVERLAPPING.items()),
+        significant="gru-rnn lstm-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["fastest"], found["shown"]["fastest"]) == (None, None)
+    assert "fast" not in said(made)
+    made["families"][1]["answers"][2] = 0.0012
+    assert verdict(made)["fastest"] == "lstm"
+    assert "Of the best, lstm answers fastest" in said(made)
+    assert "Where speed matters more" not in said(made)  # rnn's slowest round is slower than lstm's fastest
+    made["families"][2]["answers"][2] = 0.0006
+    assert "Where speed matters more, rnn" in said(made)
+
+
+def test_one_round_is_not_enough_to_call_anybody_fastest():
+    made = report(*(family(name, 3.1, answer=time, answers=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001))))
+    assert verdict(made)["fastest"] is None
+    assert "fast" not in said(made)
+
+
+def test_fastest_of_the_best_is_faster_than_all_of_them():
+    made = report(
+        family("gru", 3.1, answer=0.004), family("lstm", 3.2, answer=0.001), family("rnn", 3.3, answer=0.0011)
+    )
+    assert verdict(made)["fastest"] is None
 
 
 def test_a_little_faster_is_not_worth_a_sentence():
@@ -297,6 +380,7 @@ def test_everything_failed():
     found = verdict(made)
     assert found == {
         "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
+        "shown": {"fastest": None, "smallest": None},
         "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
     }  # fmt: skip
     assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
@@ -358,23 +442,44 @@ def test_a_curve_that_is_still_falling_would_change_the_order():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
     made = report(family("gru", 3.1), family("transformer", 3.4, points=falling), significant="gru-transformer")
     expected = (
-        "What would change this: transformer was still improving by 0.40 per doubling of the budget (gru: 0), "
-        "enough to close its gap of 0.30. Try a larger budget."
+        "What would change this: transformer was still improving by 11 % per doubling of the budget (gru: 0 %), "
+        "enough to close its gap of 8.8 %. Try a larger budget."
     )
     assert expected in verdict(made)["sentences"]
+
+
+def test_a_perplexity_that_fell_by_hundreds_will_not_fall_by_hundreds_again():
+    """It went from 600 to 300, the best from 380 to 200: another doubling gives about 150 and 105, not 0 and 20."""
+    halving, falling = [(100, 800.0), (200, 380.0), (400, 200.0)], [(100, 900.0), (200, 600.0), (400, 300.0)]
+    made = report(family("gru", 200.0, points=halving), family("rnn", 300.0, points=falling), significant="gru-rnn")
+    assert "What would change this" not in said(made)
+    assert "rnn gained 50 % in the last doubling; doubling it again would probably not change" in said(made)
+
+
+def test_a_gap_that_nobody_would_notice_is_not_called_one():
+    rising, flat = [(100, 0.1), (200, 0.6), (400, 0.8)], [(100, 0.1), (200, 0.8), (400, 0.8)]
+    narrow = {"low": 0.79, "high": 0.81}
+    made = report(
+        family("gru", 0.8, points=flat, **narrow), family("lstm", 0.8, points=rising, **narrow), key="accuracy"
+    )
+    assert (
+        "lstm was still improving by 20 percentage points per doubling of the budget (gru: 0.0 percentage points), "
+        "enough to get ahead. Try a larger budget."
+    ) in said(made)
+    assert "gap" not in said(made)
 
 
 def test_two_that_would_overtake():
     falling = [(100, 6.0), (200, 4.5), (400, 3.4)]
     made = report(family("gru", 3.1), *(family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
-    assert "lstm was still improving by 1.1 per" in said(made)
+    assert "lstm was still improving by 24 % per" in said(made)
     assert "the same holds for rnn." in said(made)
 
 
 def test_where_all_improve_alike_the_order_stays():
     falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
     made = report(family("gru", 3.1, points=falling), family("rnn", 3.4, points=falling), significant="gru-rnn")
-    expected = "A larger budget would still make better models: gru gained 0.40 in the last doubling; at the pace"
+    expected = "A larger budget would still make better models: gru gained 11 % in the last doubling; doubling it"
     assert expected in said(made)
 
 
@@ -382,7 +487,7 @@ def test_nobody_overtakes_beyond_what_is_possible():
     """Both would reach 100 %, however much more one of them gained before."""
     rising, risen = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
     made = report(family("gru", 0.995, points=risen), family("rnn", 0.98, points=rising), key="exact_match")
-    expected = "rnn gained 38 percentage points in the last doubling; at the pace of that one, another would not change"
+    expected = "rnn gained 38 percentage points in the last doubling; doubling it again would probably not change"
     assert f"{expected} the order." in said(made)
     made = report(family("gru", 0.9, points=risen), family("rnn", 0.85, points=rising), key="exact_match")
     assert "What would change this: rnn was still improving by 38 percentage points" in said(made)
@@ -405,7 +510,35 @@ def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
     assert len(sentences) == SENTENCES
     assert sentences[0].startswith("gru has the best perplexity")
     assert sentences[1].startswith("lstm (3.12) and ngram (3.15) are not")
+    assert sentences[2].startswith("The test split has only 20 blocks")
+    assert sentences[3].startswith("transformer failed (out of memory)")
     assert sentences[-1].startswith("What would change this: lstm")
+
+
+def test_caveats_and_failures_are_said_however_much_else_there_is():
+    once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3}], "sampling": {"low": 3.0, "high": 3.2}}
+    made = report(
+        family("gru", 3.12, **once), family("ngram", 3.13, baseline=True, points=[], **once),
+        family("lstm", 3.4, points=[(100, 9.0), (200, 5.0), (400, 3.2)], **once),
+        family("rnn", None, reason="it diverged."), probable="gru-lstm", count=40,
+    )  # fmt: skip
+    made["rules"]["seeds"] = [0]
+    sentences = verdict(made)["sentences"]
+    for words in (
+        "trained only once",
+        "has only 40 blocks",
+        "rnn failed (it diverged)",
+        "lstm (3.40) is probably worse",
+    ):
+        assert any(words in sentence for sentence in sentences), words
+    assert not any("counts" in sentence for sentence in sentences)
+
+
+def test_an_infinite_mean_is_no_failure_of_training():
+    endless = family("lstm", None, status="done", reason="its perplexity on the test split is not a finite number.")
+    made = report(family("gru", 3.12), endless)
+    assert "lstm cannot be ranked (its perplexity on the test split is not a finite number)." in said(made)
+    assert "failed" not in said(made)
 
 
 def test_the_verdict_is_plain_data():

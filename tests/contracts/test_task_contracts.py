@@ -210,10 +210,10 @@ def test_examples_add_up_to_the_headline_and_are_the_same_for_every_model(made, 
 @pytest.mark.parametrize(("task", "family"), SOME)
 def test_one_answer_takes_some_time(made, trained, task, family):
     loaded, (run, prepared, _) = trained(task, family), made(task, family)
-    pace = prepared.pace(
+    seconds = prepared.pace(
         loaded.model, loaded.settings, run.learned, run.origin.data, trained_on=run.origin.fingerprint, answers=3
     )
-    assert 0 < pace < math.inf
+    assert 0 < seconds() < math.inf
 
 
 def rounded(value: Any) -> Any:

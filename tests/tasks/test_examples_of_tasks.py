@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from seqwise.compare.statistics import paired
 from seqwise.config import parse_settings
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus
@@ -23,6 +25,7 @@ from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.examples import BLOCK, Examples, value_of
 from seqwise.tasks import pace, task_of
+from seqwise.tasks.forecast.stretches import Stretches
 from seqwise.tasks.language.scoring import evaluation_rows
 from seqwise.tasks.task import Request
 from seqwise.training.fit import create_run
@@ -236,15 +239,18 @@ def table(steps: int) -> str:
     return "time,a,b\n" + "".join(rows)
 
 
-def test_a_stretch_holds_all_windows_that_begin_in_it(untrained, tmp_path):
+def test_a_stretch_holds_what_was_forecast_for_its_steps(untrained, tmp_path):
     (tmp_path / "some.csv").write_text(table(200))
     short, long = (
         untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"past": past, "season": 7})
         for past in (8, 30)
     )
     found, other = examples_of(short), examples_of(long)
-    # 40 steps of testing have 35 windows of 6 of each of the two series: five stretches of 6, and the last of 5 more
-    assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == [72, 72, 72, 72, 132]
+    # 40 steps of testing: six stretches of 6, the last of 4 more. Of the two series 1, 2, … 5 windows reach the first
+    # steps, and as few the last ones; 6 all others.
+    ends = sum(range(1, 6))
+    expected = [2 * (ends + 6), *[2 * 36] * 4, 2 * (5 * 6 + ends)]
+    assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == expected
     assert found.unit == "stretches of 6 steps"
     assert [(each.input, each.expected) for each in found.shown] == [
         (each.input, each.expected) for each in other.shown
@@ -252,6 +258,53 @@ def test_a_stretch_holds_all_windows_that_begin_in_it(untrained, tmp_path):
     assert [each.input.partition(":")[0] for each in found.shown[:2]] == ["a before 160", "a before 166"]
     assert found.shown[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
     assert len(found.shown[0].answer.split(", ")) == 6
+
+
+def stretches_of(errors: np.ndarray, horizon: int) -> np.ndarray:
+    """The sums of forecasts that are off by so much at each step, whatever window they come from."""
+    found = Stretches(SimpleNamespace(horizon=horizon), 0, len(errors))  # type: ignore[arg-type]
+    windows = np.stack([np.arange(len(errors) - horizon + 1), np.zeros(len(errors) - horizon + 1, dtype=int)], axis=1)
+    future = np.lib.stride_tricks.sliding_window_view(errors, horizon).astype(np.float32)
+    batch = SimpleNamespace(there=torch.ones(future.shape, dtype=torch.bool), future=torch.from_numpy(future))
+    found.add(windows, batch, torch.zeros(future.shape))  # type: ignore[arg-type]
+    return found.tally.sums
+
+
+def test_errors_of_one_step_count_in_one_stretch_alone():
+    errors = np.zeros(100)
+    errors[39] = 1.0  # the last step of a stretch; windows that begin in the one before reach it too
+    assert np.flatnonzero(stretches_of(errors, 10)[:, 0]).tolist() == [3]
+    assert stretches_of(np.ones(100), 10).sum(axis=0).tolist() == [910, 910]
+
+
+def test_stretches_of_equal_forecasts_are_told_apart_no_more_often_than_they_should_be():
+    """Steps are hard or easy independently of each other; two families differ by chance at each of them."""
+    draw, found = np.random.default_rng(4), []
+    for trial in range(400):
+        common = draw.normal(size=480)
+        families = {name: [stretches_of(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
+        (pair,) = paired(partial(value_of, "mse"), families, draws=100, seed=trial, deterministic="ab")
+        found.append(pair.p)
+    assert 0.03 <= np.mean(np.array(found) < 0.05) <= 0.075  # 0.10 where windows are counted where they begin
+
+
+def test_a_stretch_in_which_no_window_begins_shows_the_first_that_reaches_it():
+    found = Stretches(SimpleNamespace(horizon=4), 0, 12)  # type: ignore[arg-type]
+    for origins in ([0, 1], [2, 8], [9]):
+        windows = np.stack([origins, np.zeros(len(origins), dtype=int)], axis=1)
+        shape = (len(origins), 4)
+        batch = SimpleNamespace(there=torch.ones(shape, dtype=torch.bool), future=torch.ones(shape))
+        found.add(windows, batch, torch.zeros(shape))  # type: ignore[arg-type]
+    assert found.tally.sums[:, 1].tolist() == [9, 3, 8]
+    assert {row: origin for row, (origin, _, _) in found.first.items()} == {0: 0, 1: 1, 2: 8}
+
+
+def test_a_window_that_begins_in_a_stretch_is_shown_before_one_that_only_reaches_it():
+    found = Stretches(SimpleNamespace(horizon=4), 0, 8)  # type: ignore[arg-type]
+    for origin in (2, 4):
+        batch = SimpleNamespace(there=torch.ones((1, 4), dtype=torch.bool), future=torch.ones((1, 4)))
+        found.add(np.array([[origin, 0]]), batch, torch.zeros((1, 4)))  # type: ignore[arg-type]
+    assert {row: origin for row, (origin, _, _) in found.first.items()} == {0: 2, 1: 4}
 
 
 def test_a_missing_value_counts_nowhere(untrained, tmp_path):
@@ -273,14 +326,14 @@ def test_the_pace_of_writing_on_counts_single_tokens(readers, monkeypatch):
     monkeypatch.setattr(
         type(made.model), "next", lambda self, ids, carry=None: read.append(ids.shape[1]) or whole(self, ids, carry)
     )
-    taken = made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=5)
+    taken = made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=5)()
     assert 0 < taken < math.inf
     assert read == [64, *[1] * (pace.WARM_UP + 5 - 1)]
 
 
 def test_counts_answer_too(readers):
     made = readers["ngram"]
-    assert 0 < task_of("language").pace(made.model, made.settings, made.task.learned, made.data, answers=3) < math.inf
+    assert 0 < task_of("language").pace(made.model, made.settings, made.task.learned, made.data, answers=3)() < math.inf
 
 
 def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
@@ -292,7 +345,7 @@ def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     monkeypatch.setattr(
         translating, "search", lambda *given, **known: beams.append(known["how"].beam) or whole(*given, **known)
     )
-    assert made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=2) > 0
+    assert made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=2)() > 0
     assert beams == [5] * (pace.WARM_UP + 2)
 
 

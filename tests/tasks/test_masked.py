@@ -20,6 +20,7 @@ from seqwise.tasks.masked.model import MaskedModel, TwoWayModel, build_model
 from seqwise.tasks.masked.task import Masked, learn_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.defaults import Facts, resolve
+from seqwise.training.distribution import World
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
@@ -209,6 +210,18 @@ def test_what_the_neighbours_tell_is_filled_in(cycle: Path, tmp_path: Path, fami
     again = run.predict(["two [MASK] four", "one two [MASK] four five six seven"], top=2)[1]
     assert again.values == answer.values
     assert found.metrics == seqwise.load(tmp_path / family).evaluate(cycle, split="test").metrics
+
+
+@pytest.mark.parametrize("family", ["gru", "transformer"])
+def test_weights_are_chosen_by_how_well_hidden_tokens_are_filled_in(cycle: Path, family: str):
+    """The loss of two directions is about other tokens, so families could not be compared by it."""
+    settings = parse_settings(SMALL | {"task": "masked", "model": family})
+    task = Masked.prepare(str(cycle), settings)
+    settings = resolve(settings, Facts(5000, 20, False, 1))[0]
+    torch.manual_seed(0)
+    found = task.validate(task.build(settings), settings, World())
+    assert math.exp(found["goal"]) == pytest.approx(found["perplexity"])
+    assert (found["goal"] == pytest.approx(found["loss"])) is (family == "transformer")
 
 
 def test_the_same_seed_gives_the_same_bits(cycle: Path, tmp_path: Path):

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse, value_of
+from seqwise.compare.question import Match, Question
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from seqwise.compare.plan import Plan
 
 INTERRUPTED = 130
-BUDGET = "2m"
 EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"
 
 
@@ -33,18 +33,18 @@ class Compare:
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
     """What to learn from."""
-    models: str = "rnn,gru,lstm,attentive-rnn,transformer"
+    models: str = ",".join(Question.models)
     """Families to compare."""
     variants: Annotated[Path | None, UNSET] = None
     """File of further contestants (YAML): any settings under a name. With it, --models may be none."""
-    match: Literal["parameters", "time", "tokens"] = "parameters"
+    match: Match = Question.match
     """What is made equal: sizes within 3 %; or, with sizes by rule, only the time or the tokens."""
     parameters: Annotated[int | None, UNSET] = None
     """Parameters of every family; the median of the sizes by rule unless set."""
-    seeds: int = 3
+    seeds: int = Question.seeds
     """Trainings of each family."""
-    tries: int = 3
-    """Learning rates that each family tries in a quarter of its budget; 1: no search."""
+    tries: int = Question.tries
+    """Learning rates that each family tries, in at most a quarter of its budget; 1: no search."""
     out: Annotated[Path | None, UNSET] = None
     """Folder to make; runs/compare-N unless set."""
     resume: Annotated[Path | None, UNSET] = None
@@ -53,9 +53,9 @@ class Compare:
     """Who trains: this machine, or a Ray cluster."""
     workers: Annotated[int | None, UNSET] = None
     """Trials at the same time; one per GPU, or one, unless set. Those that share a device slow each other down."""
-    nproc: int = 1
+    nproc: int = Question.nproc
     """Processes of each trial, one per GPU or sharing the CPU."""
-    examples: int = 12
+    examples: int = Question.examples
     """Test examples on which families disagree, to be kept in the report."""
     config: Annotated[Path | None, UNSET] = None
     """Settings file (YAML) for all families; flags override it."""
@@ -69,12 +69,14 @@ def main(argv: Sequence[str]) -> int:
     default = Compare(settings=load_settings(config)) if config else None
     asked = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
     _check(asked, argv)
-    from seqwise.compare.plan import Plan
+    from seqwise.compare.api import check_engine
 
+    check_engine(asked.engine, asked.workers)  # before the data is read
     if asked.resume is not None:
-        folder, plan = asked.resume, Plan.open(asked.resume)
+        folder, plan = asked.resume, _reopened(asked.resume)
     else:
-        folder, plan = _plan(asked, shlex.join(["seqwise", "compare", *argv]))
+        command = shlex.join(["seqwise", "compare", *argv])
+        folder, plan = planned(str(asked.data), question_of(asked), asked.settings, asked.out, command)
     return conclude(folder, plan, asked.engine, asked.workers, asked.json)
 
 
@@ -92,29 +94,35 @@ def _check(asked: Compare, argv: Sequence[str]) -> None:
         )
 
 
-def _plan(asked: Compare, command: str) -> tuple[Path, Plan]:
-    from seqwise.compare.api import check_engine
-    from seqwise.compare.plan import names_of
-    from seqwise.compare.planning import Question
-
-    check_engine(asked.engine, asked.workers)
-    question = Question(
-        [] if asked.models == "none" else names_of(asked.models), asked.variants, asked.settings.budget or BUDGET,
-        asked.match, asked.parameters, asked.seeds, asked.tries, asked.examples, asked.nproc,
-    )  # fmt: skip
-    return planned(str(asked.data), question, asked.settings, asked.out, command)
-
-
-def planned(data: str, question: Any, settings: Settings, out: Path | None, command: str) -> tuple[Path, Plan]:
-    """A new comparison, said what it will do."""
+def _reopened(folder: Path) -> Plan:
     from seqwise.cli.progress import Bar
-    from seqwise.compare.planning import make_plan
-    from seqwise.training.fit import free_folder
+    from seqwise.compare.running import reopen
     from seqwise.training.signals import ends_at_once, on_signals
 
-    folder = out or free_folder("compare")
     with on_signals(ends_at_once), Bar("reading") as bar:
-        plan = make_plan(folder, data, question, settings, command, console.say, bar)
+        return reopen(folder, bar)
+
+
+def question_of(asked: Compare) -> Question:
+    """What the options ask."""
+    from seqwise.compare.plan import names_of
+
+    return Question(
+        names_of(asked.models), asked.variants, asked.settings.budget or Question.budget, asked.match,
+        asked.parameters, asked.seeds, asked.tries, asked.examples, asked.nproc,
+    )  # fmt: skip
+
+
+def planned(
+    data: str, question: Question, settings: Settings, out: Path | None, command: str, name: str = "compare"
+) -> tuple[Path, Plan]:
+    """A new comparison, said what it will do."""
+    from seqwise.cli.progress import Bar
+    from seqwise.compare.planning import new_plan
+    from seqwise.training.signals import ends_at_once, on_signals
+
+    with on_signals(ends_at_once), Bar("reading") as bar:
+        folder, plan = new_plan(out, name, data, question, settings, command, console.say, bar)
     for sentence in introduction(plan):
         console.say(sentence)
     return folder, plan
@@ -154,14 +162,7 @@ def _busy(plan: Plan) -> str:
     )
 
 
-def conclude(
-    folder: Path,
-    plan: Plan,
-    engine: str = "local",
-    workers: int | None = None,
-    as_json: bool = False,
-    strict: bool = True,
-) -> int:
+def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | None = None, as_json: bool = False) -> int:
     """Carry out what is left, write the report and show it."""
     from seqwise.cli.trials import TrialsDisplay
     from seqwise.compare.api import complete, engine_of
@@ -172,8 +173,8 @@ def conclude(
     runner = engine_of(engine, folder, plan, workers)
     if engine == "local" and (busy := _busy(plan)):
         console.warn(busy)
-    with interruptible() as stop, TrialsDisplay(folder, plan, workers or 1) as display:
-        finished = complete(folder, plan, runner, display.listen, display.begin, stop, strict)
+    with interruptible() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
+        finished = complete(folder, plan, runner, display.listen, display.begin, stop)
     if not finished:
         console.say(f"stopped and saved. Go on with: {resume_command(folder)}")
         return INTERRUPTED

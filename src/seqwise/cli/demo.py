@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from seqwise.cli import console
 from seqwise.cli.compare import conclude, planned
 from seqwise.cli.options import UNSET, parse
+from seqwise.compare.question import Question
 from seqwise.config import Settings, TaskName
 
 BUDGET = "11s"  # 3 × 5 families: with reading, testing and the report under four minutes on two cores
@@ -50,19 +51,16 @@ class Demo:
 
 def main(argv: Sequence[str]) -> int:
     asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --task classify")
-    from seqwise.compare.planning import Question
-    from seqwise.training.fit import free_folder
-
     example = EXAMPLES[asked.task]
     console.say(
         f"Which family of sequence models suits {example.data}? Five of them get the same data, about as many\n"
         "parameters and the same time. `seqwise compare` does this with your own data."
     )
-    question = Question(budget=asked.budget, parameters=example.parameters, seeds=3, tries=2)
+    # On a busy machine a poor demo is better than none.
+    question = Question(budget=asked.budget, parameters=example.parameters, seeds=3, tries=2, strict=False)
     command = _command(example, asked)
-    folder = asked.out or free_folder("demo")
-    folder, plan = planned(example.data, question, Settings(task=asked.task), folder, command)
-    status = conclude(folder, plan, strict=False)  # on a busy machine a poor demo is better than none
+    folder, plan = planned(example.data, question, Settings(task=asked.task), asked.out, command, name="demo")
+    status = conclude(folder, plan)
     if status == 0:
         _show_best(folder, asked.task, example)
     return status

@@ -5,7 +5,7 @@ It only listens to events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,14 +29,15 @@ STAGES = {
     "learning rates": "trying learning rates",
     "training": "training",
     "test": "reading the test split, once",
+    "timing": "timing answers one at a time, with nothing else running",
 }
 
 
 class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
     """One line per trial, on standard error."""
 
-    def __init__(self, folder: Path, plan: Plan, workers: int = 1) -> None:
-        self.plan, self.estimate = plan, Estimate(folder, plan, workers)
+    def __init__(self, folder: Path, plan: Plan, places: Callable[[], int] = lambda: 1) -> None:
+        self.plan, self.estimate = plan, Estimate(folder, plan, places)
         self.width = max(len(trial.name) for trial in plan.trials())
         # What matters most comes first: a narrow terminal cuts off the rest.
         rest = TextColumn("{task.fields[rest]}", table_column=Column(no_wrap=True, ratio=1))
@@ -62,8 +63,8 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
         """A stage with so many jobs begins."""
         self.stage, self.left, self.total = stage, len(jobs), len(jobs)
         self.estimate.begin()
-        trials = {"rehearsal": "", "test": f": {len(jobs)} models"}.get(stage, f": {len(jobs)} trials")
-        ends = "" if stage == "rehearsal" else f"; {self._end()}"
+        trials = {"rehearsal": "", "timing": "", "test": f": {len(jobs)} models"}.get(stage, f": {len(jobs)} trials")
+        ends = "" if stage in ("rehearsal", "timing") else f"; {self._end()}"
         console.say(f"{STAGES[stage]}{trials}{ends}")
 
     def _end(self) -> str:
@@ -74,6 +75,9 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
     def listen(self, event: dict[str, Any]) -> None:
         """Draw what happened."""
         self.estimate.listen(event)
+        if event["event"] == "waiting":
+            console.warn(event["reason"])
+            return
         name = event["name"]
         if event["event"] == "begin":
             self.last[name] = {}

@@ -14,14 +14,15 @@ from seqwise.compare.engines.cluster import library
 from seqwise.compare.engines.local import Local
 from seqwise.compare.gather import gather, load_report
 from seqwise.compare.page.page import page
-from seqwise.compare.plan import Match, Plan, names_of
-from seqwise.compare.planning import BUDGET, MODELS, SEEDS, Question, make_plan
-from seqwise.compare.running import Stage, carry_out
+from seqwise.compare.plan import Plan, names_of
+from seqwise.compare.planning import new_plan
+from seqwise.compare.question import Question
+from seqwise.compare.running import Stage, carry_out, reopen
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.tasks.answers import write_out
 from seqwise.training.api import Loaded, load, merged
-from seqwise.training.fit import choose_device, free_folder, interruptible
+from seqwise.training.fit import choose_device, interruptible
 
 ENGINES = ("local", "ray")
 EngineName = Literal["local", "ray"]
@@ -56,7 +57,7 @@ class Comparison:
 
     @property
     def best(self) -> Loaded:
-        """The best family's run of the first seed, ready to predict."""
+        """The run of the best family whose validation was best, ready to predict."""
         name = self.report["verdict"]["best"]
         if name is None:
             raise SeqwiseError("no family was trained to its end.")
@@ -70,10 +71,10 @@ class Comparison:
 def compare(
     data: str | Path | None = None,
     *,
-    models: str | Sequence[str] = MODELS,
+    models: str | Sequence[str] = Question.models,
     variants: Mapping[str, Any] | str | Path | None = None,
     budget: str | None = None,
-    seeds: int = SEEDS,
+    seeds: int = Question.seeds,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     settings: Settings | dict[str, Any] | None = None,
@@ -92,24 +93,40 @@ def compare(
     check_engine(engine, workers)
     if (data is None) == (resume is None):
         raise UsageError("name either the data or a comparison to resume.")
+    named = {"models": models, "variants": variants, "budget": budget, "seeds": seeds, "out": out, "settings": settings}
+    usual = {"models": Question.models, "seeds": Question.seeds}
+    given = {key: value for key, value in named.items() if value not in (None, usual.get(key))} | options
     if resume is not None:
-        if options or any((variants, budget, out, settings)) or (models, seeds) != (MODELS, SEEDS):
+        if given:
             repair = "Leave out all but resume, engine, workers and on_event."
             raise UsageError("a comparison goes on as it was planned.", repair=repair)
         folder = Path(resume)
-        plan = Plan.open(folder)
+        plan = reopen(folder)
     else:
+        command = _expression(str(data), given)
         asked = {key: options.pop(key) for key in Question.__dataclass_fields__ if key in options}
         base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
         names = names_of(models) if isinstance(models, str) else list(models)
         file = Path(variants) if isinstance(variants, str) else variants
-        question = Question(names, file, budget or base.get("budget") or BUDGET, seeds=seeds, **asked)
-        folder = Path(out) if out is not None else free_folder("compare")
-        plan = make_plan(folder, str(data), question, parse_settings(merged(base, options)))
+        question = Question(names, file, budget or base.get("budget") or Question.budget, seeds=seeds, **asked)
+        where = None if out is None else Path(out)
+        folder, plan = new_plan(where, "compare", str(data), question, parse_settings(merged(base, options)), command)
     with interruptible() as stop:
         if not complete(folder, plan, engine_of(engine, folder, plan, workers), on_event, stop=stop):
             raise KeyboardInterrupt
     return Comparison(folder, load_report(folder))
+
+
+def _expression(data: str, given: Mapping[str, Any]) -> str:
+    """The call, as it would be written again."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Settings):
+            return value.model_dump(exclude_defaults=True)
+        return str(value) if isinstance(value, Path) else value
+
+    words = [repr(data), *(f"{key}={plain(value)!r}" for key, value in given.items())]
+    return f"seqwise.compare({', '.join(words)})"
 
 
 def check_engine(name: str, workers: int | None = None) -> None:
@@ -131,7 +148,8 @@ def engine_of(name: str, folder: Path, plan: Plan, workers: int | None = None) -
         return Ray(folder, workers)
     cuda = choose_device(next(iter(plan.families.values()))).type == "cuda"
     # A trial of several processes has all GPUs to itself.
-    return Local(folder, workers, gpus=torch.cuda.device_count() if cuda and plan.nproc == 1 else 0)
+    gpus = torch.cuda.device_count() if cuda and plan.nproc == 1 else 0
+    return Local(folder, workers, gpus, plan.nproc)
 
 
 def complete(
@@ -141,11 +159,10 @@ def complete(
     listen: Callable[[Event], None],
     begin: Stage = lambda name, jobs: None,
     stop: Callable[[], bool] = lambda: False,
-    strict: bool = True,
 ) -> bool:
     """Carry out what is left of a plan and write the report; was it finished?"""
     try:
-        if not carry_out(folder, plan, engine, listen, begin, stop, strict):
+        if not carry_out(folder, plan, engine, listen, begin, stop):
             return False
     finally:
         engine.close()
@@ -161,4 +178,4 @@ def write_report(folder: Path, plan: Plan) -> dict[str, Any]:
     return report
 
 
-__all__ = ["Comparison", "Match", "check_engine", "compare", "complete", "engine_of", "write_report"]
+__all__ = ["Comparison", "check_engine", "compare", "complete", "engine_of", "write_report"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from seqwise.compare.engines import Event
@@ -18,8 +19,8 @@ UNKNOWN = 5.0  # seconds of a job nothing is known of
 class Estimate:
     """Expected seconds of every job that is left; it learns from those that end."""
 
-    def __init__(self, folder: Path, plan: Plan, workers: int = 1):
-        self.folder, self.plan, self.workers = folder, plan, workers
+    def __init__(self, folder: Path, plan: Plan, places: Callable[[], int] = lambda: 1):
+        self.folder, self.plan, self.places = folder, plan, places
         self.left: dict[Job, float] = {}
         self.begun: dict[Job, float] = {}
         self.pace = 1.0  # seconds that passed for each that was expected
@@ -35,11 +36,12 @@ class Estimate:
         trial = self.plan.trial(job.name)
         outcome = outcome_of(self.folder, "rehearse", trial.family)
         known = (outcome.values if outcome else None) or {}
+        budget = Budget.parse(self.plan.spending.a_try if trial.kind == "try" else self.plan.spending.training)
         if known.get("update") is None:
-            return UNKNOWN
+            timed = job.kind == "train" and budget.unit == "seconds" and not self.plan.counted(trial.family)
+            return AROUND + budget.amount if timed else UNKNOWN
         if job.kind == "test":
             return AROUND + TEST * known["validation"]
-        budget = Budget.parse(self.plan.spending.a_try if trial.kind == "try" else self.plan.spending.training)
         seconds = budget.amount
         if budget.unit == "tokens":
             seconds = budget.amount / max(1.0, known["tokens"]) * known["update"]
@@ -48,6 +50,8 @@ class Estimate:
 
     def listen(self, event: Event) -> None:
         """Learn from what happens."""
+        if "name" not in event:
+            return  # it is about no job
         job = Job(event["kind"], event["name"])
         if event["event"] == "begin":
             self.begun[job] = time.monotonic()
@@ -60,4 +64,4 @@ class Estimate:
         """Seconds until the end."""
         now = time.monotonic()
         running = sum(min(now - self.begun[job], self.left[job]) for job in self.begun if job in self.left)
-        return max(0.0, sum(self.left.values()) * self.pace - running) / self.workers
+        return max(0.0, sum(self.left.values()) * self.pace - running) / self.places()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,15 @@ import numpy as np
 
 from seqwise import environment
 from seqwise.compare.disagreement import disagreements
-from seqwise.compare.numbers import bounds, named
-from seqwise.compare.outcomes import Job, Outcome, chosen_rate, outcome_of
-from seqwise.compare.plan import FACTOR, Plan, Trial
+from seqwise.compare.numbers import bounds, is_ratio, listed, named, plain
+from seqwise.compare.outcomes import PACE, Job, Outcome, chosen_rate, outcome_of
+from seqwise.compare.plan import Plan, Trial
+from seqwise.compare.rules import rules_of
+from seqwise.compare.showing import add_shown
 from seqwise.compare.statistics import interval, paired, sampling_interval
 from seqwise.compare.verdict import verdict
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.examples import LOWER, Examples, value_of
-from seqwise.training.budgets import Budget
 from seqwise.training.run import ENVIRONMENT, Run
 
 FORMAT = 1
@@ -34,12 +36,12 @@ Values = dict[str, Any]
 def gather(folder: Path, plan: Plan) -> Values:
     """The report (docs/compare.md says what each entry means)."""
     scores = {name: _scores(folder, plan, name) for name in plan.families}
+    _check_alignment(scores)
     examples = next((each for seeds in scores.values() for each in seeds.values()), None)
     lower = plan.metric in LOWER
-    families = [_family(folder, plan, name, scores[name]) for name in plan.families]
-    worst = math.inf if lower else -math.inf
-    families.sort(key=lambda each: (each["mean"] if each["mean"] is not None else worst) * (1 if lower else -1))
-    families.sort(key=lambda each: each["mean"] is None)
+    pace = _pace(folder)
+    families = [_family(folder, plan, name, scores[name], pace.get(name, [])) for name in plan.families]
+    families.sort(key=lambda each: (each["mean"] is None, (each["mean"] or 0.0) * (1 if lower else -1)))
     report: Values = {
         "format": FORMAT,
         "seqwise": plan.seqwise,
@@ -50,7 +52,7 @@ def gather(folder: Path, plan: Plan) -> Values:
         "command": plan.command,
         "unit": plan.unit,
         "machine": _machine(folder, plan),
-        "rules": _rules(folder, plan, families),
+        "rules": rules_of(folder, plan, families),
         "metric": _metric(folder, plan, lower, examples),
         "families": families,
         "pairs": _pairs(plan, scores),
@@ -58,18 +60,8 @@ def gather(folder: Path, plan: Plan) -> Values:
         "trials": [_trial(folder, plan, trial) for trial in plan.trials()],
     }
     report["verdict"] = verdict(report)
+    add_shown(report)
     return plain(report)
-
-
-def plain(value: Any) -> Any:
-    """As JSON knows it: numbers that it cannot hold become null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _scores(folder: Path, plan: Plan, family: str) -> dict[int, Examples]:
@@ -82,7 +74,26 @@ def _scores(folder: Path, plan: Plan, family: str) -> dict[int, Examples]:
     return found
 
 
-def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples]) -> Values:
+def _check_alignment(scores: dict[str, dict[int, Examples]]) -> None:
+    """Differences are taken example by example, so all must have been asked the same, in the same order."""
+    tested = [(f"{name}/seed-{seed}", each) for name, seeds in scores.items() for seed, each in seeds.items()]
+    for name, each in tested[1:]:
+        first, other = tested[0]
+        if len(each.shown) != len(other.shown):
+            raise SeqwiseError(f"{first} was tested on {len(other.shown)} examples, {name} on {len(each.shown)}.")
+        pairs = enumerate(zip(other.shown, each.shown), start=1)
+        wrong = next((at for at, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
+        if wrong is not None:
+            raise SeqwiseError(f"{first} and {name} were not tested on the same examples: number {wrong} differs.")
+
+
+def _pace(folder: Path) -> dict[str, list[float]]:
+    """Family → seconds of one answer, in each of the rounds in which they were timed by themselves."""
+    outcome = Outcome.load(PACE.file(folder))
+    return (outcome.values or {}).get("families", {}) if outcome is not None else {}
+
+
+def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples], answers: list[float]) -> Values:
     trainings = [trial for trial in plan.trainings() if trial.family == name]
     trained = {trial: outcome_of(folder, "train", trial.name) for trial in trainings}
     tested = {trial: outcome_of(folder, "test", trial.name) for trial in trainings}
@@ -92,14 +103,18 @@ def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples]) ->
     whole = len(tests) == len(trainings)
     values = [values["metrics"][plan.metric] for _, values in tests]
     middle = interval(values, bounds(plan.metric)) if values else None
+    endless = [trial.seed for (trial, _), value in zip(tests, values) if not math.isfinite(value)]
+    if endless:
+        middle = None
     value = partial(value_of, plan.metric)
     sampled = sampling_interval(value, [each.sums for each in scores.values()]) if scores else None
-    run = next((Job("train", trial.name).run(folder) for trial, _ in done), None)
+    ranked = sorted(done, key=lambda each: math.inf if each[1]["goal"] is None else each[1]["goal"])
+    run = next((Job("train", trial.name).run(folder) for trial, _ in ranked), None)  # the best by validation
     return {
         "name": name,
         "model": plan.families[name].model,
         "status": "done" if whole else "partly" if tests else "failed",
-        "reason": "" if whole else _first(reasons) or "it is not finished.",
+        "reason": _endless(plan, endless) or ("" if whole else _first(reasons) or "it is not finished."),
         "parameters": plan.parameters[name] or None,
         "baseline": plan.counted(name),
         "learning_rate": None if plan.counted(name) else chosen_rate(folder, plan, name)[0],
@@ -111,10 +126,11 @@ def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples]) ->
         "sampling": None if sampled is None else {"low": sampled[0], "high": sampled[1]},
         "metrics": _means([values["metrics"] for _, values in tests]),
         "training": _training([values for _, values in done]),
-        "memory": max((values["memory"] for _, values in done if values["memory"]), default=None),
+        "memory": _median([values.get("memory") for _, values in done]),
         "weights": next((values["weights"] for _, values in tests), None),
-        "answer": _median([values["answer"] for _, values in tests]),
-        "evaluation": _evaluation(tests, scores),
+        "answer": _median(answers),
+        "answers": list(answers),
+        "evaluation": _evaluation([values["seconds"] for _, values in tests]),
         "curves": [_curve(folder, plan, trial) for trial, _ in done],
         "settings": plan.families[name].model_dump(mode="json") if run is None else _settings(run),
         "run": None if run is None else str(run.relative_to(folder)),
@@ -123,6 +139,14 @@ def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples]) ->
 
 def _first(reasons: list[str]) -> str:
     return reasons[0] if reasons else ""
+
+
+def _endless(plan: Plan, seeds: list[int]) -> str:
+    """Why a family that was tested has no mean."""
+    if not seeds:
+        return ""
+    which = "" if plan.spending.seeds == tuple(seeds) else " with seed " + listed([str(seed) for seed in seeds])
+    return f"its {named(plan.metric)} on the test split is not a finite number{which}."
 
 
 def _settings(run: Path) -> Values:
@@ -136,7 +160,7 @@ def _means(found: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([each[name] for each in found])) for name in (found[0] if found else {})}
 
 
-def _median(values: list[float | None]) -> float | None:
+def _median(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value]
     return float(np.median(known)) if known else None
 
@@ -148,12 +172,9 @@ def _training(found: list[Values]) -> Values | None:
     return {**mean, "tokens_per_second": mean["tokens"] / max(1e-9, mean["seconds"])}
 
 
-def _evaluation(tests: list[tuple[Trial, Values]], scores: dict[int, Examples]) -> Values | None:
-    seconds = _median([values["seconds"] for _, values in tests])
-    if seconds is None or not scores:
-        return None
-    examples = len(next(iter(scores.values())).sums)
-    return {"seconds": seconds, "examples": examples, "per_second": examples / seconds}
+def _evaluation(seconds: list[float | None]) -> Values | None:
+    middle = _median(seconds)
+    return None if middle is None else {"seconds": middle}
 
 
 def _tries(folder: Path, plan: Plan, family: str) -> list[Values]:
@@ -190,10 +211,11 @@ def _trial(folder: Path, plan: Plan, trial: Trial) -> Values:
 
 def _pairs(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[Values]:
     families = {name: [each.sums for each in seeds.values()] for name, seeds in scores.items() if seeds}
-    if len({len(sums) for seeds in families.values() for sums in seeds}) > 1:
-        raise SeqwiseError("the families were not tested on the same examples.")
     counted = {name for name in families if plan.counted(name)}
-    return [asdict(pair) for pair in paired(partial(value_of, plan.metric), families, deterministic=counted)]
+    examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
+    step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
+    found = paired(partial(value_of, plan.metric), families, deterministic=counted, step=step)
+    return [asdict(pair) for pair in found]
 
 
 def _metric(folder: Path, plan: Plan, lower: bool, examples: Examples | None) -> Values:
@@ -222,61 +244,6 @@ def _machine(folder: Path, plan: Plan) -> Values:
     words = [f"{cores} core{'s' if cores > 1 else ''} of {found['cpu']['name']}"]
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if found["gpu"] else "no GPU"]
     return {**found, "in_words": ", ".join(words)}
-
-
-def _rules(folder: Path, plan: Plan, families: list[Values]) -> Values:
-    spending = plan.spending
-    training = str(Budget.parse(spending.training))
-    a_try = str(Budget.parse(spending.a_try)) if spending.tries > 1 else ""
-    return {
-        "budget": str(Budget.parse(spending.budget)),
-        "match": plan.match,
-        "parameters": plan.target,
-        "seeds": list(spending.seeds),
-        "tries": spending.tries,
-        "try": a_try or None,
-        "training": training,
-        "sentences": _fairness(folder, plan, training, a_try, families),
-    }
-
-
-def _fairness(folder: Path, plan: Plan, training: str, a_try: str, families: list[Values]) -> list[str]:
-    """How it was made fair, sentence by sentence."""
-    spending, unit = plan.spending, Budget.parse(plan.spending.training).unit
-    sentences = ["All families have the same vocabulary, the same split of the data and the same evaluation."]
-    counts = [each["parameters"] for each in families if each["parameters"] and not each["baseline"]]
-    if plan.target is not None and counts:
-        spread = max(counts) / min(counts) - 1
-        sentences.append(
-            f"Widths were solved for {plan.target:,} parameters; the largest has {spread:.1%} more than the smallest."
-        )
-    elif plan.match != "parameters":
-        sentences.append(f"Each family has the size of its rules and spends equal {plan.match}.")
-    sentences += [sentence if sentence.endswith(".") else f"{sentence}." for sentence in plan.notes]
-    if spending.tries > 1:
-        factors = sorted({f"{FACTOR**step:g}" for step in range(1, (spending.tries + 2) // 2)}, key=float)
-        sentences.append(
-            f"Each family tried {spending.tries} learning rates for {a_try} each, the rule's own and its neighbours at "
-            f"a factor of {' and '.join(factors)}; validation chose."
-        )
-    else:
-        sentences.append("No learning rate was searched: each family has that of its rules.")
-    each = "once" if len(spending.seeds) == 1 else f"with {len(spending.seeds)} seeds"
-    sentences.append(
-        f"Then each was trained {each}, {training} a time"
-        + (f", validation included, {_side_by_side(folder, plan)}." if unit == "seconds" else ", to the token.")
-    )
-    sentences.append("The weights of the best validation were kept. The test split was read once, after all training.")
-    return sentences
-
-
-def _side_by_side(folder: Path, plan: Plan) -> str:
-    """Whether timed trials could disturb each other."""
-    found = [outcome_of(folder, "train", trial.name) for trial in plan.trials()]
-    known = [outcome.values for outcome in found if outcome is not None and outcome.values]
-    beside, nodes = max((each.get("beside", 1) for each in known), default=1), {each.get("node") for each in known}
-    where = "on the same machine" if len(nodes) < 2 else f"on {len(nodes)} machines"
-    return f"one after another {where}" if beside == 1 else f"{beside} at a time sharing a device {where}"
 
 
 def load_report(folder: str | Path) -> Values:

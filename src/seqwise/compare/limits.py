@@ -18,22 +18,19 @@ SAMPLE = 8  # batches that are looked at to know how many tokens an update learn
 
 
 def too_small(task: Task, settings: Settings, budget: Budget | str, name: str = "", a_try: bool = False) -> str | None:
-    """What is wrong with a budget in tokens or epochs for one training with resolved settings; None: nothing is."""
+    """What is wrong with a budget in tokens for one training with resolved settings; None: nothing is."""
     budget = Budget.parse(budget) if isinstance(budget, str) else budget
-    if budget.unit == "seconds" or settings.model == "ngram":
+    if budget.unit != "tokens" or settings.model == "ngram":
         return None  # what a second holds must be measured; n-grams are counted, whatever the budget
-    batches, fewest = task.batches(settings), LEAST_OF_TRY if a_try else LEAST_UPDATES
-    if budget.unit == "epochs":
-        updates, least = budget.amount * batches.steps, f"{fewest / batches.steps:,.3g} epochs"
-    else:
-        sizes = [batch.tokens for batch in islice(batches.epoch(0), SAMPLE)]
-        each = sum(sizes) / len(sizes)
-        updates, least = budget.amount / each, f"{fewest * each:,.0f} {task.unit}"
+    fewest = LEAST_OF_TRY if a_try else LEAST_UPDATES
+    sizes = [batch.tokens for batch in islice(task.batches(settings).epoch(0), SAMPLE)]
+    each = sum(sizes) / len(sizes)
+    updates = budget.amount / each
     if updates >= fewest:
         return None
     return (
         f"{name or settings.model}: with {budget} a {'try' if a_try else 'training'} would make {updates:,.1f} "
-        f"updates; it takes at least {fewest}, which is {least}."
+        f"updates; it takes at least {fewest}, which is {fewest * each:,.0f} {task.unit}."
     )
 
 

@@ -3,6 +3,8 @@
     trials/gru/seed-0/            the run          trials/gru/seed-0.json         its outcome
     trials/gru/seed-0.test.json   its test         trials/gru/seed-0.test/        what each test example says
     trials/gru/rehearsal.json     seconds of an update and of a validation
+    trials/all.pace.json          seconds of an answer, of every family
+    trials/gru/seed-0.log         what its processes said, where it has several of them and did not end well
 
 A file is written whole or not at all, so what is there is true, whoever was killed. Nothing here trains.
 """
@@ -15,27 +17,32 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqwise.compare.plan import TRIALS, Plan, Trial
+from seqwise.errors import SaveError
 from seqwise.training.checkpoints import write_text
 
 Status = Literal["done", "failed"]
-JobKind = Literal["rehearse", "train", "test"]
+JobKind = Literal["rehearse", "train", "test", "pace"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """Something to be done by one worker: rehearse a family, carry out a trial, test what it has trained."""
+    """Something to be done by one worker: rehearse a family, carry out a trial, test what it has trained, time all."""
 
     kind: JobKind
-    name: str  # of the family, or of the trial
+    name: str  # of the family, or of the trial; "all"
 
     def file(self, folder: Path) -> Path:
         """Where its result will be."""
-        ending = {"rehearse": "/rehearsal.json", "train": ".json", "test": ".test.json"}[self.kind]
-        return folder / TRIALS / f"{self.name}{ending}"
+        endings = {"rehearse": "/rehearsal.json", "train": ".json", "test": ".test.json", "pace": ".pace.json"}
+        return folder / TRIALS / f"{self.name}{endings[self.kind]}"
 
     def run(self, folder: Path) -> Path:
         """The run folder of the trial."""
         return folder / TRIALS / self.name
+
+    def log(self, folder: Path) -> Path:
+        """What the processes of the trial say, where it has several."""
+        return folder / TRIALS / f"{self.name}.log"
 
     def scores(self, folder: Path) -> Path:
         """Where the test leaves what each example says."""
@@ -51,8 +58,12 @@ class Outcome:
     values: dict[str, Any] | None = None
 
     def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, json.dumps(asdict(self), indent=1) + "\n")
+        except SaveError as error:  # it speaks of a single run
+            repair = "What was saved before is complete. Mend that, then resume the comparison."
+            raise SaveError(error.problem, repair=repair) from error
 
     @classmethod
     def load(cls, path: Path) -> Outcome | None:
@@ -63,22 +74,33 @@ class Outcome:
             return None
 
 
+PACE = Job("pace", "all")
+
+
 def outcome_of(folder: Path, kind: JobKind, name: str) -> Outcome | None:
     return Outcome.load(Job(kind, name).file(folder))
 
 
-def forget_failures(folder: Path, plan: Plan) -> int:
-    """Remove the outcomes of trials that failed, so that they are tried again; returns how many there were.
+def forget_failures(folder: Path, plan: Plan) -> None:
+    """Remove the outcomes of trials that failed, so that they are tried again."""
+    failed = _failed(folder, plan)
+    for job in [*failed, *([PACE] if failed else [])]:  # what comes to an end now is timed too
+        job.file(folder).unlink(missing_ok=True)
 
-    Where a training is done, its rate is chosen: failed tries of that family stay what they are.
-    """
+
+def _failed(folder: Path, plan: Plan) -> list[Job]:
+    """Jobs that failed. Where a training is done, the rate is chosen: failed tries of that family stay as they are."""
     chosen = {trial.family for trial in done(folder, plan.trainings())}
     again = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in chosen]
     jobs = [Job(kind, trial.name) for trial in again for kind in ("train", "test")]
-    failed = [job.file(folder) for job in jobs if (found := Outcome.load(job.file(folder))) and found.status != "done"]
-    for path in failed:
-        path.unlink()
-    return len(failed)
+    return [job for job in jobs if (found := Outcome.load(job.file(folder))) and found.status != "done"]
+
+
+def unfinished(folder: Path, plan: Plan) -> bool:
+    """Is there something to do, if only again?"""
+    jobs = [Job("train", trial.name) for trial in plan.trials()]
+    jobs += [*(Job("test", trial.name) for trial in done(folder, plan.trainings())), PACE]
+    return bool(missing(folder, jobs) or _failed(folder, plan))
 
 
 def chosen_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, str]:

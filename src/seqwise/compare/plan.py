@@ -16,14 +16,17 @@ from typing import Any, Literal
 
 import yaml
 
+from seqwise.compare.question import Match
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import write_text
+from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
 FORMAT = 1
 PLAN, TRIALS, LEARNED, LOG = "compare.yaml", "trials", "learned", "workers.log"
-BESIDE = "SEQWISE_BESIDE"  # environment variable of a worker: how many of them share its device
+# Environment variables of a worker: how many of them share its device, and how many there are in all.
+BESIDE, AT_ONCE = "SEQWISE_BESIDE", "SEQWISE_AT_ONCE"
 SEARCH = 0.25  # share of a family's budget that its tries may spend together
 LONGEST_TRY = 1 / 3  # of the budget of one seed
 FACTOR = 2.5  # between neighbouring learning rates
@@ -32,7 +35,6 @@ ROUNDING = 1e-6  # what sums and products of decimal numbers may be wrong by
 NEVER = 10**9  # updates between the validations of a try, which is only judged at its end; and nobody's patience
 
 Kind = Literal["try", "train"]
-Match = Literal["parameters", "time", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Plan:
     nproc: int
     examples: int  # on which families disagree, to be kept
     families: dict[str, Settings]
+    strict: bool = True  # a time too short for one validation is refused
+    home: str = ""  # the folder in which the user was, to which names of files are relative
 
     # Trials
 
@@ -127,7 +131,10 @@ class Plan:
         return [*self.tries(), *self.trainings()]
 
     def trial(self, name: str) -> Trial:
-        return next(trial for trial in self.trials() if trial.name == name)
+        for trial in self.trials():
+            if trial.name == name:
+                return trial
+        raise RunError(f"the plan has no trial {name!r}.", repair="Perhaps another comparison was put into its folder.")
 
     def counted(self, family: str) -> bool:
         """An n-gram model is counted once: no rate to choose, no seed to depend on."""
@@ -136,8 +143,7 @@ class Plan:
     def rates(self, family: str) -> list[float]:
         """The learning rates to try: that of the rule, then its neighbours, further and further away."""
         rate = self.families[family].training.learning_rate or 1e-3
-        steps = [0, *(sign * step for step in range(1, self.spending.tries) for sign in (-1, 1))]
-        return [float(f"{rate * FACTOR**step:.3g}") for step in steps[: self.spending.tries]]
+        return [float(f"{rate * factor:.3g}") for factor in factors(self.spending.tries)]
 
     def settings_of(self, trial: Trial, rate: float | None) -> Settings:
         """The settings of a trial; `rate` is that of a training."""
@@ -184,9 +190,17 @@ class Plan:
             raise RunError(f"not the plan of a comparison: {error}.", file=path, repair=repair) from None
 
 
+def begun(folder: Path) -> bool:
+    """Has any trial saved something that it learned?"""
+    runs = folder / TRIALS
+    return any(runs.glob("*/*/checkpoints/step-*")) or any(runs.glob(f"*/*/{WEIGHTS}"))
+
+
 def withdraw(folder: Path) -> None:
     """Remove a comparison in which nothing was trained, to make room for another; what else is there stays."""
-    for name in (PLAN, LOG):
+    if begun(folder):
+        return
+    for name in (PLAN, LOG, ENVIRONMENT):
         with suppress(OSError):
             (folder / name).unlink()
     for name in (LEARNED, TRIALS):
@@ -209,6 +223,12 @@ def requested(settings: Settings, spending: Spending) -> Settings:
     return settings
 
 
+def factors(tries: int) -> list[float]:
+    """By what the rule's rate is multiplied in each try: 1, 0.4, 2.5, 0.16, …"""
+    steps = [0, *(sign * step for step in range(1, tries) for sign in (-1, 1))]
+    return [FACTOR**step for step in steps[:tries]]
+
+
 def seeds_of(count: int, first: int) -> tuple[int, ...]:
     if count < 1:
         raise UsageError(f"--seeds: expected at least 1; received {count}.")
@@ -216,5 +236,6 @@ def seeds_of(count: int, first: int) -> tuple[int, ...]:
 
 
 def names_of(text: str) -> list[str]:
-    """`rnn, gru` → its names."""
-    return [name for name in re.split(r"[,\s]+", text) if name]
+    """`rnn, gru` → its names; `none` → no names."""
+    names = [name for name in re.split(r"[,\s]+", text) if name]
+    return [] if names == ["none"] else names

@@ -5,15 +5,17 @@ Whatever can be refused is refused here, before anything is trained.
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from seqwise import environment
 from seqwise.compare.limits import too_small
-from seqwise.compare.plan import LEARNED, PLAN, Match, Plan, Spending, requested, seeds_of, withdraw
+from seqwise.compare.plan import LEARNED, PLAN, Plan, Spending, requested, seeds_of
+from seqwise.compare.question import Question
 from seqwise.compare.sizes import Matched, match, parameters_of, resolved
 from seqwise.compare.variants import contestants, refuse_twins, refuse_unable
 from seqwise.config import Settings
@@ -21,27 +23,33 @@ from seqwise.errors import SaveError, UsageError
 from seqwise.tasks.task import Progress, Say, Task, silent
 from seqwise.training.budgets import Budget
 from seqwise.training.defaults import Facts
-from seqwise.training.fit import choose_device, facts_of, open_data, with_task
+from seqwise.training.fit import choose_device, facts_of, free_folder, open_data, with_task
 from seqwise.training.launching import refuse_too_many
 
-BUDGET, SEEDS = "2m", 3
-MODELS = ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
 UNITS = {"time": "seconds", "tokens": "tokens"}  # what a comparison at equal time or tokens must be given
+# What cannot be set for all families either, and why.
+FIXED = {
+    "patience": "every family spends all of its budget, so that none is stopped before another",
+    "validate_every": "when to validate is chosen for each family by one rule, and a try is validated at its end",
+}
 
 
-@dataclass(frozen=True)
-class Question:
-    """What the user asks, besides settings common to all families."""
+class Taken(UsageError):
+    """The folder belongs to somebody else."""
 
-    models: Sequence[str] = MODELS
-    variants: Path | Mapping[str, Any] | None = None
-    budget: str = BUDGET
-    match: Match = "parameters"
-    parameters: int | None = None
-    seeds: int = SEEDS
-    tries: int = 3
-    examples: int = 12
-    nproc: int = 1
+
+def new_plan(
+    out: Path | None, name: str, data: str, question: Question, base: Settings, command: str = "", say: Say = silent,
+    progress: Progress | None = None,
+) -> tuple[Path, Plan]:  # fmt: skip
+    """A plan in `out`, or in the first of runs/NAME-1, -2, … that nobody else takes meanwhile."""
+    while True:
+        folder = out or free_folder(name)
+        try:
+            return folder, make_plan(folder, data, question, base, command, say, progress)
+        except Taken:
+            if out is not None:
+                raise
 
 
 def make_plan(
@@ -50,10 +58,20 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan, in a new folder. Nothing is left of it if that fails."""
     refuse_existing(folder)
-    seeds = seeds_of(question.seeds, base.seed)
     _check(question)
+    _check_base(base)
     refuse_too_many(question.nproc, choose_device(base))
-    contestants(question.models, question.variants, base)  # a wrong name must not cost the reading of the data
+    # A wrong name must not cost the reading of the data.
+    _refuse_rates(contestants(question.models, question.variants, base), question.tries)
+    with _claimed(folder):
+        plan, task = _planned(data, question, base, command, say, progress)
+        _save(plan, task, folder)
+    return plan
+
+
+def _planned(
+    data: str, question: Question, base: Settings, command: str, say: Say, progress: Progress | None
+) -> tuple[Plan, Task]:
     about: list[str] = []
 
     def hear(sentence: str) -> None:
@@ -61,6 +79,7 @@ def make_plan(
         say(sentence)
 
     settings, task, vectors = open_data(data, with_task(base, data, hear), hear, progress)
+    seeds = seeds_of(question.seeds, base.seed)
     spending = Spending.of(question.budget, question.tries, seeds, task.size().tokens)
     families = contestants(question.models, question.variants, settings)
     asked = {name: requested(each, spending) for name, each in families.items()}
@@ -68,7 +87,7 @@ def make_plan(
     facts = facts_of(task, choose_device(settings), question.nproc, width)
     sized = _sized(task, asked, facts, question)
     _refuse(task, sized.settings, spending, question.nproc)
-    plan = Plan(
+    return Plan(
         data=data,
         task=str(settings.task),
         fingerprint=task.fingerprint,
@@ -86,9 +105,9 @@ def make_plan(
         nproc=question.nproc,
         examples=question.examples,
         families=sized.settings,
-    )
-    _save(plan, task, folder)
-    return plan
+        strict=question.strict,
+        home=os.getcwd(),
+    ), task
 
 
 def _refuse(task: Task, families: Mapping[str, Settings], spending: Spending, processes: int) -> None:
@@ -107,19 +126,47 @@ def _refuse(task: Task, families: Mapping[str, Settings], spending: Spending, pr
 
 def _save(plan: Plan, task: Task, folder: Path) -> None:
     try:
-        (folder / LEARNED).mkdir(parents=True, exist_ok=True)
         task.learned.save(folder / LEARNED)
         plan.save(folder)  # the last file, whose presence makes the folder a comparison
-    except BaseException as error:
-        withdraw(folder)
-        if isinstance(error, (OSError, SaveError)):
-            problem = f"could not make {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
-            raise SaveError(problem, repair="Name a folder on another disk with --out.") from error
+    except (OSError, SaveError) as error:
+        raise _unmade(folder, error) from error
+
+
+def _unmade(folder: Path, error: OSError | SaveError) -> SaveError:
+    problem = f"could not make {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
+    return SaveError(problem, repair="Name a folder on another disk with --out.")
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Take the folder; of two that try at the same time, one is refused. A block that fails leaves nothing behind."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LEARNED).mkdir()  # which only one can do
+    except FileExistsError:
+        raise Taken(f"{folder} was taken by somebody else.", repair="Name another folder with --out.") from None
+    except OSError as error:
+        _remove_empty(made)
+        raise _unmade(folder, error) from error
+    try:
+        yield
+    except BaseException:
+        (folder / PLAN).unlink(missing_ok=True)
+        shutil.rmtree(folder / LEARNED, ignore_errors=True)
+        _remove_empty(made)
         raise
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for each in folders:
+        with suppress(OSError):
+            each.rmdir()
 
 
 def _check(question: Question) -> None:
     budget = Budget.parse(question.budget)
+    seeds_of(question.seeds, 0)
     if question.tries < 1:
         raise UsageError(f"--tries: expected at least 1; received {question.tries}.")
     if question.nproc < 1:
@@ -142,6 +189,24 @@ def _check(question: Question) -> None:
         )
 
 
+def _check_base(base: Settings) -> None:
+    for key, why in FIXED.items():
+        if getattr(base.training, key) is not None:
+            option = f"--training.{key.replace('_', '-')}"
+            raise UsageError(f"{option} is not for a comparison: {why}.", repair=f"Leave out {option}.")
+
+
+def _refuse_rates(families: Mapping[str, Settings], tries: int) -> None:
+    """A learning rate that somebody has chosen is not searched for."""
+    rates = {name: each.training.learning_rate for name, each in families.items() if each.model != "ngram"}
+    fixed = [f"{name} {rate:g}" for name, rate in rates.items() if rate is not None]
+    if tries > 1 and fixed:
+        raise UsageError(
+            f"--tries {tries} searches for a learning rate, but one is set already: {', '.join(fixed)}.",
+            repair="Use --tries 1, which trains with it as it is, or leave out training.learning_rate.",
+        )
+
+
 def _sized(task: Task, asked: dict[str, Settings], facts: Facts, question: Question) -> Matched:
     if question.match == "parameters":
         return match(task, asked, facts, question.parameters)
@@ -152,12 +217,12 @@ def _sized(task: Task, asked: dict[str, Settings], facts: Facts, question: Quest
 def refuse_existing(folder: Path) -> None:
     """Only a folder that is missing or empty may become a comparison."""
     if (folder / PLAN).exists():
-        raise UsageError(
+        raise Taken(
             f"{folder} already holds a comparison.",
             repair=f"Go on with it: {resume_command(folder)}\nOr name another folder with --out.",
         )
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
+        raise Taken(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
 
 def resume_command(folder: Path) -> str:

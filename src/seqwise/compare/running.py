@@ -1,21 +1,46 @@
-"""A plan carried out: rehearsal, tries, trainings, tests; each stage when the one before it is over.
+"""A plan carried out: rehearsal, tries, trainings, tests, timing; each stage when the one before it is over.
 
 What is in the folder already is not done again, so a comparison that was interrupted or killed simply goes on.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seqwise.compare.engines import Engine, Event
 from seqwise.compare.limits import too_short
-from seqwise.compare.outcomes import Job, done, forget_failures, missing, outcome_of
-from seqwise.compare.plan import Plan, withdraw
-from seqwise.errors import UsageError
+from seqwise.compare.outcomes import PACE, Job, done, forget_failures, missing, outcome_of, unfinished
+from seqwise.compare.plan import Plan, begun, withdraw
+from seqwise.compare.planning import resume_command
+from seqwise.compare.trial import read_data
+from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
+from seqwise.tasks.task import Progress
 from seqwise.training.budgets import Budget
 
 Stage = Callable[[str, Sequence[Job]], None]  # the name of a stage that begins, and its jobs
+
+
+def reopen(folder: Path, progress: Progress | None = None) -> Plan:
+    """The plan of a comparison that goes on; refused without the data it began with, if that is still needed."""
+    plan = Plan.open(folder)
+    if unfinished(folder, plan):
+        try:
+            read_data(folder, plan, next(iter(plan.families.values())), progress)
+        except DataError as error:
+            if not _elsewhere(plan):
+                raise
+            command = f"cd {shlex.quote(plan.home)} && {resume_command(folder.resolve())}"
+            raise RunError(f"{plan.data} was named in {plan.home}. {error.problem}", repair=f"Use: {command}") from None
+    return plan
+
+
+def _elsewhere(plan: Plan) -> bool:
+    """Was the data named where the user no longer is?"""
+    relative = not plan.data.startswith("builtin:") and not Path(plan.data).is_absolute()
+    return relative and plan.home not in ("", os.getcwd()) and not Path(plan.data).exists()
 
 
 def carry_out(
@@ -25,30 +50,34 @@ def carry_out(
     listen: Callable[[Event], None],
     begin: Stage = lambda name, jobs: None,
     stop: Callable[[], bool] = lambda: False,
-    strict: bool = True,
 ) -> bool:
-    """Do what is left to do; was all of it done? A time that is too short is refused where that is `strict`."""
+    """Do what is left to do; False: `stop()` asked for an end before that."""
 
     def stage(name: str, jobs: list[Job]) -> bool:
         left = missing(folder, jobs)
         if left and not stop():
             begin(name, left)
             engine.run(left, listen, stop)
-        return not missing(folder, jobs)
+            left = missing(folder, jobs)
+        if left and not stop():
+            problem = f"{len(left)} of {len(jobs)} jobs have no result, and nobody works on them: {left[0].name} …"
+            raise SeqwiseError(problem, repair=f"Go on with: {resume_command(folder)}")
+        return not left
 
     tries = [Job("train", trial.name) for trial in plan.tries()]
     trainings = [Job("train", trial.name) for trial in plan.trainings()]
-    fresh = len(missing(folder, [*tries, *trainings])) == len(tries) + len(trainings)
-    if fresh:
+    if begun(folder) or len(missing(folder, [*tries, *trainings])) < len(tries) + len(trainings):
+        forget_failures(folder, plan)
+    else:
         if not stage("rehearsal", [Job("rehearse", name) for name in plan.families]):
             return False
-        if strict:
+        if plan.strict:
             _refuse_short(folder, plan)
-    else:
-        forget_failures(folder, plan)
     if not stage("learning rates", tries) or not stage("training", trainings):
         return False
-    return stage("test", [Job("test", trial.name) for trial in done(folder, plan.trainings())])
+    if not stage("test", [Job("test", trial.name) for trial in done(folder, plan.trainings())]):
+        return False
+    return stage("timing", [PACE])
 
 
 def _refuse_short(folder: Path, plan: Plan) -> None:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, Literal
 
-from seqwise.compare.numbers import bounds
-from seqwise.compare.statistics import CONFIDENCE, still_improving
+from seqwise.compare.numbers import bounds, on_scale
+from seqwise.compare.statistics import CONFIDENCE, holm, still_improving
 
 Family = dict[str, Any]  # one entry of the report's "families"
+Pair = dict[str, Any]  # one entry of its "pairs"
 Rank = Literal["best", "tied", "unsure", "worse"]
+Outcome = Literal["significant", "probable", "level"]
 
 SAME_SIZE = 1.07  # sizes matched within 3 % of one number differ among each other by no more than this ratio
+FASTER = 1.2  # times: less is not worth a word, however sure it is
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Standing:
     metric: dict[str, Any]
     ranked: tuple[Family, ...]
     failed: tuple[Family, ...]
-    pairs: dict[frozenset[str], dict[str, Any]]
+    pairs: dict[frozenset[str], Pair]
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Standing:
@@ -43,12 +47,12 @@ class Standing:
 
     @property
     def tied(self) -> tuple[Family, ...]:
-        """Not significantly different from the best, not even where no other pair is minded."""
+        """Not significantly different from the best, not even where only the pairs with the best are minded."""
         return self._with("tied")
 
     @property
     def unsure(self) -> tuple[Family, ...]:
-        """Different from the best if theirs were the only pair, but not certainly so among all pairs."""
+        """Probably worse than the best, but not certainly so."""
         return self._with("unsure")
 
     @property
@@ -74,25 +78,60 @@ class Standing:
         """The place of a family that finished. Where nothing could be tested, nobody is called worse."""
         if family is self.best:
             return "best"
-        pair = self.pair(family)
-        if pair.get("significant"):
-            return "worse"
-        p = pair.get("p")
-        return "unsure" if p is not None and p < 1 - CONFIDENCE else "tied"
+        ranks: dict[Outcome, Rank] = {"significant": "worse", "probable": "unsure", "level": "tied"}
+        return ranks[self.outcome(self.pair(family))]
 
     def _with(self, rank: Rank) -> tuple[Family, ...]:
         return tuple(family for family in self.ranked if self.rank(family) == rank)
 
+    # Pairs
+
+    def pair(self, family: Family) -> Pair:
+        """What was tested between a family and the best; empty if nothing was."""
+        return {} if self.best is None else self.pairs.get(frozenset((self.best["name"], family["name"])), {})
+
+    def outcome(self, pair: Pair) -> Outcome:
+        """What a pair shows.
+
+        Significant: its p is below 0.05, adjusted for all pairs (Holm). Probable: that would be so if only the pairs
+        with the best were minded, which nobody had named before; or it is so, but a family was trained only once, and
+        another seed might have given anything.
+        """
+        if pair.get("significant"):
+            return "significant"
+        likely = (pair.get("adjusted"), self.with_best(pair))
+        return "probable" if any(p is not None and p < 1 - CONFIDENCE for p in likely) else "level"
+
+    def with_best(self, pair: Pair) -> float | None:
+        """Its p, adjusted for the pairs with the best alone; None for a pair of others."""
+        return self._with_best.get(frozenset((pair["a"], pair["b"]))) if pair else None
+
+    @cached_property
+    def _with_best(self) -> dict[frozenset[str], float | None]:
+        if self.best is None:
+            return {}
+        names = [names for names in self.pairs if self.best["name"] in names]
+        return dict(zip(names, holm([self.pairs[each].get("p") for each in names])))
+
     @property
     def tests(self) -> int:
-        """How many pairs could be tested: what each of them is adjusted for."""
-        return sum(pair.get("p") is not None for pair in self.pairs.values())
+        """How many pairs with the best could be tested: what `with_best` is adjusted for."""
+        return sum(p is not None for p in self._with_best.values())
+
+    # Costs
+
+    @property
+    def quickest(self) -> Family | None:
+        """Of the leaders the one that answered in the least time, however little that is."""
+        timed = [family for family in self.leaders if family.get("answer")]
+        return min(timed, key=lambda family: family["answer"], default=None)
 
     @property
     def fastest(self) -> Family | None:
-        """Of the leaders the one that answers in the least time."""
-        timed = [family for family in self.leaders if family.get("answer")]
-        return min(timed, key=lambda family: family["answer"], default=None)
+        """Of the leaders the one that surely answers in the least time; None where that is not certain."""
+        quickest = self.quickest
+        others = [family for family in self.leaders if family is not quickest]
+        return quickest if quickest and all(faster(quickest, other) for other in others) else None
 
     @property
     def size(self) -> str | None:
@@ -110,30 +149,41 @@ class Standing:
         largest = max(family[size] for family in self.leaders)
         return least if len(self.leaders) == 1 or largest > SAME_SIZE * least[size] else None
 
-    def pair(self, family: Family) -> dict[str, Any]:
-        """What was tested between a family and the best; empty if nothing was."""
-        return {} if self.best is None else self.pairs.get(frozenset((self.best["name"], family["name"])), {})
+    # A larger budget
 
     def gap(self, family: Family) -> float:
-        """By how much a family is behind the best."""
-        return 0.0 if self.best is None else abs(family["mean"] - self.best["mean"])
+        """By how much a family is behind the best, on the scale of the metric."""
+        place = partial(on_scale, self.metric["key"])
+        return 0.0 if self.best is None else abs(place(family["mean"]) - place(self.best["mean"]))
 
     def gain(self, family: Family) -> float | None:
-        """How much a family gained in the last doubling of its training; None where no curve tells."""
-        return still_improving(family.get("curves") or (), self.metric["lower_is_better"])
+        """How much a family gained in the last doubling of its training, on that scale; None where no curve tells."""
+        place = partial(on_scale, self.metric["key"])
+        return still_improving(family.get("curves") or (), self.metric["lower_is_better"], place)
 
     @property
     def challengers(self) -> tuple[Family, ...]:
         """Who would overtake the best if both went on as they did in their last doubling, as far as there is room."""
-        least, most = bounds(self.metric["key"])
-        end = least if self.metric["lower_is_better"] else most
+        key = self.metric["key"]
+        end = bounds(key)[0 if self.metric["lower_is_better"] else 1]
 
         def ahead(family: Family) -> float:
-            return min(self.gain(family) or 0.0, abs(end - family["mean"]))
+            return min(self.gain(family) or 0.0, abs(on_scale(key, end) - on_scale(key, family["mean"])))
 
         lead = 0.0 if self.best is None else ahead(self.best)
         # A hair more than the gap: where both reach what is possible, nobody is ahead.
         return tuple(family for family in self.ranked[1:] if ahead(family) - lead > self.gap(family) * (1 + 1e-9))
+
+
+def faster(family: Family, other: Family, times: float = FASTER) -> bool:
+    """Whether a family surely answers so many times as fast: even its slowest round beats the fastest of the other.
+
+    A single round tells nothing of how much they vary.
+    """
+    mine, theirs = family.get("answers") or (), other.get("answers") or ()
+    if min(len(mine), len(theirs)) < 2:
+        return False
+    return max(mine) < min(theirs) and times * family["answer"] <= other["answer"]
 
 
 def interval_of(family: Family) -> tuple[float, float, Literal["seeds", "examples"]] | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from seqwise.compare.student import mixed, mixed_quantile, quantile
 
+Covers = Literal["seeds and examples", "examples"]
 Value = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → metric (...)
 
 CONFIDENCE = 0.95
@@ -38,8 +39,10 @@ class Pair:
     """How two families differ: value(a) − value(b), its 95 % interval, and how easily chance does the same.
 
     `p` is of this pair alone; `adjusted` (Holm) minds that among many pairs some look different by chance.
-    `covers` says what the interval includes: where a family was trained only once, chance in training is missing.
-    `larger` is the larger of the two sources of noise: more of these would tell the families apart best.
+    `covers` says what the interval includes: where a family was trained only once, chance in training is missing, and
+    such a difference is never called significant.
+    `larger` is the larger of the two sources of noise, or the one that is missing: more of these would tell the
+    families apart best.
     """
 
     a: str
@@ -50,7 +53,7 @@ class Pair:
     p: float | None
     adjusted: float | None
     significant: bool
-    covers: Literal["seeds and examples", "examples"]
+    covers: Covers
     larger: Literal["seeds", "examples"]
 
 
@@ -84,6 +87,7 @@ def paired(
     draws: int = DRAWS,
     seed: int = 0,
     deterministic: Collection[str] = (),
+    step: float = 0.0,
 ) -> list[Pair]:
     """Every pair of families, tested. `families`: name → for each seed the sums (examples, parts) on the test split.
 
@@ -98,44 +102,50 @@ def paired(
     comes from few seeds (`student.mixed`). Drawing three seeds with replacement instead would find a third less
     variance than there is, and differences where none are.
     Families named in `deterministic` have one training because every other would be the same.
+    `step` is what one example can change in the metric, where that is a share of right answers. Three seeds may agree
+    by chance, and would then have no noise at all: s² is at least what it is where one of them differs by a step.
+    A family whose metric is infinite is not tested; the others are.
     """
     tables = [sums for seeds in families.values() for sums in seeds]
     drawn = _bootstrap(value, tables, draws, seed)
-    drawn = drawn[np.isfinite(drawn).all(axis=1)]
-    examples = len(tables[0]) if tables else 0
-    scores = np.asarray([float(value(sums.sum(axis=0))) for sums in tables])
-    enough = examples > 1 and len(drawn) > draws / 2
-    unbiased = examples / (examples - 1) if examples > 1 else math.nan
-    covariance = np.atleast_2d(np.cov(drawn, rowvar=False)) * unbiased if enough else None
+    with np.errstate(all="ignore"):
+        scores = np.asarray([float(value(sums.sum(axis=0))) for sums in tables])
     places: dict[str, np.ndarray] = {}
     for name, seeds in families.items():
         start = sum(map(len, places.values()))
         places[name] = np.arange(start, start + len(seeds))
     once = {name for name, seeds in families.items() if len(seeds) == 1} - set(deterministic)
-    pairs = [
-        _test(a, b, places[a], places[b], scores, covariance, examples, once) for a, b in combinations(families, 2)
-    ]
+    pairs = []
+    for a, b in combinations(families, 2):
+        covers: Covers = "examples" if {a, b} & once else "seeds and examples"
+        of_a, of_b = (_Models(scores[places[name]], drawn[:, places[name]], step) for name in (a, b))
+        pairs.append(_test(a, b, of_a, of_b, len(tables[0]), covers))
     return _holm(pairs)
 
 
-def _test(
-    a: str,
-    b: str,
-    of_a: np.ndarray,
-    of_b: np.ndarray,
-    scores: np.ndarray,
-    covariance: np.ndarray | None,
-    examples: int,
-    once: Collection[str],
-) -> Pair:
-    difference = float(scores[of_a].mean() - scores[of_b].mean())
-    covers: Literal["seeds and examples", "examples"] = "examples" if {a, b} & set(once) else "seeds and examples"
-    if covariance is None or not math.isfinite(difference):
+@dataclass(frozen=True, eq=False)
+class _Models:
+    """The trainings of a family: their values (seeds,), and those on every draw of examples (draws, seeds)."""
+
+    values: np.ndarray
+    drawn: np.ndarray
+    step: float
+
+    def of_seeds(self) -> tuple[float, float]:
+        """The variance that the seeds give to the mean, and its degrees of freedom; none with a single seed."""
+        count = len(self.values)
+        if count < 2:
+            return 0.0, 1.0
+        return max(float(np.var(self.values, ddof=1)), self.step**2 / count) / count, count - 1.0
+
+
+def _test(a: str, b: str, of_a: _Models, of_b: _Models, examples: int, covers: Covers) -> Pair:
+    difference = float(of_a.values.mean() - of_b.values.mean())
+    of_examples = _of_examples(of_a.drawn, of_b.drawn, examples)
+    if of_examples is None or not math.isfinite(difference):
         known = difference if math.isfinite(difference) else None
         return Pair(a, b, known, None, None, None, None, False, covers, "examples")
-    between = covariance[np.ix_(of_a, of_b)].mean()
-    of_examples = max(0.0, float(_shared(covariance, of_a) + _shared(covariance, of_b) - 2 * between))
-    parts = [(of_examples, examples - 1.0), *_of_seeds(scores, of_a, of_b)]
+    parts = [(of_examples, examples - 1.0), of_a.of_seeds(), of_b.of_seeds()]
     error = math.sqrt(sum(variance for variance, _ in parts))
     reach = mixed_quantile(CONFIDENCE, parts) * error if error else 0.0
     p = mixed(difference / error, parts) if error else float(difference == 0)
@@ -143,8 +153,21 @@ def _test(
     p = max(p, 2.0 ** (1 - examples))
     # What few seeds leave open counts too: with two of them the interval is six times as wide as their noise.
     widths = [variance * quantile(CONFIDENCE, freedom) ** 2 for variance, freedom in parts]
-    larger: Literal["seeds", "examples"] = "seeds" if sum(widths[1:]) > widths[0] else "examples"
-    return Pair(a, b, difference, difference - reach, difference + reach, p, None, False, covers, larger)
+    seeds = covers == "examples" or sum(widths[1:]) > widths[0]
+    low, high = difference - reach, difference + reach
+    return Pair(a, b, difference, low, high, p, None, False, covers, "seeds" if seeds else "examples")
+
+
+def _of_examples(of_a: np.ndarray, of_b: np.ndarray, examples: int) -> float | None:
+    """The variance that the examples give to the difference; None where too few draws have a value."""
+    drawn = np.concatenate([of_a, of_b], axis=1)
+    finite = drawn[np.isfinite(drawn).all(axis=1)]
+    if examples < 2 or len(finite) <= len(drawn) / 2:
+        return None
+    covariance = np.cov(finite, rowvar=False) * examples / (examples - 1)
+    first, second = np.arange(of_a.shape[1]), np.arange(of_a.shape[1], drawn.shape[1])
+    between = covariance[np.ix_(first, second)].mean()
+    return max(0.0, float(_shared(covariance, first) + _shared(covariance, second) - 2 * between))
 
 
 def _shared(covariance: np.ndarray, models: np.ndarray) -> float:
@@ -154,20 +177,23 @@ def _shared(covariance: np.ndarray, models: np.ndarray) -> float:
     return float(block.sum() if count == 1 else (block.sum() - np.trace(block)) / (count * (count - 1)))
 
 
-def _of_seeds(scores: np.ndarray, *families: np.ndarray) -> list[tuple[float, float]]:
-    """The variance that the seeds of the families give together, with Welch's degrees of freedom; nothing if none."""
-    parts = [(float(np.var(scores[of], ddof=1)) / len(of), len(of) - 1) for of in families if len(of) > 1]
-    total = sum(variance for variance, _ in parts)
-    return [(total, total**2 / sum(variance**2 / freedom for variance, freedom in parts))] if total else []
-
-
 def _holm(pairs: Sequence[Pair]) -> list[Pair]:
     """Adjusted so that all differences called significant are real with 95 % confidence (Holm 1979)."""
-    order = sorted((pair.p, place) for place, pair in enumerate(pairs) if pair.p is not None)
-    found, adjusted = list(pairs), 0.0
+    adjusted = holm([pair.p for pair in pairs])
+    return [
+        replace(pair, adjusted=p, significant=p is not None and p < 1 - CONFIDENCE and pair.covers != "examples")
+        for pair, p in zip(pairs, adjusted)
+    ]
+
+
+def holm(chances: Sequence[float | None]) -> list[float | None]:
+    """Each p adjusted for how many there are, from the smallest upwards; those that do not exist do not count."""
+    order = sorted((p, place) for place, p in enumerate(chances) if p is not None)
+    found: list[float | None] = [None] * len(chances)
+    adjusted = 0.0
     for rank, (p, place) in enumerate(order):
         adjusted = max(adjusted, min(1.0, p * (len(order) - rank)))
-        found[place] = replace(pairs[place], adjusted=adjusted, significant=adjusted < 1 - CONFIDENCE)
+        found[place] = adjusted
     return found
 
 
@@ -192,28 +218,36 @@ def _bootstrap(value: Value, tables: Sequence[np.ndarray], draws: int, seed: int
     return np.concatenate(found)
 
 
-def still_improving(curves: Sequence[Mapping[str, Any]], lower_is_better: bool) -> float | None:
+def still_improving(
+    curves: Sequence[Mapping[str, Any]], lower_is_better: bool, scale: Callable[[float], float] = float
+) -> float | None:
     """How much the validation metric gained over the second half of training: over its last doubling. Mean over seeds.
 
+    It is measured on `scale`, which is to make equal steps of equal progress: a perplexity that falls from 800 to 400
+    and then to 300 has not gained 100 but a quarter, and will not gain 100 again.
     The best value so far counts, since those weights are kept; between two validations it is interpolated over the
-    logarithm of the tokens. Positive is better, whichever way the metric goes; None where no curve has a point in
-    both halves. The last few validations alone would tell nothing: the learning rate has gone to almost zero, so
-    every curve ends flat. Over half a budget that gain is mixed with what training longer gives, and the sum is a
-    fair guess at one more doubling: for a GRU and a Transformer on builtin:docs, 50k to 800k tokens, twice the
-    budget really gave between 0.6 and 2.2 times as much.
+    logarithm of the tokens. Positive is better, whichever way the metric goes. The last few validations alone would
+    tell nothing: the learning rate has gone to almost zero, so every curve ends flat. Over half a budget that gain is
+    mixed with what training longer gives; as a guess at one more doubling it is rough.
+    A curve tells nothing with fewer than three validations, without one in the first half, and without one in the
+    second half before the last.
     """
-    gains = [gain for curve in curves if (gain := _last_doubling(curve["points"], lower_is_better)) is not None]
+    found = (_last_doubling(curve["points"], lower_is_better, scale) for curve in curves)
+    gains = [gain for gain in found if gain is not None]
     return float(np.mean(gains)) if gains else None
 
 
-def _last_doubling(points: Sequence[Mapping[str, Any]], lower_is_better: bool) -> float | None:
+def _last_doubling(
+    points: Sequence[Mapping[str, Any]], lower_is_better: bool, scale: Callable[[float], float]
+) -> float | None:
     known = sorted(
-        (point["tokens"], point["value"])
+        (point["tokens"], scale(point["value"]))
         for point in points
         if point["tokens"] and point["value"] is not None and math.isfinite(point["value"])
     )
-    if not known or known[0][0] > known[-1][0] / 2:
+    half = known[-1][0] / 2 if known else 0
+    if len(known) < 3 or known[0][0] > half or known[-2][0] < half:
         return None
     tokens, values = np.asarray(known, dtype=np.float64).T
     best = np.maximum.accumulate(-values if lower_is_better else values)
-    return float(best[-1] - np.interp(math.log2(tokens[-1] / 2), np.log2(tokens), best))
+    return float(best[-1] - np.interp(math.log2(half), np.log2(tokens), best))

@@ -1,6 +1,6 @@
 """Student's t distribution: how far a mean may lie off when its spread was estimated from few values.
 
-Degrees of freedom may be fractions, as Welch's are. This module knows nothing of seeds, examples or families.
+Degrees of freedom may be fractions. This module knows nothing of seeds, examples or families.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ def mixed(t: float, parts: Parts) -> float:
 
     The probabilities of the parts, weighted by their variances, after Cochran & Cox (1950), who weight the
     quantiles. Welch–Satterthwaite's one number of degrees of freedom is itself guessed from the variances: where a
-    part with two degrees of freedom comes out small by chance, it grows as if the part did not matter. In simulation
-    that finds up to five times as many differences at p < 0.005 as it should. The weighted probabilities find at
-    most 1.4 times as many, and fewer than they should where the parts are alike: they err on the side of caution.
+    part with two degrees of freedom comes out small by chance, it grows as if the part did not matter.
+
+    In 150,000 simulations of normal values, for two families with seeds as noisy as each other or one ten times as
+    steady, and from no noise of seeds to a hundred times the variance of 200 examples: with three or five seeds this
+    finds at most 1.1 times as many differences at p < 0.05, 0.01, 0.005 and 0.001 as it should, Welch–Satterthwaite
+    up to 1.6, 3.5, 5 and 16 times as many. With two seeds, whose spread has one degree of freedom, it finds up to 1.6
+    times as many at p < 0.05 and 3.6 times at p < 0.005. Where the parts are alike it finds fewer than it should.
     """
     total = sum(variance for variance, _ in parts)
     return sum(variance * two_sided(t, freedom) for variance, freedom in parts) / total

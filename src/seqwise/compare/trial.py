@@ -14,24 +14,28 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
+from seqwise.compare.memory import added
 from seqwise.compare.outcomes import Job, Outcome, chosen_rate
-from seqwise.compare.plan import BESIDE, LEARNED, LOG, Plan, Trial
+from seqwise.compare.pacing import pace_all
+from seqwise.compare.plan import AT_ONCE, BESIDE, LEARNED, Plan, Trial
+from seqwise.compare.planning import resume_command
 from seqwise.config import Settings
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.tasks import task_of
-from seqwise.tasks.task import Learned, Request, Task, silent
+from seqwise.tasks.task import Learned, Progress, Request, Task, silent
 from seqwise.training.api import Loaded
 from seqwise.training.budgets import Budget
+from seqwise.training.checkpoints import resume_command as train_command
 from seqwise.training.distribution import World
 from seqwise.training.fit import begin_run, choose_device, training_of
-from seqwise.training.launching import launch
+from seqwise.training.launching import LostProcessError, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.word_vectors import WordVectors
@@ -41,10 +45,16 @@ Stop = Callable[[], bool]
 
 OFTEN = 0.2  # seconds between two messages
 REHEARSED = 6  # updates, of which the first is not timed
+# What reading the data does not depend on: families and trials that differ in nothing else share what was read.
+NOT_READ = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
 
 
 class Interrupted(Exception):
     """The job was asked to stop; what it did is saved."""
+
+
+class Lost(Exception):
+    """A process of the job ended by no fault of the job; it can go on from its newest checkpoint."""
 
 
 def execute(folder: Path, job: Job, tell: Tell = lambda event: None, stop: Stop = lambda: False) -> Outcome:
@@ -58,10 +68,11 @@ def execute(folder: Path, job: Job, tell: Tell = lambda event: None, stop: Stop 
             return found
         try:
             outcome = Outcome("done", values=_WORK[job.kind](folder, plan, job, tell, stop))
-        except Interrupted:
+        except (Interrupted, Lost):
             raise
-        except SeqwiseError as error:
-            outcome = Outcome("failed", str(error))
+        except SeqwiseError as error:  # what it says about a run is to be done with the whole comparison
+            advice = train_command(job.run(folder)), resume_command(folder)
+            outcome = Outcome("failed", str(error).replace(*advice))
         except Exception as error:  # one trial that fails must not lose the others
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         outcome.save(path)
@@ -110,14 +121,18 @@ def _train(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[s
         raise SeqwiseError(why)
     settings = plan.settings_of(trial, rate)
     run, task = _open_run(job.run(folder), folder, plan, settings)
-    with _measured_memory(settings) as peak:
+    fresh = not any(run.checkpoints.glob("step-*"))
+    with added(choose_device(settings)) as memory:
         if plan.nproc > 1 and not plan.counted(trial.family):
-            _train_in_processes(run, plan.nproc, folder, lambda: _tell_row(run, plan, tell), stop)
+            _train_in_processes(run, plan, job.log(folder), tell, stop)
         else:
             _train_here(run, task, plan, tell, stop)
+        peak = memory()
     rows = run.metrics()
     validated = [row for row in rows if row.get("validation") and math.isfinite(_goal(row["validation"]))]
     best = min(validated, key=lambda row: _goal(row["validation"]), default=None)
+    # Of other processes, of what was before a kill, and of counting, which is no training, the memory is not known.
+    measured = fresh and plan.nproc == 1 and not plan.counted(trial.family)
     return {
         "rate": settings.training.learning_rate,
         "tokens": rows[-1]["tokens"],
@@ -125,8 +140,10 @@ def _train(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[s
         "updates": rows[-1]["step"],
         "goal": None if best is None else _goal(best["validation"]),
         "validation": None if best is None else best["validation"].get(plan.metric),
-        "memory": None if plan.nproc > 1 else peak(),
+        "counted": plan.counted(trial.family),  # all of the training split, whatever the budget
+        "memory": peak if measured else None,  # bytes that training this model added to the process, or to the GPU
         "beside": int(os.environ.get(BESIDE, "1")),
+        "at_once": int(os.environ.get(AT_ONCE, "1")),
         "node": platform.node(),
     }
 
@@ -148,22 +165,29 @@ def _open_run(where: Path, folder: Path, plan: Plan, settings: Settings) -> tupl
 _opened: dict[str, Task] = {}  # the last tasks this process opened: reading the data takes longer than a short trial
 
 
-def open_shared(folder: Path, plan: Plan, settings: Settings) -> Task:
-    """The task with the one vocabulary of the comparison, on data that must be what it was."""
-    sections = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
-    key = f"{folder.resolve()} {settings.model_dump_json(exclude=sections)}"
+def open_shared(folder: Path, plan: Plan, settings: Settings, anew: bool = False) -> Task:
+    """The task with the one vocabulary of the comparison; `anew`: read once more what this process has read before."""
+    key = f"{folder.resolve()} {settings.model_dump_json(exclude=NOT_READ)}"
+    if anew:
+        _opened.pop(key, None)
     if key not in _opened:
-        learned = Learned.load(folder / LEARNED)
-        task = task_of(plan.task).prepare(plan.data, settings.model_copy(deep=True), learned)
-        if task.fingerprint != plan.fingerprint:
-            raise RunError(
-                f"{plan.data} is not the data this comparison began with.",
-                repair="Put the original file back, or start a new comparison.",
-            )
+        task = read_data(folder, plan, settings)
         while len(_opened) > 1:
             del _opened[next(iter(_opened))]
         _opened[key] = task
     return _opened[key]
+
+
+def read_data(folder: Path, plan: Plan, settings: Settings, progress: Progress | None = None) -> Task:
+    """The data, which must be what it was."""
+    learned = Learned.load(folder / LEARNED)
+    task = task_of(plan.task).prepare(plan.data, settings.model_copy(deep=True), learned, progress=progress)
+    if task.fingerprint != plan.fingerprint:
+        raise RunError(
+            f"{plan.data} is not the data this comparison began with.",
+            repair="Put the original file back, or start a new comparison.",
+        )
+    return task
 
 
 def _train_here(run: Run, task: Task, plan: Plan, tell: Tell, stop: Stop) -> None:
@@ -182,36 +206,34 @@ def _train_here(run: Run, task: Task, plan: Plan, tell: Tell, stop: Stop) -> Non
         raise Interrupted
 
 
-def _train_in_processes(run: Run, processes: int, folder: Path, report: Callable[[], None], stop: Stop) -> None:
-    """Data parallel, as `seqwise train --nproc`; what its processes say is kept in a file."""
-    over, before = threading.Event(), _said(folder)
+def _train_in_processes(run: Run, plan: Plan, log: Path, tell: Tell, stop: Stop) -> None:
+    """Data parallel, as `seqwise train --nproc`. What the processes say is kept until they end well."""
+    over = threading.Event()
 
     def watch() -> None:
         while not over.wait(1.0):
-            report()
+            _tell_row(run, plan, tell)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        with (folder / LOG).open("ab") as log:
+        with log.open("wb") as file:
             words = ["train", "--resume", str(run.folder)]
-            status = launch(processes, choose_device(run.settings), words, run.folder, log, stop)
+            status = launch(plan.nproc, choose_device(run.settings), words, run.folder, file, stop)
     except KeyboardInterrupt:
         raise Interrupted from None
+    except LostProcessError as error:
+        raise Lost(f"when {error.problem.rstrip('.')}") from None
     finally:
         over.set()
         watcher.join()
-    report()  # the end may have come just after the last look
+    _tell_row(run, plan, tell)  # the end may have come just after the last look
     if status == 130:
         raise Interrupted
     if status:
-        error = _said(folder)[len(before) :].rpartition("error: ")[2].strip()
-        raise SeqwiseError(error or f"its processes ended with status {status}.")
-
-
-def _said(folder: Path) -> str:
-    log = folder / LOG
-    return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        said = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
+        raise SeqwiseError(said or f"its processes ended with status {status}.")
+    log.unlink()
 
 
 def _tell_row(run: Run, plan: Plan, tell: Tell) -> None:
@@ -225,32 +247,12 @@ def _tell_row(run: Run, plan: Plan, tell: Tell) -> None:
         })  # fmt: skip
 
 
-@contextmanager
-def _measured_memory(settings: Settings):
-    """Yields a function that tells the most memory in use since: of the GPU, or of this process. None: unknown."""
-    cuda = choose_device(settings).type == "cuda"
-    if cuda:
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # the highest mark begins anew
-    yield torch.cuda.max_memory_allocated if cuda else _most_memory
-
-
-def _most_memory() -> int | None:
-    with suppress(OSError, ValueError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
 # Before and after
 
 
 def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    """Seconds of an update and of a validation, before anything is at stake."""
-    if plan.counted(job.name):
+    """Seconds of an update and of a validation, before anything is at stake; of one process, if there is but one."""
+    if plan.counted(job.name) or plan.nproc > 1:
         return {"update": None, "validation": None}
     settings = plan.settings_of(Trial(job.name, "train", 0, plan.spending.seeds[0]), None)
     task = open_shared(folder, plan, settings)
@@ -268,9 +270,8 @@ def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dic
 
 
 def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    """The metrics on the test split, what each example says, and how long an answer takes."""
+    """The metrics on the test split, and what each example says."""
     run = Run.open(job.run(folder))
-    open_shared(folder, plan, run.settings)  # complains about data that has changed
     loaded = Loaded(run, run.settings.device)
     request = Request(search=loaded.task.search, examples=True, headline=plan.metric)
 
@@ -279,13 +280,13 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         if stop():
             raise Interrupted
 
-    found = loaded.evaluate(plan.data, request=request, progress=progress)
+    with _unchanged(folder, plan, run.settings):
+        found = loaded.evaluate(plan.data, split="test", request=request, progress=progress)
     if found.examples is None:
         raise SeqwiseError(f"the task {plan.task} does not tell what each example says.")
     scores = job.scores(folder)
     scores.mkdir(exist_ok=True)
     found.examples.save(scores)
-    pace = loaded.task.pace(loaded.model, loaded.settings, run.learned, plan.data, trained_on=run.origin.fingerprint)
     return {
         "metrics": found.metrics,
         "definitions": {name: found.definitions.get(name, "") for name in found.metrics},
@@ -293,9 +294,32 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         "how": found.how,
         "remarks": list(found.remarks),
         "seconds": found.seconds,
-        "answer": pace,
         "weights": (run.folder / WEIGHTS).stat().st_size,
     }
 
 
-_WORK = {"rehearse": _rehearse, "train": _train, "test": _test}
+@contextmanager
+def _unchanged(folder: Path, plan: Plan, settings: Settings) -> Iterator[None]:
+    """What is read from the data in this block counts only if the data still is what it was."""
+    try:
+        yield
+    except Interrupted:
+        raise
+    except Exception:
+        open_shared(folder, plan, settings, anew=True)  # which may know a better reason
+        raise
+    open_shared(folder, plan, settings, anew=True)
+
+
+def _pace(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
+    """How long an answer takes, for all families in this one job."""
+
+    def between(share: float) -> None:
+        tell({"progress": share})
+        if stop():
+            raise Interrupted
+
+    return pace_all(folder, plan, between)
+
+
+_WORK = {"rehearse": _rehearse, "train": _train, "test": _test, "pace": _pace}

@@ -31,6 +31,7 @@ _FOR_ALL = "Set for all, on the command line, what is not for one variant alone.
 _DATA = "the data is read, cut and split once for all"
 _TEXT = "one tokeniser serves all"
 _MEASURE = "all are measured alike"
+_CHOICE = "the weights and rates of all are chosen by the same measure"
 _BUDGET = "all have the same budget and are validated alike"
 # What a variant may not set, and why. A section stands for everything in it.
 REFUSED: dict[str, str] = {
@@ -48,6 +49,7 @@ REFUSED: dict[str, str] = {
     "forecast.calendar": _DATA,
     "forecast.season": _MEASURE,
     "forecast.quantiles": _MEASURE,
+    "classify.class_weights": _CHOICE,
     "masked.rate": _MEASURE,
     "tag.scheme": _MEASURE,
     "translate.vocabulary": _TEXT,

@@ -9,34 +9,41 @@ from typing import Any
 
 from seqwise.compare.numbers import (
     NONE,
+    digits_of_difference,
+    is_perplexity,
     listed,
     noticeable,
     shown,
     shown_bytes,
+    shown_count,
     shown_difference,
     shown_interval,
     shown_probability,
     shown_seconds,
+    shown_step,
     shown_times,
 )
-from seqwise.compare.standing import Family, Standing, interval_of, spread
+from seqwise.compare.standing import Family, Standing, faster, interval_of, spread
 
-SENTENCES = 5  # more are not read
+SENTENCES = 5  # more are not read; but what was found, what failed and what the numbers do not tell is always said
 FEW = 100  # test examples: below, only large differences can be told from chance
 NAMED = 4  # families that are surely worse: of more only the first are named
-FASTER = 2.0  # times: how much faster a worse family must answer to be named
+MUCH_FASTER = 2.0  # times: how much faster a worse family must answer to be named
 
 
 def verdict(report: dict[str, Any]) -> dict[str, Any]:
-    """Set each family's "rank", and return who is best, tied, unsure, fastest, smallest, and the sentences.
+    """Set each family's "rank" and each pair's "outcome" and "with_best", and return who is what, and the sentences.
 
-    `tied` do not differ from the best; `unsure` probably do, but not certainly with so many pairs to compare.
+    `tied` do not differ from the best; `unsure` probably do, but not certainly.
 
-    `fastest` and `smallest` are of the best and those tied with it: what to use where time or memory is short.
+    `fastest` and `smallest` are of the best and those tied with it: what to use where time or memory is short. Nobody
+    is `fastest` whose times overlap with those of another, and nobody `smallest` where sizes were matched.
     """
     standing = Standing.of(report)
     for family in report["families"]:
         family["rank"] = standing.ranks[family["name"]]
+    for pair in report["pairs"]:
+        pair |= {"with_best": standing.with_best(pair), "outcome": standing.outcome(pair)}
     best, fastest, smallest = standing.best, standing.fastest, standing.smallest
     return {
         "best": None if best is None else best["name"],
@@ -45,6 +52,10 @@ def verdict(report: dict[str, Any]) -> dict[str, Any]:
         "fastest": None if fastest is None else fastest["name"],
         "smallest": None if smallest is None else smallest["name"],
         "sentences": _sentences(report, standing),
+        "shown": {
+            "fastest": None if fastest is None else shown_seconds(fastest["answer"]),
+            "smallest": None if smallest is None else _much(standing, smallest),
+        },
     }
 
 
@@ -56,15 +67,16 @@ def _sentences(report: dict[str, Any], standing: Standing) -> list[str]:
         (0, [_result(standing)]),
         (0, _ties(standing)),
         (0, _doubts(standing)),
-        (1, _baseline(standing)),
-        (4, _use(standing)),
-        (5, _size(standing)),
-        (2, _caveats(report, standing)),
-        (3, _failures(standing)),
+        (2, _baseline(standing)),
+        (3, _use(standing)),
+        (4, _size(standing)),
+        (0, _caveats(report, standing)),
+        (0, _failures(standing)),
         (1, _changes(standing)),
     ]
     ordered = [(weight, sentence) for weight, sentences in found for sentence in sentences]
-    kept = sorted(range(len(ordered)), key=lambda place: ordered[place][0])[:SENTENCES]
+    most = max(SENTENCES, sum(weight == 0 for weight, _ in ordered))
+    kept = sorted(range(len(ordered)), key=lambda place: ordered[place][0])[:most]
     return [ordered[place][1] for place in sorted(kept)]
 
 
@@ -103,11 +115,13 @@ def _doubts(standing: Standing) -> list[str]:
     if not unsure:
         return []
     names = listed([f"{family['name']} ({_value(standing, family)})" for family in unsure])
-    own = shown_probability(max(standing.pair(family)["p"] for family in unsure))
-    among = shown_probability(min(standing.pair(family)["adjusted"] for family in unsure)).removeprefix("p = ")
-    chance = f"{own} by itself, {among} among all {standing.tests} pairs"
-    if len(unsure) > 1:
-        chance = f"{own.replace('=', '≤')} by themselves, ≥ {among} among all {standing.tests} pairs"
+    pairs = [standing.pair(family) for family in unsure]
+    chance = shown_probability(max(standing.with_best(pair) or 0.0 for pair in pairs))
+    chance = chance.replace("=", "≤") if len(unsure) > 1 else chance
+    if standing.tests > 1:
+        chance += f" among the {standing.tests} pairs with the best"
+    if all(pair.get("covers") == "examples" for pair in pairs):
+        chance += ", by the test examples alone"
     more = _remedy(standing, unsure)
     certain = f": {more} would be needed to be certain" if more else ""
     return [f"{names} {'is' if len(unsure) == 1 else 'are'} probably worse ({chance}){certain}."]
@@ -155,40 +169,50 @@ def _baseline(standing: Standing) -> list[str]:
 
 def _use(standing: Standing) -> list[str]:
     """Who answers fastest, among the best and at a price."""
-    best, fastest = standing.best, standing.fastest
-    if best is None or fastest is None:
+    best, fastest, quickest = standing.best, standing.fastest, standing.quickest
+    if best is None or quickest is None:
         return []
     found = []
-    if fastest is not best and best.get("answer") and best["answer"] / fastest["answer"] >= 1.2:
+    if fastest is not None and fastest is not best:
         found = [f"Of the best, {fastest['name']} answers fastest: {_pace(fastest, best)}."]
-    quick = [family for family in standing.behind if FASTER * (family.get("answer") or 1e9) <= fastest["answer"]]
+    quick = [
+        family
+        for family in standing.behind
+        if all(faster(family, leader, MUCH_FASTER) for leader in standing.leaders if leader.get("answer"))
+    ]
     if quick:
         quality = f"{standing.metric['name']} {_value(standing, quick[0])}"
-        pace = _pace(quick[0], fastest)
+        pace = _pace(quick[0], quickest)
         found.append(f"Where speed matters more, {quick[0]['name']} has {quality} and needs {pace}.")
     return found
 
 
 def _size(standing: Standing) -> list[str]:
     """Which of the best is the smallest, where that is a choice."""
-    if len(standing.leaders) < 2:
+    if len(standing.leaders) < 2 or standing.size is None:
         return []
-    smallest, size = standing.smallest, standing.size
-    if size is None:
-        return []
+    smallest = standing.smallest
     if smallest is None:
         return ["The best have the same size within a few per cent, so it does not decide between them."]
-    much = f"{smallest[size]:,} parameters" if size == "parameters" else f"{shown_bytes(smallest[size])} of weights"
-    return [f"{smallest['name']} is the smallest of the best: {much}."]
+    return [f"{smallest['name']} is the smallest of the best: {_much(standing, smallest)}."]
+
+
+def _much(standing: Standing, family: Family) -> str:
+    """How large a family is, by what tells it of all leaders."""
+    if standing.size == "parameters":
+        return f"{shown_count(family['parameters'])} parameters"
+    return f"{shown_bytes(family['weights'])} of weights"
 
 
 def _caveats(report: dict[str, Any], standing: Standing) -> list[str]:
     """What the numbers do not tell."""
-    found = []
+    found = [report["rules"]["disturbed"]] if report["rules"].get("disturbed") else []
     trained = [family for family in standing.ranked if not family.get("baseline")]
     if trained and len(report["rules"]["seeds"]) == 1:
         what = "Each family was trained" if len(trained) > 1 else f"{trained[0]['name']} was trained"
         found.append(f"{what} only once, so these numbers do not tell what another seed would give: try --seeds 3.")
+    elif trained and len(report["rules"]["seeds"]) == 2:
+        found.append("Two seeds say little about what others would give: try --seeds 3 or more.")
     count, unit = report["metric"].get("count"), report["metric"].get("examples") or "examples"
     if count == 1:
         found.append(f"The test split is a single example, counted in {unit}: no difference can be tested on it.")
@@ -200,9 +224,11 @@ def _caveats(report: dict[str, Any], standing: Standing) -> list[str]:
 def _failures(standing: Standing) -> list[str]:
     """Who failed and why; who finished only in part."""
     reasons: dict[str, list[str]] = {}
-    for family in standing.failed:
+    for family in (family for family in standing.failed if family["status"] == "failed"):
         reasons.setdefault(_reason(family), []).append(family["name"])
     parts = [listed(names) + " failed" + (f" ({reason})" if reason else "") for reason, names in reasons.items()]
+    endless = (family for family in standing.failed if family["status"] != "failed")
+    parts += [f"{family['name']} cannot be ranked ({_reason(family)})" for family in endless]
     partly = [family for family in standing.ranked if family["status"] == "partly"]
     for family in partly:
         count = len(family["values"])
@@ -224,20 +250,26 @@ def _changes(standing: Standing) -> list[str]:
     rising = [family for family in standing.challengers if family["name"] in moving]
     if rising:
         first, *others = rising
-        own = f" ({best['name']}: {_gain(metric, known[best['name']])})" if best["name"] in known else ""
+        own = f" ({best['name']}: {_gained(standing, known[best['name']])})" if best["name"] in known else ""
         also = f"; the same holds for {listed([family['name'] for family in others])}" if others else ""
-        gain, gap = _gain(metric, known[first["name"]]), _gap(standing, first)
+        gain, gap = _gained(standing, known[first["name"]]), standing.gap(first)
+        size = _gained(standing, gap) if is_perplexity(metric["key"]) else _gap(standing, first)
+        enough = f"close its gap of {size}" if noticeable(metric["key"], gap, best["mean"]) else "get ahead"
         return [
             f"What would change this: {first['name']} was still improving by {gain} per doubling of the budget{own}, "
-            f"enough to close its gap of {gap}{also}. Try a larger budget."
+            f"enough to {enough}{also}. Try a larger budget."
         ]
     if not moving:
         curves = "The curve has" if len(known) == 1 else "The curves have"
         return [f"{curves} flattened: a larger budget is unlikely to change this."]
     name = max(known, key=lambda name: known[name])
-    gained = f"{name} gained {_gain(metric, known[name])} in the last doubling"
-    end = "; at the pace of that one, another would not change the order" if len(standing.ranked) > 1 else ""
+    gained = f"{name} gained {_gained(standing, known[name])} in the last doubling"
+    end = "; doubling it again would probably not change the order" if len(standing.ranked) > 1 else ""
     return [f"A larger budget would still make better models: {gained}{end}."]
+
+
+def _gained(standing: Standing, gain: float) -> str:
+    return shown_step(standing.metric["key"], gain)
 
 
 def _value(standing: Standing, family: Family) -> str:
@@ -263,17 +295,14 @@ def _ahead(standing: Standing, family: Family) -> str:
 
 
 def _gap(standing: Standing, family: Family) -> str:
-    pair = standing.pair(family)
-    known = pair.get("low") is not None and pair.get("high") is not None
-    width = (pair["high"] - pair["low"]) / 2 if known else spread(family)
-    # A gap smaller than its noise still needs a digit that is not zero.
-    width = min(width, standing.gap(family)) if width else None
-    return shown_difference(standing.metric["key"], standing.gap(family), width)
-
-
-def _gain(metric: dict[str, Any], gain: float) -> str:
-    gain = max(0.0, gain)
-    return shown_difference(metric["key"], gain, gain / 3 or None)  # two digits: it is a guess
+    """By how much a family is behind the best, with as many digits as the list of pairs shows."""
+    pair, best = standing.pair(family), standing.best
+    assert best is not None
+    known = pair.get("difference")
+    gap = abs(family["mean"] - best["mean"] if known is None else known)
+    certain = pair.get("low") is not None and pair.get("high") is not None
+    width = (pair["high"] - pair["low"]) / 2 if certain else spread(family)
+    return shown_difference(standing.metric["key"], gap, digits_of_difference(gap, width))
 
 
 def _pace(family: Family, other: Family) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.compare.outcomes import Job
-from seqwise.compare.trial import Interrupted, execute
+from seqwise.compare.trial import Interrupted, Lost, execute
 from seqwise.training.signals import interruptible
 
 STOPPED = 130
@@ -43,6 +43,9 @@ def main(folder: Path) -> int:
                 outcome = execute(folder, job, report, lambda: asked() or ended.is_set())
             except Interrupted:
                 return STOPPED
+            except Lost as error:
+                tell({"event": "lost", **about, "reason": str(error)})
+                continue
             tell({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
     return 0
 

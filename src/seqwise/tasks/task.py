@@ -229,11 +229,12 @@ class Task(ABC):
     def pace(
         cls, model: Any, settings: Settings, learned: Learned, data: str, *, split: str = "valid", trained_on: str = "",
         answers: int = 20,
-    ) -> float:  # fmt: skip
-        """Median seconds of one answer to inputs of a split, asked for one at a time on the device of the model."""
+    ) -> Callable[[], float]:  # fmt: skip
+        """What times some answers to inputs of a split, asked for one at a time on the device of the model: each call
+        gives the median seconds of one answer. The data is read once, here."""
         inputs, answer = cls.questions(model, settings, learned, data, split, trained_on)
         device = next(model.parameters()).device if isinstance(model, nn.Module) else None
-        return median_seconds(inputs, answer, answers, device)
+        return lambda: median_seconds(inputs, answer, answers, device)
 
     @classmethod
     @abstractmethod

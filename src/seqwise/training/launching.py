@@ -32,6 +32,10 @@ POLL = 0.05
 Worker = subprocess.Popen[bytes]
 
 
+class LostProcessError(SeqwiseError):
+    """A process was killed, or lost contact with the others; none of them had anything to complain about."""
+
+
 def launch(
     processes: int, device: torch.device, arguments: Sequence[str], folder: Path, log: IO[bytes] | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -65,14 +69,28 @@ def refuse_too_many(processes: int, device: torch.device) -> None:
 
 def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:
     threads = max(1, environment.cpu_count() // processes)
-    variables = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    variables = {"OMP_NUM_THREADS": str(threads), **search_path()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
     # Their own process session keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
     # Standard input ends when this process does, however that happens: so the worker learns of it.
-    command = [sys.executable, "-m", "seqwise", *arguments]
+    command = [*python("seqwise"), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
+
+
+def python(module: str) -> list[str]:
+    """The command that runs one of our modules. Files where the user happens to be are not taken for libraries."""
+    return [sys.executable, "-P", "-m", module]
+
+
+def search_path() -> dict[str, str]:
+    """The environment for it: whoever runs Seqwise inside its source tree finds it there all the same."""
+    source = Path(__file__).parents[2]
+    if not (Path().exists() and source.samefile(Path())):
+        return dict(os.environ)
+    paths = [path for path in (os.environ.get("PYTHONPATH"), str(source)) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _watch(
@@ -110,7 +128,7 @@ def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> i
     return max(status or 0 for status in statuses)
 
 
-def _lost(problem: str, folder: Path) -> SeqwiseError:
+def _lost(problem: str, folder: Path) -> LostProcessError:
     begun = (folder / CONFIG).exists()
     repair = f"What was saved before is complete. Go on with: {resume_command(folder)}" if begun else ""
-    return SeqwiseError(problem, repair=repair)
+    return LostProcessError(problem, repair=repair)

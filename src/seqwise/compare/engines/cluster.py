@@ -141,6 +141,7 @@ class Place:
     cores: float
     gpus: float
     threads: int
+    beside: int = 1  # places that share its device, this one included
 
 
 def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[Place]:
@@ -166,7 +167,7 @@ def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: 
     for node in (devices[at % len(devices)] for at in range(count)):
         number = sum(place.node == node for place in found)
         size = processes if on_gpus else 0
-        found.append(Place(node, number, _part(cores, share), _part(size, share), max(1, cores // share)))
+        found.append(Place(node, number, _part(cores, share), _part(size, share), max(1, cores // share), share))
     return found
 
 

@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,10 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from seqwise import environment
-from seqwise.compare.engines import DEATHS, Event, Listen, died
-from seqwise.compare.outcomes import Job, Outcome
-from seqwise.compare.plan import BESIDE, LOG
+from seqwise.compare.engines import DEATHS, Event, Listen, bury
+from seqwise.compare.outcomes import Job
+from seqwise.compare.plan import AT_ONCE, BESIDE, LOG
 from seqwise.compare.worker import STOPPED
+from seqwise.training.launching import python, search_path
 
 GRACE = 60.0  # seconds in which a worker that was asked to stop has to save what it has
 POLL = 0.2
@@ -31,21 +31,24 @@ POLL = 0.2
 class Local:
     """Worker processes, kept from one stage to the next."""
 
-    def __init__(self, folder: Path, workers: int | None = None, gpus: int = 0):
+    def __init__(self, folder: Path, workers: int | None = None, gpus: int = 0, processes: int = 1):
         self.folder = folder
         count = workers or max(1, gpus)
-        cores = environment.cpu_count()
-        # With GPUs the workers take turns in choosing one; without, they share the cores.
+        threads = max(1, environment.cpu_count() // count // processes)
+        # With GPUs the workers take turns in choosing one; without, they and the processes of each share the cores.
         self.variables = [
-            {"CUDA_VISIBLE_DEVICES": _visible(number % gpus)}
-            if gpus
-            else {"OMP_NUM_THREADS": str(max(1, cores // count))}
+            {"CUDA_VISIBLE_DEVICES": _visible(number % gpus)} if gpus else {"OMP_NUM_THREADS": str(threads)}
             for number in range(count)
         ]
         if not gpus and count == 1:
             self.variables = [{}]  # as many threads as PyTorch thinks best
-        self.variables = [each | {BESIDE: str(-(-count // max(1, gpus)))} for each in self.variables]
+        neighbours = {BESIDE: str(-(-count // max(1, gpus))), AT_ONCE: str(count)}
+        self.variables = [each | neighbours for each in self.variables]
         self.workers: list[_Worker | None] = [None] * count
+
+    @property
+    def places(self) -> int:
+        return len(self.workers)
 
     def run(self, jobs: Sequence[Job], listen: Listen, stop: Callable[[], bool]) -> None:
         waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -53,13 +56,20 @@ class Local:
             waiting.put(job)
         deaths = dict.fromkeys(jobs, 0)
         lock = threading.Lock()
+        errors: list[BaseException] = []
 
         def tell(event: Event) -> None:
             with lock:
                 listen(event)
 
+        def serve(slot: int) -> None:
+            try:
+                self._serve(slot, waiting, deaths, tell, lambda: bool(errors) or stop())
+            except BaseException as error:  # nobody looks after a thread: the others stop, and `run` fails of it
+                errors.append(error)
+
         threads = [
-            threading.Thread(target=self._serve, args=(slot, waiting, deaths, tell, stop), daemon=True)
+            threading.Thread(target=serve, args=(slot,), daemon=True)
             for slot in range(min(len(self.workers), len(jobs)))
         ]
         for thread in threads:
@@ -67,6 +77,8 @@ class Local:
         for thread in threads:
             while thread.is_alive():
                 thread.join(POLL)  # a plain join would hold back Ctrl-C
+        if errors:
+            raise errors[0]
 
     def _serve(
         self, slot: int, waiting: queue.SimpleQueue[Job], deaths: dict[Job, int], tell: Listen, stop: Callable[[], bool]
@@ -83,14 +95,12 @@ class Local:
             reason = worker.carry_out(job, tell, stop)
             if not reason or stop():
                 continue
-            self.workers[slot] = None
             deaths[job] += 1
             tell({"event": "lost", "kind": job.kind, "name": job.name, "reason": reason})
             if deaths[job] < DEATHS:
                 waiting.put(job)
-            elif Outcome.load(job.file(self.folder)) is None:
-                Outcome("failed", died(reason)).save(job.file(self.folder))
-                tell({"event": "end", "kind": job.kind, "name": job.name, "status": "failed", "reason": died(reason)})
+            else:
+                tell(bury(self.folder, job, reason))
 
     def close(self) -> None:
         for worker in filter(None, self.workers):
@@ -105,9 +115,9 @@ class _Worker:
         with (folder / LOG).open("ab") as log:
             # Its own process session keeps the terminal's Ctrl-C away: it is stopped by the end of its input.
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "seqwise.compare.worker", str(folder)],
-                env={**os.environ, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-                encoding="utf-8", start_new_session=True,
+                [*python("seqwise.compare.worker"), str(folder)],
+                env={**search_path(), **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                text=True, encoding="utf-8", start_new_session=True,
             )  # fmt: skip
         self.lines: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -122,7 +132,7 @@ class _Worker:
         self.lines.put(None)
 
     def carry_out(self, job: Job, tell: Listen, stop: Callable[[], bool]) -> str:
-        """Wait for the end of the job; why the worker is gone, if it is."""
+        """Wait for the end of the job; why its process was lost, if it was: this one, or one that it had started."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"kind": job.kind, "name": job.name}) + "\n")
@@ -140,6 +150,8 @@ class _Worker:
                 return self._death()
             if event["event"] == "ready":
                 event = {"event": "ready", "kind": job.kind, "name": job.name, "pid": self.process.pid}
+            if event["event"] == "lost":
+                return event["reason"]
             tell(event)
             if event["event"] == "end":
                 return ""

@@ -8,6 +8,7 @@ the same time. Ray itself restarts nothing here. What a cluster consists of is t
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import Any
 
 import torch
 
-from seqwise.compare.engines import DEATHS, Event, Listen, died
+from seqwise.compare.engines import DEATHS, Event, Listen, bury
 from seqwise.compare.engines.cluster import (
     Node,
     Place,
@@ -32,15 +33,19 @@ from seqwise.compare.engines.cluster import (
     places_on,
     unfit,
 )
-from seqwise.compare.outcomes import Job, Outcome
-from seqwise.compare.plan import Plan
+from seqwise.compare.outcomes import Job
+from seqwise.compare.plan import AT_ONCE, BESIDE, Plan
 from seqwise.compare.planning import resume_command
-from seqwise.compare.trial import Interrupted, execute
+from seqwise.compare.trial import Interrupted, Lost, execute
 from seqwise.errors import SeqwiseError, UsageError
+from seqwise.training.checkpoints import write_text
+from seqwise.training.run import ENVIRONMENT
 
 POLL = 0.2  # seconds between two questions
 LEASE = 15.0  # seconds without a question after which a process stops its job; after twice as many it ends
 GRACE = 60.0  # seconds in which jobs that were asked to stop have to save what they have
+TELL = 15.0  # seconds without any process, after which it is told what is waited for
+PATIENCE = 600.0  # and after which the comparison gives up: the cluster is busy with something else
 
 
 class Ray:
@@ -49,7 +54,6 @@ class Ray:
     def __init__(self, folder: Path, workers: int | None = None):
         self.ray = library()
         self.folder, self.workers = folder.resolve(), workers
-        self.in_words = ""  # about the cluster, once it is joined
         self._connected = False  # by us
         self._processes = 1  # of one job
         self._nodes: list[Node] = []  # that can take part
@@ -58,9 +62,14 @@ class Ray:
         self._stillborn: dict[Place, int] = {}  # processes of a place that ended before they said anything
         self._last_error = ""  # of such a process
 
+    @property
+    def places(self) -> int:
+        return len(self._places) or self.workers or 1
+
     def run(self, jobs: Sequence[Job], listen: Listen, stop: Callable[[], bool]) -> None:
         self._join()
         stage = _Stage(self.folder, jobs, listen)
+        alone = _Alone(listen)
         asked_at: float | None = None
         while stage.waiting or any(hand.job for hand in self._hands.values()):
             if asked_at is None and stop():
@@ -72,6 +81,7 @@ class Ray:
                     return
             if stage.waiting:
                 self._hire()
+                alone.check(self._hands, self.folder)
             for hand in self._hands.values():
                 if hand.heard and hand.job is None and (job := stage.next()):
                     hand.give(job)
@@ -99,7 +109,7 @@ class Ray:
                 raise UsageError("the Ray cluster offers no processor for jobs.", repair="See: ray status")
             if problem := unfit(found, self.folder, plan.data):
                 raise problem
-            self.in_words = in_words(found)
+            write_text(self.folder / ENVIRONMENT, json.dumps({"in_words": in_words(found)}, ensure_ascii=False) + "\n")
         able = [node for node, report in found.items() if unfit({node: report}, self.folder, plan.data) is None]
         self._nodes = [node for node in self._nodes if node in there] + able
         self._places = places_on(self._nodes, self.workers, plan.nproc, gpus)
@@ -125,7 +135,8 @@ class Ray:
     def _process(self, place: Place) -> Any:
         options = {"num_cpus": place.cores, "num_gpus": place.gpus, "max_restarts": 0, "max_task_retries": 0}
         actor = self.ray.remote(_Process).options(**options, scheduling_strategy=on_node(place.node))
-        return actor.remote(str(self.folder), os.getcwd(), place.threads, self._processes, LEASE)
+        neighbours = {BESIDE: str(place.beside), AT_ONCE: str(len(self._places))}
+        return actor.remote(str(self.folder), os.getcwd(), place.threads, self._processes, LEASE, neighbours)
 
     def _dismiss(self, places: Sequence[Place]) -> None:
         for place in places:
@@ -216,11 +227,42 @@ class _Stage:
             self.waiting.append(job)
             self.earliest[job] = earliest
         else:
-            outcome = Outcome.load(job.file(self.folder))  # it may be lost right after its work was done
-            if outcome is None:
-                outcome = Outcome("failed", died(reason))
-                outcome.save(job.file(self.folder))
-            self.tell(job, {"event": "end", "status": outcome.status, "reason": outcome.reason})
+            self.listen(bury(self.folder, job, reason))
+
+
+class _Alone:
+    """How long there has been no process at all, and what is said about it."""
+
+    def __init__(self, listen: Listen):
+        self.listen = listen
+        self.since: float | None = None
+        self.told = False
+
+    def check(self, hands: dict[Place, _Hand], folder: Path) -> None:
+        """Raises when it has been too long."""
+        if any(hand.heard for hand in hands.values()):
+            self.since, self.told = None, False
+            return
+        now = time.monotonic()
+        self.since = now if self.since is None else self.since
+        if now - self.since > PATIENCE:
+            raise SeqwiseError(
+                f"the Ray cluster started no process within {PATIENCE / 60:g} minutes: {_wanted(hands)}.",
+                repair=f"See what keeps it busy: ray status. Then go on with: {resume_command(folder)}",
+            )
+        if now - self.since > TELL and not self.told:
+            self.told = True
+            problem = f"the Ray cluster has started no process yet: {_wanted(hands)}. Perhaps it is busy: ray status."
+            self.listen({"event": "waiting", "reason": f"{problem} It has {PATIENCE / 60:g} minutes."})
+
+
+def _wanted(hands: dict[Place, _Hand]) -> str:
+    """`a job needs 2 cores and 1 GPU on one of 2 nodes`."""
+    place = next(iter(hands))
+    gpus = f" and {place.gpus:g} GPU{'s' if place.gpus > 1 else ''}" if place.gpus else ""
+    names = sorted({each.node.name for each in hands})
+    where = f"on {names[0]}" if len(names) == 1 else f"on one of {len(names)} nodes"
+    return f"a job needs {place.cores:g} core{'s' if place.cores != 1 else ''}{gpus} {where}"
 
 
 @dataclass
@@ -247,8 +289,9 @@ class _Hand:
 class _Process:
     """A process of the cluster. It does the job it is asked about in a thread, and answers how far that is."""
 
-    def __init__(self, folder: str, home: str, threads: int, processes: int, lease: float):
+    def __init__(self, folder: str, home: str, threads: int, processes: int, lease: float, neighbours: dict[str, str]):
         self.folder, self.threads, self.lease = Path(folder), threads, lease
+        os.environ.update(neighbours)  # what a trial says about the circumstances of its measurements
         with suppress(OSError):
             os.chdir(home)  # data may be named relative to where the user is
         os.environ["OMP_NUM_THREADS"] = str(max(1, threads // processes))  # of the processes of --nproc
@@ -273,6 +316,8 @@ class _Process:
             self.result = {"event": "end", "status": outcome.status, "reason": outcome.reason}
         except Interrupted:
             self.result = {"event": "stopped"}
+        except Lost as error:
+            self.result = {"event": "broken", "reason": str(error)}
         except BaseException as error:  # the folder cannot be written, or the like: the driver decides
             self.result = {"event": "broken", "reason": f"by {type(error).__name__}: {error}"}
 

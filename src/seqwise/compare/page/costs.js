@@ -1,29 +1,28 @@
 // --- what it costs: small tables with a bar in each row, cheapest first
 const COSTS = [
   { key: "tokens_per_second", name: "Training speed", more: true, about: `${report.unit} per second, more is better`,
-    of: (f) => f.training?.tokens_per_second, show: (value) => count(value) + "/s" },
-  { key: "memory", name: "Memory", about: "most used while training", of: (f) => f.memory, show: bytes },
-  { key: "weights", name: "Size on disk", about: "the saved weights", of: (f) => f.weights, show: bytes },
-  { key: "answer", name: "One prediction", about: "median time, one at a time", of: (f) => f.answer, show: duration },
-  { key: "evaluation", name: "Test split", about: "time to answer all of it, in batches", of: (f) => f.evaluation?.seconds, show: duration },
-  { key: "per_second", name: "Answering speed", more: true, about: "in batches, per second, more is better",
-    of: (f) => f.evaluation?.per_second, show: (value) => count(value) + "/s" },
+    of: speed, after: "/s" },
+  { key: "memory", name: "Memory", about: "most used while training", of: (f) => f.memory },
+  { key: "weights", name: "Size on disk", about: "the saved weights", of: (f) => f.weights },
+  { key: "answer", name: "One prediction", about: "asked by itself: median and range over several rounds", of: (f) => f.answer, range: rangeOf },
+  { key: "evaluation", name: "Test split", about: "time to answer all of it, in batches", of: (f) => f.evaluation?.seconds },
 ];
 
-function barOf(name, part) {
-  const bar = make("i", { class: "bar" });
+function barOf(name, part, whisker = null) {
+  const bar = make("i", { class: "bar" }), line = whisker && make("i", { class: "range" });
   bar.style.width = Math.max(0.8, 100 * Math.abs(part)) + "%";
   bar.style.background = colour(name);
-  return bar;
+  if (line) { line.style.left = 100 * whisker[0] + "%"; line.style.width = 100 * (whisker[1] - whisker[0]) + "%"; }
+  return make("div", { class: "bar-box" }, bar, line);
 }
 
-function costTable({ key, name, about, of, show, more }) {
+function costTable({ key, name, about, of, range = () => null, after = "", more }) {
   const some = families.filter((family) => exists(of(family))).sort((a, b) => (of(a) - of(b)) * (more ? -1 : 1));
   if (some.length === 0) return null;
-  const most = Math.max(...some.map(of), 1e-300);
+  const most = Math.max(...some.flatMap((family) => [of(family), ...(range(family) ?? [])]), 1e-300);
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
-    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / most)),
-    cell(family.name, "cost." + key, of(family), show(of(family)))));
+    make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / most, range(family)?.map((end) => end / most))),
+    cell(family.name, "cost." + key, of(family), family.shown[key] + after, range(family) && spanOf(family))));
   return make("figure", {}, make("figcaption", {}, name, make("small", {}, about)),
     make("table", { class: "costs" }, make("caption", { class: "unseen" }, `${name}: ${about}`),
       make("colgroup", {}, make("col", { class: "who" }), make("col"), make("col", { class: "what" })),

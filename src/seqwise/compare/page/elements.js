@@ -66,8 +66,10 @@ const chip = (name) => draw("svg", { class: "chip", viewBox: "0 0 26 12", width:
 const called = (name) => make("span", { class: "family", title: name.length > 12 ? name : null }, chip(name), make("bdi", {}, name));
 
 // --- tables
-const cell = (family, key, value, ...content) => make("td", {
-  "data-family": family, "data-key": key, "data-value": exists(value) ? String(value) : null }, ...content);
+// A number of the report: as it is shown, and beside that as it is.
+const number = (about, value, text, tag = "span") => make(tag, { class: "value", ...about, "data-value": exists(value) ? String(value) : null }, text);
+const cell = (family, key, value, text, ...more) => make("td", { "data-family": family, "data-key": key },
+  number({ "data-family": family, "data-key": key }, value, text), ...more);
 const heading = (content, attributes = {}) => make("th", { scope: "col", ...attributes }, content);
 const rowHead = (name) => make("th", { scope: "row" }, called(name));
 

@@ -3,11 +3,11 @@ const FIRST = 3;  // shown unfolded
 const examplesKept = report.examples ?? [];
 
 // Right and wrong where the metric knows them; otherwise the value itself.
-function judged(value, best) {
+function judged(value, best, text) {
   if (!exists(value)) return make("span", { class: "judged" }, NONE);
   if (share && value === 1) return make("span", { class: "judged right" }, "✓ right");
   if (share && value === 0) return make("span", { class: "judged wrong" }, "✗ wrong");
-  return make("span", { class: "judged" + (value === best ? " top" : "") }, quality(value), value === best ? make("small", {}, "best here") : "");
+  return make("span", { class: "judged" + (value === best ? " top" : "") }, text, value === best ? make("small", {}, "best here") : "");
 }
 
 function answersOf(example) {
@@ -17,12 +17,12 @@ function answersOf(example) {
   const most = Math.max(...values.map(Math.abs), 1e-300);
   const texts = own.some((family) => example.answers[family.name].text);
   const rows = own.map((family) => {
-    const { text, value } = example.answers[family.name];
+    const { text, value, shown } = example.answers[family.name];
     const verdictOf = share && value === 1 ? "right" : share && value === 0 ? "wrong" : "";
     return make("tr", { class: verdictOf }, rowHead(family.name),
       !texts && !share && make("td", { class: "bars", "aria-hidden": "true" }, exists(value) ? barOf(family.name, value / most) : ""),
       texts && make("td", { class: "text" }, make("div", { class: "passage", dir: "auto" }, text || NONE)),
-      cell(family.name, "example", value, judged(value, best)));
+      cell(family.name, "example", value, judged(value, best, shown)));
   });
   const head = make("tr", {}, heading("Family"), texts && heading("Answer"), !texts && !share && heading("bar", { "aria-hidden": "true" }), heading(share ? "" : metric.name, { class: "number", "aria-label": metric.name }));
   return make("table", { class: "answers" + (texts ? "" : " bare") }, make("caption", { class: "unseen" }, "answers"), make("thead", { class: "unseen" }, head), make("tbody", {}, ...rows));
@@ -43,6 +43,7 @@ function examples() {
   if (examplesKept.length === 0)
     return part("examples", "Where they disagree", "None kept. --examples N keeps the N on which the families differ most.");
   return part("examples", "Where they disagree",
-    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most. They show how the families differ, not how good they are.`,
+    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most. They show how the families differ, not how good they are.` +
+      (single ? "" : " An answer is that of the first seed; what stands beside it is the mean over all seeds."),
     ...examplesKept.map(exampleCard));
 }

@@ -1,12 +1,13 @@
 // --- how it was made fair: the rules, the search for a learning rate, every trial
 const TRIED = Math.max(0, ...families.map((family) => (family.tries ?? []).length));
 
-function tryCell(family, one, number) {
-  const key = `try-${number + 1}`;
+function tryCell(family, one, place) {
+  const key = `try-${place + 1}`;
   if (!one) return make("td", {}, NONE);
   const chosen = one.status === "done" && exists(family.learning_rate) && Math.abs(one.rate / family.learning_rate - 1) < 1e-9;
-  const made = cell(family.name, key, one.validation, make("span", { class: "rate" }, bare(one.rate)),
-    one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : make("b", {}, quality(one.validation)),
+  const about = { "data-family": family.name, "data-key": key };
+  const made = make("td", about, make("span", { class: "rate" }, one.shown.rate),
+    one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : number(about, one.validation, one.shown.validation, "b"),
     chosen && make("small", {}, "✓ chosen"));
   if (chosen) made.classList.add("chosen");
   return made;
@@ -34,12 +35,12 @@ function failures() {
 function everyTrial() {
   const trials = report.trials ?? [];
   if (trials.length === 0) return null;
-  const names = ["Trial", "Status", "Seed", "Rate", "Updates", report.unit, "Seconds", "Validation"];
+  const names = ["Trial", "Status", "Seed", "Rate", "Updates", report.unit, "Time", "Validation"];
   const head = make("tr", {}, ...names.map((name, at) => heading(name, { class: at > 1 ? "number" : "words" })));
   const rows = trials.map((trial) => {
-    const number = (key, show) => make("td", { "data-trial": trial.name, "data-key": key, "data-value": exists(trial[key]) ? String(trial[key]) : null }, show(trial[key]));
-    return make("tr", {}, make("th", { scope: "row" }, trial.name), make("td", { class: "words" }, trial.status), number("seed", bare), number("rate", bare),
-      number("updates", whole), number("tokens", whole), number("seconds", (value) => plain(value, 4)), number("validation", (value) => quality(value, 1)));
+    const field = (key) => number({ "data-trial": trial.name, "data-key": key }, trial[key], trial.shown[key], "td");
+    return make("tr", {}, make("th", { scope: "row" }, trial.name), make("td", { class: "words" }, trial.status), make("td", {}, String(trial.seed)),
+      ...["rate", "updates", "tokens", "seconds", "validation"].map(field));
   });
   return folded(`Every trial (${trials.length})`, table("every trial", head, rows));
 }

@@ -1,16 +1,23 @@
 // --- the leaderboard: a row per family, best first, with its interval drawn on an axis they all share
 const MARKS = { best: "best", tied: "no significant difference from the best", unsure: "probably worse" };
-const DRAWN = { width: 210, height: 34, margin: 10 };
+const DRAWN = { width: 170, height: 34, margin: 10 };
+
+// What is counted is not trained: it has no speed that could be compared.
+const speed = (f) => f.baseline ? null : f.training?.tokens_per_second;
+
+// The least and the most of the rounds in which answers were timed; null where they read the same.
+const rangeOf = (f) => f.shown.answers === NONE ? null : within(f.answers);
+const spanOf = (f) => make("small", { "data-family": f.name, "data-range": "answers" }, f.shown.answers);
 
 const COLUMNS = [
-  { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters, show: count },
+  { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters },
   { key: "tokens_per_second", name: "Training speed", title: `${report.unit} learned from per second`,
-    of: (f) => f.training?.tokens_per_second, show: (v) => exists(v) ? count(v) + "/s" : NONE },
-  { key: "seconds", name: "Trained for", title: "Time of one training, mean over the seeds", of: (f) => f.training?.seconds, show: duration },
-  { key: "tokens", name: "Trained on", title: `${report.unit} seen in one training, mean over the seeds`, of: (f) => f.training?.tokens, show: count },
-  { key: "memory", name: "Memory", title: "Most memory used while training", of: (f) => f.memory, show: bytes },
-  { key: "answer", name: "One prediction", title: "Median time of one answer, asked one at a time", of: (f) => f.answer, show: duration },
-  { key: "learning_rate", name: "Learning rate", title: "The rate that did best on the validation split", of: (f) => f.learning_rate, show: bare },
+    of: speed, after: "/s" },
+  { key: "seconds", name: "Trained for", title: "Time of one training, mean over the seeds", of: (f) => f.training?.seconds },
+  { key: "tokens", name: "Trained on", title: `${report.unit} seen in one training, mean over the seeds`, of: (f) => f.training?.tokens },
+  { key: "memory", name: "Memory", title: "Most memory used while training", of: (f) => f.memory },
+  { key: "answer", name: "One prediction", title: "Time of one answer, asked by itself: median and range over several rounds", of: (f) => f.answer, more: (f) => rangeOf(f) && spanOf(f) },
+  { key: "learning_rate", name: "Learning rate", title: "The rate that did best on the validation split", of: (f) => f.learning_rate },
 ];
 
 function sharedAxis() {
@@ -25,10 +32,10 @@ function sharedAxis() {
 // Mean, interval, and a faint dot for each seed.
 function drawnInterval(family, axis, ticks) {
   const middle = DRAWN.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
-  const over = range && !alike(range.low, range.high) ? `95 % interval over the ${range.over} ` : "";
-  const said = range ? ", " + over + between(range.low, range.high, range.over) : "";
+  const said = !range ? "" : family.shown.interval.startsWith("all ") ? ", " + family.shown.interval
+    : `, 95 % interval over the ${range.over} ${family.shown.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
-    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${quality(family.mean)}${said}` });
+    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${family.shown.mean}${said}` });
   qualityTicks(ticks).forEach((text, at) => svg.append(
     draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: DRAWN.height }),
     draw("text", { class: "below", x: axis(ticks[at]), y: DRAWN.height + 8, "text-anchor": "middle" }, text)));
@@ -65,16 +72,17 @@ function familyRow(family, place, axis, ticks) {
   if (!exists(family.mean)) {
     return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, NONE), head,
       make("td", { colspan: COLUMNS.length + 2, class: "reason", "data-family": family.name, "data-key": "reason" },
-        make("b", {}, "Failed. "), family.reason || "No training finished."));
+        make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training finished."));
   }
   const range = interval(family);
-  const mean = cell(family.name, "mean", family.mean, make("b", {}, quality(family.mean)),
-    range && make("small", {}, between(range.low, range.high, range.over)));
+  const mean = cell(family.name, "mean", family.mean, make("b", {}, family.shown.mean),
+    range && make("small", { "data-family": family.name, "data-range": "interval" }, family.shown.interval));
   mean.setAttribute("data-label", metric.name);
   const rest = COLUMNS.map((column) => {
-    const made = cell(family.name, column.key, column.of(family), column.show(column.of(family)));
+    const there = exists(column.of(family)), text = family.shown[column.key];
+    const made = cell(family.name, column.key, column.of(family), there ? text + (column.after ?? "") : NONE, there && column.more?.(family));
     made.setAttribute("data-label", column.name);
-    made.classList.toggle("none", !exists(column.of(family)));
+    made.classList.toggle("none", !there);
     return made;
   });
   return make("tr", { class: family.rank, "data-row": family.name }, number, head, mean,
@@ -84,7 +92,9 @@ function familyRow(family, place, axis, ticks) {
 function footnotes() {
   const few = single ? "One seed: how much chance in training matters was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
-  const baseline = families.some((family) => family.baseline) ? " The baseline has no seeds: its whiskers are over the test examples." : "";
+  const dashed = (which) => single ? [] : shown.filter((family) => family.shown.over === "examples" && Boolean(family.baseline) === which).map((family) => family.name);
+  const once = dashed(false), baseline = (dashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
+    (once.length ? ` Of ${listed(once)} a single training was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and say nothing of other seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
     lower ? "Lower is better. " : "Higher is better. ", few + baseline];
   const many = metric.examples ? ` Test examples are ${exists(metric.count) ? whole(metric.count) + " " : ""}${metric.examples}.` : "";
@@ -99,9 +109,8 @@ function allMetrics() {
     heading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
     heading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
   const rows = shown.map((family) => make("tr", {}, rowHead(family.name),
-    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], plain(family.metrics?.[key], 4))),
-    make("td", {}, between(family.low, family.high, "seeds", 1)),
-    make("td", {}, between(family.sampling?.low, family.sampling?.high, "examples", 1))));
+    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.shown.metrics[key] ?? NONE)),
+    make("td", {}, family.shown.over_seeds), make("td", {}, family.shown.over_examples)));
   return folded("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
 }
 
@@ -111,6 +120,6 @@ function leaderboard() {
     heading(metric.name, { title: metric.definition, class: "number" }), heading(shown.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
     ...COLUMNS.map((column) => heading(column.name, { title: column.title, class: "number" })));
   const rows = families.map((family, place) => familyRow(family, place, axis, ticks));
-  return part("leaderboard", "Leaderboard", "Measured on the test split, which was read once, after all training.",
+  return part("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
     table("leaderboard", head, rows, { class: "cards" }), footnotes(), allMetrics());
 }

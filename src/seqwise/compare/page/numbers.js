@@ -1,4 +1,5 @@
-// --- numbers as text. Raw numbers stay beside them in `data-value`.
+// --- numbers as text. Those of the tables come as text with the report (`shown`), so that the terminal and the verdict
+// say the same; here are those of axes, and of places that one points at. Raw numbers stay beside them in `data-value`.
 const { report, title } = JSON.parse(document.getElementById("data").textContent);
 const metric = report.metric, lower = metric.lower_is_better;
 const NONE = "–";
@@ -21,14 +22,6 @@ function plain(value, digits = 3) {
   return fixed(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
 }
 
-// The same without zeros at the end: rates and settings, where they say nothing.
-function bare(value) {
-  if (!exists(value)) return NONE;
-  const rounded = Number(value.toPrecision(3)), size = Math.abs(rounded);
-  if (size >= 1e7 || (size < 1e-5 && size > 0)) return scientific(value, 2).replace(/\.0 /, " ");
-  return rounded.toLocaleString("en-GB", { maximumFractionDigits: 9 }).replace(/^-/, "−");
-}
-
 function scaled(value, steps, names, space = " ") {
   if (!exists(value)) return NONE;
   let at = 0;
@@ -46,9 +39,9 @@ function duration(seconds) {
   if (seconds === 0) return "0 s";
   if (seconds < 9.995e-4) return plain(seconds * 1e6) + " µs";
   if (seconds < 0.9995) return plain(seconds * 1e3) + " ms";
-  if (seconds < 119.5) return plain(seconds) + " s";
+  if (seconds < 59.95) return plain(seconds) + " s";
   const minutes = Math.floor(Math.round(seconds) / 60), rest = Math.round(seconds) % 60;
-  if (minutes < 120) return minutes + " min" + (rest ? " " + rest + " s" : "");
+  if (minutes < 60) return minutes + " min" + (rest ? " " + rest + " s" : "");
   return whole(Math.floor(minutes / 60)) + " h" + (minutes % 60 ? " " + (minutes % 60) + " min" : "");
 }
 
@@ -59,30 +52,10 @@ const lean = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D
 const tight = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g, "$1\u00a0")
   .replace(/(\bp )?([=<≤≥]) (?=\d)/g, (_, p, sign) => (p ? "p\u00a0" : "") + sign + "\u00a0");
 
-const chance = (p) => !exists(p) ? NONE : p < 0.001 ? "< 0.001" : fixed(p, p < 0.1 ? 3 : 2);
-
-// The metric. Shares between 0 and 1 are read more easily as per cent. Digits follow the width of an interval: two of
-// it where it begins with 1, 2 or 3, otherwise one. A column keeps to one number of decimals, that of the middle family.
+// The metric. Shares between 0 and 1 are read more easily as per cent. On the curves it has the digits of the best mean.
 const share = /(^|_)(accuracy|exact_match|f1|precision|recall)$/.test(metric.key);
 const factor = share ? 100 : 1;
-
-function decimalsFor(half, size) {
-  const place = Math.floor(Math.log10(half > 0 ? half : Math.abs(size) / 100 || 1));
-  const wanted = half > 0 ? -place + (half / 10 ** place < 3.55 ? 1 : 0) : -place;
-  return Math.max(0, Math.min(8, wanted));
-}
-
-function halfOf(family) {
-  const range = interval(family);
-  return range ? factor * (range.high - range.low) / 2 : 0;
-}
-
-const middle = (numbers) => [...numbers].sort((a, b) => a - b)[Math.floor((numbers.length - 1) / 2)];
-const decimals = (() => {
-  const some = report.families.filter((family) => exists(family.mean));
-  const halves = some.map(halfOf).filter((half) => half > 0);
-  return decimalsFor(halves.length ? middle(halves) : 0, factor * (middle(some.map((family) => Math.abs(family.mean))) ?? 1));
-})();
+const decimals = (/\.(\d+)/.exec(report.families.find((family) => exists(family.mean))?.shown.mean ?? "")?.[1] ?? "").length;
 
 // Over the seeds where there are several; else over the test examples.
 function interval(family) {
@@ -91,28 +64,16 @@ function interval(family) {
   return sampling && exists(sampling.low) && exists(sampling.high) ? { ...sampling, over: "examples" } : null;
 }
 
-function quality(value, more = 0, digits = decimals) {
+function quality(value) {
   if (!exists(value)) return NONE;
   const shown = value * factor;
   if (Math.abs(shown) >= 1e6) return scientific(shown, 3);
-  const close = Math.abs(shown) < 0.5 * 10 ** -digits && shown !== 0;
-  return (close ? plain(shown, 2) : fixed(shown, Math.min(9, digits + more))) + (share ? " %" : "");
+  const close = Math.abs(shown) < 0.5 * 10 ** -decimals && shown !== 0;
+  return (close ? plain(shown, 2) : fixed(shown, decimals)) + (share ? " %" : "");
 }
 
-// An interval; ends that are the same but for rounding say nothing as numbers.
-const alike = (low, high) => high - low <= 1e-9 * Math.abs(high);
-function between(low, high, over, more = 0) {
-  if (!exists(low) || !exists(high)) return NONE;
-  if (alike(low, high)) return `all ${over} alike`;
-  const width = decimalsFor(factor * (high - low) / 2, 1);  // far narrower than the others: "100 to 100 %" would say nothing
-  const digits = quality(low, more) === quality(high, more) ? Math.max(decimals, width) : decimals;
-  return quality(low, more, digits).replace(" %", "") + " to " + quality(high, more, digits);
-}
-
-const signed = (value) => (value > 0 ? "+" : "") + quality(value).replace(" %", "");
-// The end of an interval, with the digits of its middle.
-const bound = (value) => Math.abs(value * factor) >= 1e6 ? signed(value)
-  : (value > 0 ? "+" : "") + fixed(value * factor, decimals);
+// The text of a difference, seen from the other side.
+const turned = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
 const short = (text, most) => [...text].length > most ? [...text].slice(0, Math.max(1, most - 1)).join("") + "…" : text;
 const better = (a, b) => lower ? a < b : a > b;
 const plural = (number, word) => number + " " + word + (number === 1 ? "" : "s");

@@ -7,13 +7,13 @@ sets them as text. Nothing here computes a result; a number on the page is a num
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from seqwise.compare.numbers import plain
 from seqwise.vectors.map.page import script_json
 
 # In the order in which the browser reads them: a part uses only what stands before it.
@@ -44,7 +44,7 @@ def page(report: Mapping[str, Any]) -> str:
         "STYLE": _read("style.css"),
         "SCRIPT": "\n".join(_read(name) for name in SCRIPTS),
         "SENTENCES": escape(" ".join(verdict.get("sentences") or ())),
-        "DATA": script_json({"title": title(report), "report": _finite(report)}),
+        "DATA": script_json({"title": title(report), "report": plain(report)}),
     }
     # All at once: a name that looks like a place for something else must stay a name.
     return _PLACE.sub(lambda place: parts[place[1]], _read("page.html"))
@@ -58,12 +58,3 @@ def title(report: Mapping[str, Any]) -> str:
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot hold: the page must not be lost to one infinite perplexity."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
 // --- quality against cost: which families are worth their price
 const PRICES = [
-  { key: "answer", name: "one prediction", axis: "median time of one prediction", of: (f) => f.answer, show: duration },
+  { key: "answer", name: "one prediction", axis: "median time of one prediction", of: (f) => f.answer, show: duration, range: rangeOf },
   { key: "seconds", name: "training time", axis: "time of one training", of: (f) => f.training?.seconds, show: duration },
   { key: "parameters", name: "parameters", axis: "parameters", of: (f) => f.parameters, show: count },
   { key: "memory", name: "memory", axis: "peak memory while training", of: (f) => f.memory, show: bytes },
@@ -23,7 +23,7 @@ function staircase(efficient, x, y, place) {
 
 // Each name beside its mark, at the first place where it lies upon nothing else.
 function nameMarks(svg, points, place) {
-  const taken = points.map(({ at: [x, y] }) => [x - 8, y - 8, x + 8, y + 8]);
+  const taken = points.flatMap(({ at: [x, y], across }) => [[x - 8, y - 8, x + 8, y + 8], ...(across ? [[across[0], y - 4, across[1], y + 4]] : [])]);
   const free = (box) => box[0] >= 0 && box[2] <= place.right + 8 && box[1] >= place.top - 14 && box[3] <= place.bottom &&
     taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
   for (const { family: { name }, at: [x, y] } of points) {
@@ -44,22 +44,27 @@ function paintTradeoff(price, svg, width, height) {
   const place = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
   const ends = some.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
   const [least, most] = within(ends), log = least > 0 && most / least > 8;
-  const x = scale(padded(some.map(price.of), true, 0.12), place.left, place.right, true);
+  const costs = some.flatMap((family) => [price.of(family), ...(price.range?.(family) ?? [])]);
+  const x = scale(padded(costs, true, 0.12), place.left, place.right, true);
   const y = scale(padded(ends, log), place.bottom, place.top, log);
   svg.append(frame(place, x, y, { x: price.axis + (x.most / x.least > 5 ? " (log)" : ""), y: qualityName, time: price.show === duration },
     { x: (ticks) => ticks.map((tick) => lean(price.show(tick))), y: qualityTicks }));
-  const points = some.map((family) => ({ family, cost: price.of(family), at: [x(price.of(family)), y(family.mean)] }));
+  const points = some.map((family) => ({ family, cost: price.of(family), at: [x(price.of(family)), y(family.mean)], across: price.range?.(family)?.map(x) }));
   const efficient = frontier(points);
   if (efficient.length) svg.append(draw("path", { class: "mark frontier", d: staircase(efficient, x, y, place) }));
-  for (const { family, at: [cx, cy] } of points) {
+  for (const { family, at: [cx, cy], across } of points) {
     const range = interval(family), own = { class: "whisker", style: `stroke: ${colour(family.name)}` };
     if (range) {
       svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.over === "seeds" ? null : "3 2" }));
       for (const end of [range.low, range.high]) svg.append(draw("line", { ...own, x1: cx - 4, x2: cx + 4, y1: y(end), y2: y(end) }));
     }
+    if (across) {
+      svg.append(draw("line", { ...own, x1: across[0], x2: across[1], y1: cy, y2: cy }));
+      for (const end of across) svg.append(draw("line", { ...own, x1: end, x2: end, y1: cy - 4, y2: cy + 4 }));
+    }
     const made = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
       : { style: `fill: var(--card); stroke: ${colour(family.name)}; stroke-width: 2` });
-    made.append(draw("title", {}, `${family.name}: ${metric.name} ${quality(family.mean)}, ${price.show(price.of(family))}`));
+    made.append(draw("title", {}, `${family.name}: ${metric.name} ${family.shown.mean}, ${family.shown[price.key]}`));
     svg.append(made);
   }
   nameMarks(svg, points, place);
@@ -77,6 +82,7 @@ function tradeoff() {
     const names = paintTradeoff(price, svg, width, height);
     const left = shown.filter((family) => !usable(price).includes(family)).map((family) => family.name);
     said.replaceChildren(names.length ? "Filled marks, joined by the line: nothing measured here is both cheaper and better. " : "",
+      price.range && shown.some(price.range) ? "Lines across: the range over the rounds in which answers were timed. " : "",
       names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + listed(left) + "." : "");
   });
   listeners.push(made.again);

@@ -11,7 +11,7 @@ function winner() {
   return [
     make("p", { class: "label" }, place),
     make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, mark1(best.name), make("bdi", {}, best.name)),
-    make("p", { class: "score" }, metric.name + " ", make("b", {}, quality(best.mean, 0, decimalsFor(halfOf(best), factor * best.mean)))),
+    make("p", { class: "score" }, metric.name + " ", make("b", {}, best.shown.mean)),
     tied.length > 0 && make("p", { class: "equals" }, "no significant difference: ", ...joined(tied)),
     unsure.length > 0 && make("p", { class: "equals" }, "probably worse: ", ...joined(unsure)),
   ].filter(Boolean);
@@ -25,7 +25,7 @@ function prizes() {
   const found = [["fastest", "Quickest answers among the best"], ["smallest", "Smallest among the best"]];
   return found.filter(([key]) => byName.has(verdict[key]) && (verdict.tied ?? []).length > 0).map(([key, text]) => {
     const family = byName.get(verdict[key]);
-    const size = key === "fastest" ? duration(family.answer) + " each" : count(family.parameters) + " parameters";
+    const size = verdict.shown[key] + (key === "fastest" ? " each" : "");
     return make("div", {}, make("dt", {}, text), make("dd", {}, called(family.name), " ", make("small", {}, size)));
   });
 }
@@ -36,7 +36,7 @@ function circumstances() {
   const rows = [
     ["Budget", (rules.budget ?? NONE) + " for each family and seed"],
     ["Compared", names + ", " + plural(seeds.length, "seed")],
-    ["Matched by", (how[rules.match] ?? rules.match ?? NONE) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + count(rules.parameters) + ")" : "")],
+    ["Matched by", (how[rules.match] ?? rules.match ?? NONE) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.shown.parameters + ")" : "")],
     ["Machine", report.machine?.in_words ?? NONE],
   ];
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));

@@ -1,8 +1,9 @@
 """Forecasts compared stretch by stretch of time. It knows nothing of files or of models.
 
-Neighbouring windows forecast nearly the same steps, so they are no independent examples. A stretch is as many first
-steps of windows as a window forecasts, of all series at once; what is left at the end belongs to the last one. Its
-windows share targets with those of the next stretch only.
+Neighbouring windows forecast nearly the same steps, so they are no independent examples. A stretch is as many steps as
+a window forecasts, of all series at once; what is left at the end belongs to the last one. An error belongs to the
+stretch of the step that was forecast, whatever window it comes from: a step that is hard to foretell is so for every
+window that reaches it, and must not count in two places as if it had happened twice.
 """
 
 from __future__ import annotations
@@ -18,29 +19,37 @@ LISTED = 12  # values of a window that are shown
 
 
 class Stretches:
-    """Squared errors of the windows whose targets lie in start … stop-1, by stretch."""
+    """Squared errors at the steps start … stop-1, by stretch."""
 
     def __init__(self, rolling: Rolling, start: int, stop: int):
         self.rolling, self.start, self.length = rolling, start, rolling.horizon
-        self.tally = Tally(max(1, (stop - start - rolling.horizon + 1) // self.length))
+        self.tally = Tally(max(1, (stop - start) // self.length))
         self.first: dict[int, tuple[int, int, np.ndarray]] = {}  # stretch → its first window, and the forecast of that
 
     def add(self, windows: np.ndarray, batch: SeriesBatch, point: Tensor) -> None:
         """Windows (B, 2) in the order of time, with their forecasts (B, N)."""
         there, rows = batch.there.numpy(), self.rows(windows)
         error = np.where(there, batch.future.numpy() - point.numpy(), 0.0).astype(np.float64)
-        self.tally.add(rows, (error**2).sum(axis=1), there.sum(axis=1))
-        for row, at in zip(*(found.tolist() for found in np.unique(rows, return_index=True))):
-            origin, series = windows[at].tolist()
-            self.first.setdefault(row, (origin, series, point[at].double().numpy()))
+        self.tally.add(rows.ravel(), (error**2).ravel(), there.ravel())
+        # Where no window begins in a stretch, because values are missing, the first that reaches it is shown.
+        for each in (rows[:, 0], rows[:, -1]):
+            for row, at in zip(*(found.tolist() for found in np.unique(each, return_index=True))):
+                origin, series = windows[at].tolist()
+                known = self.first.get(row)
+                if known is None or self.stretch(known[0]) < row == self.stretch(origin):
+                    self.first[row] = origin, series, point[at].double().numpy()
 
     def rows(self, windows: np.ndarray) -> np.ndarray:
-        """The stretch of each window, (B,)."""
-        return np.minimum((windows[:, 0] - self.start) // self.length, len(self.tally.sums) - 1)
+        """The stretch of each step of each window, (B, N)."""
+        return self.stretch(windows[:, :1] + np.arange(self.length))
+
+    def stretch(self, step: np.ndarray | int) -> np.ndarray:
+        """The stretch of a step, or of many."""
+        return np.minimum((step - self.start) // self.length, len(self.tally.sums) - 1)
 
     def examples(self, measures: Measures) -> Examples:
-        """The stretches with a window; the first window of each is shown, on its original scale."""
-        rows = sorted(self.first)
+        """The stretches with an observed step; the first window of each is shown, on its original scale."""
+        rows = np.flatnonzero(self.tally.sums[:, 1]).tolist()
         shown = tuple(self._shown(*self.first[row], measures) for row in rows)
         return Examples("mse", f"stretches of {self.length} steps", self.tally.sums[rows], shown)
 

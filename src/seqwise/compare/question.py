@@ -1,0 +1,29 @@
+"""What a user asks of a comparison: the one home of its defaults, for the command as for the library.
+
+It imports nothing slow, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Match = Literal["parameters", "time", "tokens"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the user asks, besides settings common to all families."""
+
+    models: Sequence[str] = ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
+    variants: Path | Mapping[str, Any] | None = None
+    budget: str = "2m"
+    match: Match = "parameters"
+    parameters: int | None = None
+    seeds: int = 3
+    tries: int = 3
+    examples: int = 12
+    nproc: int = 1
+    strict: bool = True  # refuse a time too short for one validation; a demo goes on

@@ -1,0 +1,54 @@
+"""The demo is a comparison like any other: it must end in a table, a verdict and a report, whatever the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seqwise.cli import demo
+from seqwise.cli.main import main
+from seqwise.compare.plan import Plan
+from seqwise.config import TASKS
+
+
+def check(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["demo", "--task", task, "--budget", "1s", "--out", str(folder)]) == 0
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert [family["status"] for family in report["families"]] == ["done"] * 5
+    assert (folder / "report.html").stat().st_size > 50_000
+    said = capsys.readouterr()
+    best = report["verdict"]["best"]
+    assert f"best  {best}" in said.out
+    assert report["verdict"]["sentences"][0] in said.out
+    run = next(family["run"] for family in report["families"] if family["name"] == best)
+    assert run.startswith(f"trials/{best}/seed-")
+    assert run in said.err
+    assert report["command"].startswith(f"seqwise compare {demo.EXAMPLES[task].data} --task {task} ")
+    return said.out + said.err
+
+
+def test_it_ends_in_a_table_a_verdict_and_a_report(tmp_path, capsys):
+    said = check("forecast", tmp_path / "demo", capsys)
+    assert "seqwise compare YOUR-DATA --task forecast" in said
+    counts = Plan.open(tmp_path / "demo").parameters.values()
+    assert max(counts) / min(counts) < 1.03
+    assert not Plan.open(tmp_path / "demo").strict  # also when it is resumed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
+def test_every_task_has_one(task, tmp_path, capsys):
+    said = check(task, tmp_path / "demo", capsys)
+    assert ("The best model writes on:" in said) is (task == "language")
+
+
+def test_every_task_has_built_in_data_and_something_to_ask():
+    assert set(demo.EXAMPLES) == set(TASKS)
+    assert all(example.data.startswith("builtin:") for example in demo.EXAMPLES.values())
+
+
+def test_an_unknown_task_is_refused(capsys):
+    assert main(["demo", "--task", "juggle"]) == 2
+    assert "--task: expected one of" in capsys.readouterr().err
