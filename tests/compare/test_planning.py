@@ -13,6 +13,7 @@ from seqwise.compare.plan import LEARNED, NEVER, PLAN, Plan
 from seqwise.compare.planning import Taken, make_plan, new_plan, refuse_existing
 from seqwise.compare.question import Question
 from seqwise.compare.running import carry_out, reopen
+from seqwise.config import Settings
 from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
 from seqwise.tasks.language.task import Language
 from seqwise.training.loop import Trainer
@@ -143,6 +144,25 @@ def test_data_too_small_for_its_split_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="no such file"):
         plan_of(tmp_path / "out", tmp_path / "missing.txt")
     assert not (tmp_path / "out").exists()
+
+
+def _labelled(path: Path, rows: int) -> Path:
+    lines = (f"text {number} of many words,{('odd', 'even')[number % 2 == 0]}" for number in range(rows))
+    path.write_text("text,label\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: Path):
+    question = Question(["gru", "rnn"], budget="20k-tokens", seeds=1, tries=1)
+    with pytest.raises(UsageError, match=r"the (valid|test) split has \d of the texts: .* at least 3"):
+        make_plan(tmp_path / "few", str(_labelled(tmp_path / "few.csv", 40)), question, Settings(task="classify"))
+    assert not (tmp_path / "few").exists()
+    said: list[str] = []
+    data = str(_labelled(tmp_path / "some.csv", 600))
+    make_plan(tmp_path / "some", data, question, Settings(task="classify"), say=said.append)
+    assert any(
+        "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in said
+    )
 
 
 def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):

@@ -692,3 +692,15 @@ def test_a_curve_may_lack_values_and_a_family_everything(show: Any):
     one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), {**bare, "values": [], "tries": []}]))
     assert one.errors == []
     assert "No training finished." in one.tab.text_content("#leaderboard")
+
+
+def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
+    """On a busy machine one training may end before another is first validated."""
+    curves = [
+        {"seed": 0, "points": [{"tokens": 100, "seconds": 1.0, "value": 9.0, "loss": 2.0}]},
+        {"seed": 1, "points": [{"tokens": n, "seconds": n / 100, "value": 6.0, "loss": 1.8} for n in (500, 1000)]},
+    ]
+    made = [family("gru", "perplexity", [9.0, 6.0], curves=curves), family("rnn", "perplexity", [4.0, 4.1])]
+    tab = show(report("language", "perplexity", made)).tab
+    for chart in ("curves-tokens", "curves-seconds"):
+        assert tab.locator(f"svg[data-chart={chart}] path.mark.line[data-family=gru]").count() == 1

@@ -54,8 +54,10 @@ def test_a_variant_says_only_what_is_special_about_it(file):
 
 
 def test_a_mapping_is_as_good_as_a_file():
-    found = contestants([], {"a": {"model": "gru", "network.width": 8}, "b": {"network": {"width": 8}}}, BASE)
-    assert (found["a"].model, found["b"].model) == ("gru", "lstm")
+    found = contestants(
+        [], {"a": {"model": "gru", "network.width": 8}, "b": {"model": "rnn", "network": {"width": 8}}}, BASE
+    )
+    assert (found["a"].model, found["b"].model) == ("gru", "rnn")
     assert found["a"].network.width == found["b"].network.width == 8
 
 
@@ -67,6 +69,10 @@ def test_a_variant_named_like_a_family_is_of_that_family(file):
         "transformer": "transformer",
     }
     assert "it is named like a family, but its model is 'lstm'" in refused(file("gru: {model: lstm}"))
+
+
+def test_a_variant_must_name_its_model():
+    assert "it names no model. Add model: one of feedforward, rnn" in refused({"wide": {"network": {"width": 64}}})
 
 
 def test_yaml_anchors_and_merges_work(file):

@@ -18,6 +18,7 @@ from seqwise.compare.plan import LEARNED, PLAN, Plan, Spending, requested, seeds
 from seqwise.compare.question import Question
 from seqwise.compare.sizes import Matched, match, parameters_of, resolved
 from seqwise.compare.variants import contestants, refuse_twins, refuse_unable
+from seqwise.compare.verdict import FEW
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.tasks.task import Progress, Say, Task, silent
@@ -26,6 +27,8 @@ from seqwise.training.defaults import Facts
 from seqwise.training.fit import choose_device, facts_of, free_folder, open_data, with_task
 from seqwise.training.launching import refuse_too_many
 
+COUNTED = ("texts", "sentences", "pairs", "pictures")  # examples that stand for themselves
+LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
 UNITS = {"time": "seconds", "tokens": "tokens"}  # what a comparison at equal time or tokens must be given
 # What cannot be set for all families either, and why.
 FIXED = {
@@ -79,6 +82,7 @@ def _planned(
         say(sentence)
 
     settings, task, vectors = open_data(data, with_task(base, data, hear), hear, progress)
+    _check_splits(task, hear)
     seeds = seeds_of(question.seeds, base.seed)
     spending = Spending.of(question.budget, question.tries, seeds, task.size().tokens)
     families = contestants(question.models, question.variants, settings)
@@ -121,7 +125,8 @@ def _refuse(task: Task, families: Mapping[str, Settings], spending: Spending, pr
         if spending.tries > 1:
             problem = problem or too_small(task, each, spending.a_try, name, a_try=True)
         if problem:
-            raise UsageError(problem, repair="Give a larger --budget, or fewer --tries.")
+            also = ", or fewer --tries" if spending.tries > 1 else ""
+            raise UsageError(problem, repair=f"Give a larger --budget{also}.")
 
 
 def _save(plan: Plan, task: Task, folder: Path) -> None:
@@ -162,6 +167,24 @@ def _remove_empty(folders: list[Path]) -> None:
     for each in folders:
         with suppress(OSError):
             each.rmdir()
+
+
+def _check_splits(task: Task, say: Say) -> None:
+    """Refuse splits on which nothing can be told apart; a remark where only large differences can."""
+    report = task.report()
+    what = report.columns[0]
+    if what not in COUNTED:
+        return  # a text is counted in tokens, a series in steps: its own checks know what is too short
+    sizes = {split: rows[0] for split, rows in report.rows.items() if split != "train"}
+    fraction = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
+    for split, count in sizes.items():
+        if count < LEAST_EXAMPLES:
+            raise UsageError(
+                f"the {split} split has {count} of the {what}: a comparison needs at least {LEAST_EXAMPLES}.",
+                repair=fraction,
+            )
+    if sizes.get("test", FEW) < FEW:
+        say(f"note: the test split has only {sizes['test']} {what}, so only large differences will count. {fraction}")
 
 
 def _check(question: Question) -> None:

@@ -97,4 +97,5 @@ def _refuse_short(folder: Path, plan: Plan) -> None:
             problem = problem or too_short(*seconds, Budget.parse(spending.a_try).amount, name, a_try=True)
         if problem:
             withdraw(folder)  # the same command with another budget may use the same folder
-            raise UsageError(problem, repair="Give a larger --budget, or fewer --tries.")
+            also = ", or fewer --tries" if spending.tries > 1 else ""
+            raise UsageError(problem, repair=f"Give a larger --budget{also}.")

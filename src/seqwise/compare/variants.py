@@ -160,6 +160,8 @@ def _judged(variant: _Variant, base: Settings, others: Mapping[str, Settings]) -
     """What else is wrong with a variant, and its settings, which are those of the base where something is."""
     problems = [*variant.mistakes, *_wrong_name(variant, others)]
     values = {key: value for key, value in variant.values.items() if not _refusal(key, value)}
+    if "model" not in values and variant.name not in FAMILIES and not variant.mistakes:
+        problems.append(variant.says(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model"))
     model = values.setdefault("model", variant.name if variant.name in FAMILIES else base.model)
     if isinstance(model, str) and model not in FAMILIES:
         problems.append(variant.says(f"there is no family {model!r}. {nearest(model, FAMILIES)}", "model"))

@@ -192,8 +192,8 @@ def _size(standing: Standing) -> list[str]:
     if len(standing.leaders) < 2 or standing.size is None:
         return []
     smallest = standing.smallest
-    if smallest is None:
-        return ["The best have the same size within a few per cent, so it does not decide between them."]
+    if smallest is None:  # sizes were matched, or nearly so
+        return []
     return [f"{smallest['name']} is the smallest of the best: {_much(standing, smallest)}."]
 
 

@@ -17,15 +17,16 @@ function valueAt(points, x) {
   return x2 === x1 ? y2 : y1 + (y2 - y1) * (x - x1) / (x2 - x1);
 }
 
-// The mean over the seeds, where all of them have been: seeds need not have been validated at the same places.
+// The mean over the seeds at each share of their training. On a busy machine one seed may have come much further than
+// another in the same time: by share all of them have a value everywhere, and the line ends where they end on average.
 function meanLine(lines) {
   if (lines.length < 2) return lines[0] ?? [];
-  const from = Math.max(...lines.map((line) => line[0][0])), to = Math.min(...lines.map((line) => line.at(-1)[0]));
-  const places = [...new Set(lines.flatMap((line) => line.map((point) => point[0])))].filter((x) => x >= from && x <= to);
-  return places.sort((a, b) => a - b).map((x) => {
-    const values = lines.map((line) => valueAt(line, x));
-    return [x, values.reduce((sum, value) => sum + value, 0) / values.length];
-  });
+  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  const ends = lines.map((line) => line.at(-1)[0] || 1);
+  const shares = lines.map((line, number) => line.map(([x, y]) => [x / ends[number], y]));
+  const from = Math.max(...shares.map((line) => line[0][0]));
+  const places = [...new Set(shares.flatMap((line) => line.map((point) => point[0])))].filter((share) => share >= from);
+  return places.sort((a, b) => a - b).map((share) => [share * mean(ends), mean(shares.map((line) => valueAt(line, share)))]);
 }
 
 function linesOf(by) {
