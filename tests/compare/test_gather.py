@@ -179,6 +179,11 @@ def test_the_machine_is_the_one_that_trained(folder: Path):
     assert "7 cores of Abacus" in gather(folder, Plan.open(folder))["machine"]["in_words"]
 
 
+def test_a_cluster_says_what_it_is(folder: Path):
+    (folder / "env.json").write_text(json.dumps({"in_words": "3 nodes of 8 cores"}))
+    assert gather(folder, Plan.open(folder))["machine"]["in_words"] == "3 nodes of 8 cores"
+
+
 def test_it_is_plain_json(folder: Path, report: dict):
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert write_report(folder, Plan.open(folder)) == load_report(folder) == report

@@ -326,7 +326,7 @@ def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path
     trained = [Job("train", trial.name) for trial in plan.trials()]
     tested = [Job("test", trial.name) for trial in plan.trainings()]
     same_results(folder, reference, [*trained, *tested])
-    assert sorted(heard.names("end")) == sorted(["rnn", "gru", *(job.name for job in [*trained, *tested])])
+    assert sorted(heard.names("end")) == sorted(["rnn", "gru", "all", *(job.name for job in [*trained, *tested])])
     assert heard.names("lost") == []
     assert len({event["pid"] for event in heard.events if event["event"] == "begin"}) == 2  # kept from job to job
     assert max(event.get("progress", 0) for event in heard.events) == 1.0

@@ -243,7 +243,9 @@ def _machine(folder: Path, plan: Plan) -> Values:
     cores = found["cpu"]["count"]
     words = [f"{cores} core{'s' if cores > 1 else ''} of {found['cpu']['name']}"]
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if found["gpu"] else "no GPU"]
-    return {**found, "in_words": ", ".join(words)}
+    cluster = folder / ENVIRONMENT  # written by an engine of several machines
+    known = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}
+    return {**found, "in_words": ", ".join(words), **known}
 
 
 def load_report(folder: str | Path) -> Values:
