@@ -220,16 +220,7 @@ class Caption(Task):
     ) -> Evaluation:  # fmt: skip
         """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
         check_out(request.out)
-        galleries: list[Gallery] = []
-
-        def open_with(valid: float, test: float) -> Splits[Captioned]:
-            fractions = {"valid": valid, "test": test}
-            galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
-            return galleries[-1].splits
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        examples, part = examples_to_score(open_with, fractions, split, trained_on)
-        gallery = galleries[-1]
+        gallery, examples, part = _to_score(data, settings, split, trained_on)
         require_alike(gallery.pictures, learned.facts)
         numbers = np.array([example.number for example in examples])
         began = perf_counter()
@@ -249,16 +240,8 @@ class Caption(Task):
     def questions(
         cls, model: Captioner, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        galleries: list[Gallery] = []
-
-        def open_with(valid: float, test: float) -> Splits[Captioned]:
-            fractions = {"valid": valid, "test": test}
-            galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
-            return galleries[-1].splits
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        examples, _ = examples_to_score(open_with, fractions, split, trained_on)
-        pictures, request = galleries[-1].pictures, Request(cls.search)
+        gallery, examples, _ = _to_score(data, settings, split, trained_on)
+        pictures, request = gallery.pictures, Request(cls.search)
 
         def caption(number: int) -> list[list[str]]:
             return texts(write(model, settings, learned, pictures, np.array([number]), request), learned)
@@ -295,6 +278,22 @@ class Caption(Task):
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
         """A picture, an array or a folder of these; for clips a folder of frames, or a folder of such folders."""
         return inputs_at(Path(text), settings.caption)
+
+
+def _to_score(
+    data: str, settings: Settings, split: str | None, trained_on: str
+) -> tuple[Gallery, Sequence[Captioned], str]:
+    """The pictures of the data, the examples of the part to score, and which part that is, in words."""
+    galleries: list[Gallery] = []
+
+    def open_with(valid: float, test: float) -> Splits[Captioned]:
+        fractions = {"valid": valid, "test": test}
+        galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
+        return galleries[-1].splits
+
+    fractions = (settings.data.valid_fraction, settings.data.test_fraction)
+    examples, part = examples_to_score(open_with, fractions, split, trained_on)
+    return galleries[-1], examples, part
 
 
 class Pairs:
