@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from seqwise.cli.compare import Compare
 from seqwise.cli.trials import TrialsDisplay
-from seqwise.compare import api
+from seqwise.compare import api, threads
 from seqwise.compare.outcomes import Job, Outcome
 from seqwise.compare.plan import Plan
+from seqwise.config import Family
 
 sys.path.append(str(Path(__file__).parents[1] / "compare"))  # where small comparisons are made
 small = import_module("small_comparison")
@@ -65,7 +69,7 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
     ):
         assert column in lines[0]
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]]
-    assert {row[1] if row[0] in ("best", "=") else row[0] for row in rows} == {"rnn", "ngram"}
+    assert {row[1] if row[0] in ("best", "≈") else row[0] for row in rows} == {"rnn", "ngram"}
     assert "perplexity on the test split, one seed: the interval is over test examples; less is better" in lines[3]
     report = json.loads((out / "report.json").read_text())
     assert lines[5:] == report["verdict"]["sentences"]
@@ -169,6 +173,8 @@ def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, mo
         (["DATA", "--model", "gru"], "a comparison has several models; received --model."),
         (["DATA", "--model=gru"], "a comparison has several models; received --model."),
         (["DATA", "--models", "gru,lsmt"], "there is no family 'lsmt'. Perhaps you meant 'lstm'."),
+        (["DATA", "--budget", "60k"], "the budget '60k' is not understood. Perhaps you meant 60k-tokens."),
+        (["DATA", "--parameters", "many"], "--parameters: expected a number of parameters; received 'many'."),
         (["DATA", "--budget", "soon"], "the budget 'soon' is not understood."),
         (["DATA", "--match", "size"], "--match"),
         (["DATA", "--match", "time", "--budget", "5k-tokens"], "--match time needs a budget in time"),
@@ -207,6 +213,42 @@ def test_help_has_an_example(seqwise_command):
         assert option in answer.out
     for option in ("--engine", "--workers", "--nproc", "--examples", "--budget", "--json"):
         assert option in answer.out
+
+
+def test_help_begins_with_what_is_its_own_and_leaves_out_what_it_refuses(seqwise_command):
+    page = seqwise_command("compare", "--help").out
+    found = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
+    own = [f"--{each.name}" for each in dataclasses.fields(Compare) if each.name not in ("data", "settings")]
+    assert found[: len(own)] == own
+    assert "--budget" in own
+    assert found[len(own)] == "--task"
+    assert not {"--model", "--init"} & set(found)
+    assert len(set(found)) == len(found)
+    assert "--text.tokenizer" in found
+    for family in get_args(Family):
+        assert family in " ".join(page.split("--variants")[0].split())
+
+
+def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
+    settings = [word for word in SETTINGS if word not in ("--network.width", "12")]
+    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--tries", "1", "--parameters", "2.5k"]
+    answer = seqwise_command("compare", text, *settings, *question, "--out", tmp_path / "out")
+    assert answer.status == 0, answer.err
+    assert Plan.open(tmp_path / "out").target == 2500
+
+
+def test_few_free_cores_are_said_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "free_cores", lambda wanted: 1)
+    monkeypatch.setattr(threads, "_usual", lambda plan: 8)
+    question = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--tries", "1"]
+    answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
+    assert answer.status == 0, answer.err
+    words = "cores free at the start: 1 thread for each trial instead of 8."
+    assert answer.err.count(words) == 1
+    assert "this machine is busy" not in answer.err
+    rules = json.loads((tmp_path / "out" / "report.json").read_text())["rules"]
+    assert any(words in sentence for sentence in rules["sentences"])
 
 
 def test_a_settings_file_is_for_all_families(seqwise_command, engines, text, tmp_path):

@@ -76,6 +76,18 @@ def test_what_argv_does_not_say_comes_from_the_default():
     assert command.settings == Outer(model="rnn", training=Inner(batch=3, learning_rate=2.0))
 
 
+def test_a_command_may_do_without_some_settings():
+    class Narrow(Command):
+        without = ("model",)
+
+    assert "--model" not in options(Narrow)
+    assert "--window" in options(Narrow)
+    kept = Narrow("a.txt", settings=Outer(model="rnn"))
+    assert parse(Narrow, ["b.txt"], prog="", example="", default=kept).settings.model == "rnn"
+    with pytest.raises(UsageError, match="unknown option '--model'"):
+        parse(Narrow, ["b.txt", "--model", "rnn"], prog="", example="")
+
+
 def test_words_after_two_dashes_are_not_options():
     assert read("--json", "--", "--help").data == "--help"
 

@@ -61,7 +61,7 @@ OPTIONS = {
     "--model lstmm": "--model: expected one of feedforward, rnn, gru, lstm,",
     "--text.tokenizer word": "--text.tokenizer: expected one of bpe, characters, spaces, wordpiece, words; rec",
     "--task lang": "--task: expected one of caption, classify, forecast, language, masked, tag, translate; rec",
-    "--budget 5": "the budget '5' is not understood.\nWrite a time",
+    "--budget 5": "the budget '5' is not understood. Perhaps you meant 5s or 5-tokens.\nWrite a time",
     "--budget=": "the budget '' is not understood.\nWrite a time",
     "--budget 0s": "the budget '0s' is empty.\nWrite a time",
     "--budget -5m": "the budget '-5m' is not understood.",

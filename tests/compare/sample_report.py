@@ -270,7 +270,15 @@ def with_failures() -> Report:
             (texts[1], "negative", ["positive", "negative", "negative"], [0.0, 1.0, 1.0]),
         )
     ]
-    return report("classify", "accuracy", [*made, failed("transformer", reason)], data="reviews.csv", examples=kept)
+    simple = {"name": "most frequent label", "value": 0.5523, "about": "It always answers 'positive'."}
+    return report(
+        "classify",
+        "accuracy",
+        [*made, failed("transformer", reason)],
+        data="reviews.csv",
+        examples=kept,
+        yardsticks=[simple],
+    )
 
 
 def one_seed() -> Report:
@@ -357,6 +365,7 @@ def hostile() -> Report:
         "accuracy",
         [*made, failed("lstm", HOSTILE)],
         data=HOSTILE,
+        yardsticks=[{"name": HOSTILE, "value": 0.5, "about": HOSTILE}],
         command=HOSTILE,
         examples=kept,
         split=HOSTILE,

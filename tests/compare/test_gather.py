@@ -22,7 +22,7 @@ from seqwise.compare.gather import gather, load_report
 from seqwise.compare.numbers import plain
 from seqwise.compare.outcomes import PACE, Job, Outcome, outcome_of
 from seqwise.compare.plan import Plan
-from seqwise.compare.rules import rules_of
+from seqwise.compare.rules import command_of, rules_of
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.examples import Examples, Shown
@@ -37,6 +37,12 @@ LEAST = {
     "translate": "701-tokens",
     "caption": "1351-tokens",
     "forecast": "2001-tokens",
+}
+
+SIMPLE = {
+    "classify": ["most frequent label"],
+    "tag": ["most frequent tag of each word"],
+    "forecast": ["seasonal-naive forecast", "naive forecast"],
 }
 
 
@@ -363,7 +369,9 @@ def test_examples_are_those_on_which_families_differ_most(folder: Path, report: 
         for name, seeds in (("rnn", (0, 1)), ("gru", (0, 1)), ("ngram", (0,)))
     }
     logs = np.log(np.stack(list(scores.values())))
-    widest = np.sort(np.ptp(logs, axis=0))[::-1]
+    apart = np.ptp(logs, axis=0)
+    stretches = np.arange(len(apart)) * 3 // len(apart)
+    widest = sorted((apart[stretches == each].max() for each in range(3)), reverse=True)  # one of each third
     for at, example in enumerate(report["examples"]):
         assert example["answers"].keys() == {"rnn", "gru", "ngram"}
         values = [answer["value"] for answer in example["answers"].values()]
@@ -405,6 +413,56 @@ def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp
     assert disagreements(plan, {"a": scores["a"]}) == []
 
 
+def test_examples_of_a_long_text_come_from_all_over_it(folder: Path):
+    plan = replace(Plan.open(folder), metric="accuracy", examples=3)
+    scores = {"a": {0: judged(*[1] * 9)}, "b": {0: judged(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
+    spread = [example["input"] for example in disagreements(plan, scores)]
+    assert spread == ["question 0", "question 3", "question 8"]  # one of each third
+    apart = [example["input"] for example in disagreements(replace(plan, task="classify"), scores)]
+    assert apart == ["question 0", "question 1", "question 2"]
+    some = disagreements(replace(plan, examples=20), scores)
+    assert len(some) == 5  # stretches are not shorter than an example
+
+
+def test_examples_of_a_text_keep_their_lines(report: dict):
+    assert any("\n" in example["expected"] for example in report["examples"])
+
+
+# Doing it again
+
+
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        ("seqwise compare a.txt --out b --seeds 2", "seqwise compare a.txt --seeds 2"),
+        ("seqwise compare $HOME/a.txt '--out=my folder'", "seqwise compare $HOME/a.txt '--out=my folder'"),
+        ("seqwise compare $HOME/a.txt --out='my folder' --json", "seqwise compare $HOME/a.txt --json"),
+        ("seqwise compare 'a b --out c.txt' --out 'it'\"'\"'s mine'", "seqwise compare 'a b --out c.txt'"),
+        ("seqwise compare a.txt --variants ours.yaml", "seqwise compare a.txt --variants ours.yaml"),
+        ("seqwise.compare('a.txt', out='b', seeds=1)", "seqwise.compare('a.txt', seeds=1)"),
+        ("seqwise.compare('a.txt', models='gru')", "seqwise.compare('a.txt', models='gru')"),
+        ("seqwise.compare('a.txt', x=<odd>)", "seqwise.compare('a.txt', x=<odd>)"),
+        ("", ""),
+    ],
+)
+def test_the_command_names_no_folder_that_is_taken(folder: Path, command: str, again: str):
+    assert command_of(replace(Plan.open(folder), command=command)) == again
+
+
+def test_the_report_has_that_command(folder: Path):
+    plan = replace(Plan.open(folder), command="seqwise compare a.txt --out b")
+    assert gather(folder, plan)["command"] == "seqwise compare a.txt"
+
+
+def test_curves_know_the_training_loss_since_the_validation_before(folder: Path, report: dict):
+    rows = Run.open(folder / "trials/gru/seed-0").metrics()
+    at = [number for number, row in enumerate(rows) if row.get("validation")]
+    points = family(report, "gru")["curves"][0]["points"]
+    assert len(points) == len(at) > 1
+    expected = np.mean([row["loss"] for row in rows[at[0] + 1 : at[1] + 1]])
+    assert points[1]["trained"] == pytest.approx(expected)
+
+
 # Every task
 
 
@@ -424,5 +482,6 @@ def test_every_task_comes_to_a_report(task: str, tmp_path: Path):
     assert report["metric"]["key"] == plan.metric
     assert report["metric"]["definition"]
     assert report["verdict"]["best"] in ("rnn", "transformer")
+    assert [each["name"] for each in report["yardsticks"]] == SIMPLE.get(task, [])
     assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])
     assert json.dumps(report, allow_nan=False)

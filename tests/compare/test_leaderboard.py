@@ -27,7 +27,7 @@ def test_every_family_is_shown_with_its_mark():
     lines = table(SAMPLES["with_failures"]())
     assert cells(lines[0])[-1] == "one prediction"
     assert [cells(line)[:2] for line in lines[1:5]] == [
-        ["best", "gru"], ["=", "lstm"], ["?", "feedforward"], ["failed", "transformer"],
+        ["best", "gru"], ["≈", "lstm"], ["?", "feedforward"], ["failed", "transformer"],
     ]  # fmt: skip
     assert cells(lines[2])[2:4] == ["84.3 %", "83.2 to 85.4 %"]
     assert cells(lines[4])[2:] == ["–"] * 7
@@ -37,9 +37,9 @@ def test_every_family_is_shown_with_its_mark():
     ("ranks", "legend"),
     [
         (("best", "worse"), ""),
-        (("best", "tied", "worse"), " =: no significant difference from the best."),
+        (("best", "tied", "worse"), " ≈: no significant difference from the best."),
         (("best", "unsure", "failed"), " ?: probably worse."),
-        (("best", "tied", "unsure"), " =: no significant difference from the best; ?: probably worse."),
+        (("best", "tied", "unsure"), " ≈: no significant difference from the best; ?: probably worse."),
     ],
 )
 def test_only_marks_that_occur_are_explained(ranks: tuple[str, ...], legend: str):
@@ -66,6 +66,16 @@ def test_the_table_prints_what_the_report_says():
         for one, line in zip(made["families"], table(made)[1:]):
             keys = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "answer")
             assert cells(line)[-7:] == [one["shown"][key] for key in keys]
+
+
+def test_what_needs_no_model_stands_below_in_brackets():
+    made = SAMPLES["with_failures"]()
+    lines = table(made)
+    bare = table({key: value for key, value in made.items() if key != "yardsticks"})
+    assert cells(lines[5]) == ["(most frequent label)", "55.2 %"]
+    assert lines[-1] == "(most frequent label) needs no model: it always answers 'positive'."
+    assert len(bare) == len(lines) - 2
+    assert "brackets" not in "".join(bare)
 
 
 def test_a_number_looks_the_same_in_the_table_and_in_the_verdict():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.compare.limits import LEAST_UPDATES, too_short, too_small
+from seqwise.compare.limits import LEAST_UPDATES, larger, too_short, too_small, typed
 from seqwise.config import parse_settings
 from seqwise.tasks import task_of
 from seqwise.training.budgets import Budget
@@ -59,3 +59,27 @@ def test_a_time_must_hold_the_updates_and_one_validation():
     )
     assert too_short(0.0, 1.0, 0.5) is not None
     assert (too_short(100.0, 1.0, 0.5) or "").startswith("0.5 s of training")
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "text"),
+    [
+        (5124.0, "tokens", "5.2k-tokens"), (5200.0, "tokens", "5.2k-tokens"), (999_001.0, "tokens", "1M-tokens"),
+        (23.0, "tokens", "23-tokens"), (0.0, "tokens", "1-tokens"), (1_210_000.0, "tokens", "1.3M-tokens"),
+        (0.031, "epochs", "0.031-epochs"), (1e-6, "epochs", "0.01-epochs"), (2.0, "epochs", "2-epochs"),
+        (12.34, "epochs", "13-epochs"),
+        (0.2, "seconds", "1s"), (11.2, "seconds", "12s"), (119.5, "seconds", "120s"), (121.0, "seconds", "3m"),
+        (7200.0, "seconds", "120m"), (7201.0, "seconds", "2.5h"),
+    ],
+)  # fmt: skip
+def test_a_least_amount_is_rounded_up_to_what_somebody_would_type(amount, unit, text):
+    least = Budget(amount, unit)
+    assert typed(least) == text
+    found = Budget.parse(text)
+    assert found.unit == unit
+    assert found.amount >= amount
+
+
+def test_the_repair_names_the_least_and_the_tries_where_there_are_some():
+    assert larger(Budget(5124, "tokens"), 1) == "Give a larger --budget, at least 5.2k-tokens."
+    assert larger(Budget(9, "seconds"), 3) == "Give a larger --budget, at least 9s, or fewer --tries."

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,13 +15,14 @@ from small_comparison import BUDGET, plan_of, tiny, write_text
 
 from seqwise.compare import planning
 from seqwise.compare.outcomes import PACE, Job, Outcome
-from seqwise.compare.plan import LEARNED, NEVER, PLAN, Plan
+from seqwise.compare.plan import CLAIM, LEARNED, NEVER, PLAN, Plan
 from seqwise.compare.planning import Taken, make_plan, new_plan, refuse_existing
 from seqwise.compare.question import Question
 from seqwise.compare.running import carry_out, reopen
 from seqwise.config import Settings
 from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
 from seqwise.tasks.language.task import Language
+from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 
@@ -59,6 +66,8 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
             "--budget or --match",
         ),
         ({"match": "tokens", "parameters": 5000}, "--parameters is a size for all families", "Leave out --parameters"),
+        ({"parameters": "1Q"}, "--parameters: expected a number of parameters; received '1Q'.", "300k"),
+        ({"budget": "60k"}, "the budget '60k' is not understood. Perhaps you meant 60k-tokens.", "500k-tokens"),
         ({"parameters": 0}, "a network has at least one parameter", "--parameters"),
         ({"variants": Path("nowhere.yaml")}, "the variants file does not exist", ""),
         ({"variants": {"x": {"budget": "1h"}}}, "x: budget is not for one variant alone", "Set for all"),
@@ -79,9 +88,37 @@ def test_what_cannot_be_meant_is_refused(text: Path, tmp_path: Path, question, w
     assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
 
 
+def _least(error: UsageError) -> str:
+    """The budget that a refusal proposes."""
+    found = re.search(r"at least (\S+?)[,.]?( |$)", error.repair)
+    assert found, error.repair
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("budget", "question"),
+    [
+        ("2k-tokens", {}), ("3-tokens", {}), ("1k-tokens", {"tries": 1}), ("2k-tokens", {"tries": 5, "seeds": 3}),
+        ("0.1-epochs", {"seeds": 1}), ("0.0001-epochs", {}), ("3-tokens", {"models": ["ngram"]}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_budget_that_is_too_small_is_refused_with_the_smallest_that_would_do(text: Path, tmp_path, budget, question):
+    with pytest.raises(UsageError) as caught:
+        plan_of(tmp_path / "out", text, budget=budget, **question)
+    least = _least(caught.value)
+    assert Budget.parse(least).unit == Budget.parse(budget).unit
+    plan_of(tmp_path / "out", text, budget=least, **question)
+    if question.get("models") != ["ngram"]:  # whose least is two digits long, and so rounded by a tenth at most
+        less = f"{0.9 * Budget.parse(least).amount:.10g}-{Budget.parse(least).unit}"
+        with pytest.raises(UsageError, match="would make"):
+            plan_of(tmp_path / "less", text, budget=less, **question)
+
+
 def test_a_wrong_name_or_budget_does_not_cost_the_reading_of_the_data(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Language, "prepare", lambda *args, **options: pytest.fail("read"))
-    for question in ({"models": ["lsmt"]}, {"budget": "much"}, {"tries": 0}, {"variants": {"x": {"seed": 1}}}):
+    wrong: list[dict] = [{"models": ["lsmt"]}, {"budget": "much"}, {"tries": 0}, {"parameters": "big"}]
+    for question in [*wrong, {"variants": {"x": {"seed": 1}}}]:
         with pytest.raises(UsageError):
             plan_of(tmp_path / "out", text, **question)
 
@@ -221,6 +258,72 @@ def test_a_name_that_somebody_else_takes_meanwhile_gives_way_to_the_next(text: P
         new_plan(Path("runs/demo-1"), "demo", str(text), question, tiny())
 
 
+KILLED = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from small_comparison import plan_of
+from seqwise.compare import planning
+
+def wait(*args, **options):
+    print("reading", flush=True)
+    time.sleep(60)
+
+planning.open_data = wait
+plan_of(Path(sys.argv[2]), sys.argv[3])
+"""
+
+
+def test_what_a_kill_while_the_data_was_read_leaves_behind_is_taken_over(text: Path, tmp_path: Path):
+    folder = tmp_path / "out"
+    words = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder), str(text)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+        with pytest.raises(Taken, match="was taken by somebody else"):
+            plan_of(folder, text)  # its maker lives
+        assert (folder / LEARNED).is_dir()
+        process.kill()
+    assert sorted(path.name for path in folder.iterdir()) == [CLAIM, LEARNED]
+    (folder / LEARNED / "tokenizer.json").write_text("{")  # or the kill came when something was saved
+    (folder / f".{PLAN}.writing").write_text("data: ")
+    plan = plan_of(folder, text)
+    assert Plan.open(folder) == plan
+    assert sorted(path.name for path in folder.iterdir()) == [PLAN, LEARNED]
+
+
+def test_a_folder_in_which_somebody_else_put_something_is_never_taken_over(text: Path, tmp_path: Path, monkeypatch):
+    folder = tmp_path / "out"
+    (folder / LEARNED).mkdir(parents=True)
+    with pytest.raises(Taken, match="is not an empty folder"):
+        plan_of(folder, text)  # nobody claimed it
+    (folder / CLAIM).touch()
+    (folder / "letter.txt").write_text("dear")
+    with pytest.raises(Taken, match="is not an empty folder"):
+        plan_of(folder, text)
+    monkeypatch.setattr(planning, "refuse_existing", lambda folder: None)  # the letter came after the look
+    with pytest.raises(Taken, match="is not an empty folder"):
+        plan_of(folder, text)
+    assert (folder / "letter.txt").read_text() == "dear"
+    assert (folder / LEARNED).is_dir()
+
+
+def test_where_there_are_no_locks_nothing_is_taken_over(text: Path, tmp_path: Path, monkeypatch):
+    def unable(*args):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unable)
+    folder = tmp_path / "out"
+    (folder / LEARNED).mkdir(parents=True)
+    (folder / CLAIM).touch()
+    with pytest.raises(Taken):
+        plan_of(folder, text)
+    assert sorted(path.name for path in folder.iterdir()) == [CLAIM, LEARNED]
+    plan_of(tmp_path / "new", text)
+    with pytest.raises(Taken):
+        plan_of(tmp_path / "new", text)
+
+
 def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "mine").mkdir()
 
@@ -289,6 +392,9 @@ def test_sizes_are_matched_or_left_to_the_rules(text: Path, tmp_path: Path):
     counts = matched.parameters.values()
     assert max(counts) / min(counts) < 1.03
     assert matched.target == 6_000
+    for size in ("6k", "6000", "0.006M"):
+        same = plan_of(tmp_path / size, text, base, models=["rnn", "lstm"], parameters=size)
+        assert (same.target, same.parameters) == (6_000, matched.parameters)
     free = plan_of(tmp_path / "free", text, base, models=["rnn", "lstm"], match="tokens", budget="90k-tokens")
     assert free.target is None
     assert free.parameters["lstm"] > 1.5 * free.parameters["rnn"]
@@ -332,6 +438,21 @@ def test_a_time_too_short_for_one_validation_is_said_before_anything_is_trained(
     with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
         carry_out(folder, plan, fast, lambda event: None)  # it trains nothing, and nobody asked it to stop
     assert fast.stages == ["rehearse", "train"]
+
+
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_time_that_is_too_short_is_refused_with_the_shortest_that_would_do(text: Path, tmp_path: Path, tries: int):
+    folder = tmp_path / "out"
+    with pytest.raises(UsageError) as caught:
+        carry_out(
+            folder, plan_of(folder, text, budget="3s", tries=tries), Rehearsed(folder, 0.9, 4.0), lambda event: None
+        )
+    least = _least(caught.value)
+    for slower, refused in ((1.0, False), (1.15, False), (1.3, True)):  # of what another rehearsal may find
+        plan = plan_of(folder, text, budget=least, tries=tries)
+        with pytest.raises(SeqwiseError, match="too short" if refused else "have no result"):
+            carry_out(folder, plan, Rehearsed(folder, 0.9 * slower, 4.0 * slower), lambda event: None)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_withdrawing_leaves_what_others_put_there(text: Path, tmp_path: Path):

@@ -503,7 +503,7 @@ def test_one_seed_is_said_and_its_whiskers_are_over_the_examples(show: Any):
 def test_a_failed_family_is_last_with_its_reason(show: Any):
     made = SAMPLES["with_failures"]()
     tab = show(made).tab
-    last = tab.locator("#leaderboard .cards tbody tr").last
+    last = tab.locator("#leaderboard .cards tbody tr[data-row]").last
     assert last.get_attribute("data-row") == "transformer"
     assert "the loss became infinite at update 212" in last.text_content()
     assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
@@ -704,3 +704,49 @@ def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
     tab = show(report("language", "perplexity", made)).tab
     for chart in ("curves-tokens", "curves-seconds"):
         assert tab.locator(f"svg[data-chart={chart}] path.mark.line[data-family=gru]").count() == 1
+
+
+def test_what_needs_no_model_stands_apart_from_the_families(show: Any):
+    made = SAMPLES["with_failures"]()
+    tab = show(made).tab
+    (row,) = tab.locator("#leaderboard tr.yardstick").all()
+    assert row.locator("th").text_content() == "most frequent labelneeds no model, not ranked"
+    assert row.locator("td").all_text_contents() == ["–", "55.2 %", "It always answers 'positive'."]
+    assert row.locator("[data-value]").get_attribute("data-value") == "0.5523"
+    assert tab.locator("#leaderboard tbody tr").last.get_attribute("class") is None  # of the table of every metric
+    assert tab.locator("#leaderboard .cards tbody tr").last.get_attribute("class") == "yardstick"
+
+
+@pytest.mark.parametrize("old", [{}, {"yardsticks": []}])
+def test_a_report_without_yardsticks_has_no_such_row(show: Any, old: dict[str, Any]):
+    made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "yardsticks"}
+    one = show({**made, **old})
+    assert one.errors == []
+    assert one.tab.locator(".yardstick").count() == 0
+    assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(made["families"])
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "there"),
+    [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
+)
+def test_only_what_falls_by_factors_has_a_logarithmic_axis(show: Any, name: str, metric: str, there: int):
+    assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == there
+
+
+def test_shares_are_drawn_on_an_even_axis_however_far_apart(show: Any):
+    made = [family("gru", "accuracy", [0.9]), family("rnn", "accuracy", [0.1]), family("lstm", "accuracy", [0.5])]
+    tab = show(report("classify", "accuracy", made)).tab
+    places = {
+        name: tab.locator(f"svg[data-chart=interval][data-family={name}] circle").get_attribute("cx")
+        for name in ("gru", "rnn", "lstm")
+    }
+    assert float(places["lstm"]) == pytest.approx((float(places["gru"]) + float(places["rnn"])) / 2, abs=0.1)
+
+
+def test_the_ends_of_lines_can_be_seen(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    passage = tab.locator(".example .quoted .passage").nth(1)
+    assert passage.evaluate("one => one.textContent") == "2.3.4. Formatted string literals↵\n↵\n    f_string: ..."
+    assert passage.evaluate("one => getComputedStyle(one).whiteSpace") in ("pre-wrap", "break-spaces")
+    assert show(SAMPLES["with_failures"]()).tab.locator(".example .break").count() == 0

@@ -22,8 +22,19 @@ from small_comparison import Here, finish, finished_comparison, plan_of, tiny, w
 from seqwise.compare import memory as memory_module
 from seqwise.compare import trial as trials
 from seqwise.compare.api import complete
+from seqwise.compare.gather import load_report
 from seqwise.compare.memory import added
-from seqwise.compare.outcomes import Job, Outcome, chosen_rate, done, forget_failures, missing, outcome_of
+from seqwise.compare.outcomes import (
+    PACE,
+    Job,
+    Outcome,
+    chosen_rate,
+    done,
+    forget_failures,
+    missing,
+    outcome_of,
+    unfinished,
+)
 from seqwise.compare.plan import Plan
 from seqwise.compare.trial import Interrupted, Lost, execute, open_shared
 from seqwise.errors import NonFiniteError, SaveError
@@ -161,6 +172,34 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
     text.write_text(content)
     assert execute(folder, job).values["on"] == f"{text}, the test split"  # type: ignore[index]
     assert read == ["test"] * 4
+
+
+def test_answers_are_not_timed_on_other_data(text: Path, tmp_path: Path):
+    """The same process has the data of the training in memory; the timing reads the file."""
+    folder, content = tmp_path / "out", text.read_text()
+    plan_of(folder, text, tries=1, seeds=1, models=["rnn"])
+    assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
+    for changed in (content + "one more line.\n", "too short", content.replace("model", "mddel")):
+        text.write_text(changed)
+        outcome = execute(folder, PACE)
+        assert outcome.status == "failed"
+        assert "is not the data this comparison began with" in outcome.reason or changed == "too short"
+        PACE.file(folder).unlink()
+    text.write_text(content)
+    assert execute(folder, PACE).values["families"].keys() == {"rnn"}  # type: ignore[index]
+
+
+def test_a_timing_that_failed_is_done_again_and_nothing_else(tmp_path: Path):
+    folder = finished_comparison(tmp_path / "out")
+    plan = Plan.open(folder)
+    plan.families.pop("too-fast")  # which would be tried again
+    plan.save(folder)
+    assert finish(folder, Plan.open(folder)).jobs == []
+    Outcome("failed", "by chance").save(PACE.file(folder))
+    assert unfinished(folder, plan)
+    assert finish(folder, Plan.open(folder)).jobs == [PACE]
+    assert outcome_of(folder, "pace", "all").status == "done"  # type: ignore[union-attr]
+    assert all(family["answer"] for family in load_report(folder)["families"])
 
 
 def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):

@@ -543,3 +543,65 @@ def test_an_infinite_mean_is_no_failure_of_training():
 def test_the_verdict_is_plain_data():
     found = verdict(report(family("gru", 3.1), family("lstm", 3.2)))
     assert json.loads(json.dumps(found)) == found
+
+
+YARDSTICK = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
+LITTLE = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (0.77, f"No family is better than what needs no model, {LITTLE}"),
+        (0.80, f"No family is better than what needs no model, {LITTLE}"),
+        (0.81, f"gru is hardly better than what needs no model, {LITTLE}"),  # within its interval
+        (0.84, None),
+    ],
+)
+def test_what_needs_no_model_is_named_where_it_is_as_good(best: float, words: str | None):
+    low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
+    made = report(low, high, significant="gru-rnn", key="accuracy") | {"yardsticks": [{**YARDSTICK, "value": 0.1}]}
+    assert "no model" not in said(made)
+    sentences = verdict(made | {"yardsticks": [{**YARDSTICK, "value": 0.1}, YARDSTICK]})["sentences"]
+    assert [each for each in sentences if "no model" in each] == ([words] if words else [])
+
+
+def test_the_best_of_what_needs_no_model_counts_where_less_is_better():
+    made = report(family("gru", 0.6, low=0.59, high=0.61), family("rnn", 0.9), significant="gru-rnn", key="mse")
+    made["yardsticks"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
+    assert "No family is better than what needs no model, the old (0.500)" in said(made)
+    made["yardsticks"] = made["yardsticks"][1:]
+    assert "no model" not in said(made)
+
+
+WORSE_AGAIN = [
+    (100 * at, value) for at, value in enumerate((9.0, 6.0, 4.0, 3.5, 3.3, 3.1, 3.2, 3.3, 3.4, 3.5), start=1)
+]
+
+
+def test_a_family_that_got_worse_again_is_said_to():
+    made = report(family("gru", 3.12), family("rnn", 3.9, points=WORSE_AGAIN), significant="gru-rnn")
+    assert "rnn was best after 60 % of its training and got worse after that: more time would not help." in said(made)
+    for point, loss in zip(made["families"][1]["curves"][0]["points"], range(10, 0, -1)):
+        point["trained"] = float(loss)
+    assert (
+        "rnn was best after 60 % of its training and got worse after that: it overfits; more data or dropout would "
+        "help, not more time." in said(made)
+    )
+    made["families"][0]["curves"] = made["families"][1]["curves"]
+    assert (
+        "gru and rnn were best after 60 % and 60 % of their training and got worse after that: they overfit;"
+        in said(made)
+    )
+    for point in made["families"][1]["curves"][0]["points"]:
+        point["trained"] = point["tokens"]
+    assert "they became unstable; a lower learning rate would help" in said(made)
+
+
+def test_who_got_worse_again_is_not_called_improving():
+    made = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN))
+    found = said(made)
+    assert "got worse after that" in found
+    assert "What would change this" not in found
+    rising = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN[:6]))
+    assert "What would change this: rnn was still improving" in said(rising)

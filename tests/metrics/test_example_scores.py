@@ -133,6 +133,14 @@ def test_shown_texts_are_short_lines_that_a_file_can_hold():
     assert Shown.of("y" * LONGEST).input == "y" * LONGEST
 
 
+def test_passages_keep_their_lines_and_blanks():
+    shown = Shown.passages("two\n\n  lines ", "x\n" * 500, "\ud800")
+    assert shown.input == "two\n\n  lines "
+    assert len(shown.expected) == LONGEST
+    assert shown.expected == ("x\n" * 500)[: LONGEST - 1] + "…"
+    assert shown.answer == "?"
+
+
 def test_examples_come_back_from_their_folder(tmp_path):
     saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), shown=(Shown("ä", "b", "c"), Shown("")))
     saved.save(tmp_path / "test")

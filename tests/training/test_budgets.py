@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seqwise.errors import UsageError
-from seqwise.training.budgets import Budget
+from seqwise.training.budgets import Budget, count_of
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,36 @@ def test_a_budget_is_read(text, amount, unit, shown):
 def test_what_is_no_budget_is_refused_with_examples(text):
     with pytest.raises(UsageError, match="3-epochs"):
         Budget.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("60k", "Perhaps you meant 60k-tokens."),
+        ("1.5M", "Perhaps you meant 1.5M-tokens."),
+        ("60", "Perhaps you meant 60s or 60-tokens."),
+        ("500000", "Perhaps you meant 500000-tokens."),  # six days would be written otherwise
+    ],
+)
+def test_a_number_without_a_unit_gets_one_proposed(text, words):
+    with pytest.raises(UsageError) as caught:
+        Budget.parse(text)
+    assert caught.value.problem == f"the budget {text!r} is not understood. {words}"
+    for word in words.rstrip(".").split():
+        if word[0].isdigit():
+            assert Budget.parse(word).amount > 0
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-5", "k", "60x"])
+def test_nothing_is_proposed_for_what_is_no_number(text):
+    with pytest.raises(UsageError) as caught:
+        Budget.parse(text)
+    assert "Perhaps" not in str(caught.value)
+
+
+def test_numbers_may_be_abbreviated():
+    assert [count_of(text) for text in ("300k", "1.5M", "2000", "2B", "0")] == [300_000, 1_500_000, 2000, 2 * 10**9, 0]
+    assert [count_of(text) for text in ("", "1m", "-3", "1e6", "3 k", "k", "3kk")] == [None] * 7
 
 
 def test_progress_is_the_share_in_the_budget_s_own_unit():

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import tyro
 
@@ -28,19 +28,23 @@ EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m
 class Compare:
     """Train several families on DATA under one budget, and say which suits it: a table, a verdict, a report.
 
-    --budget is what each family may spend per seed, the search for its learning rate included. Ctrl-C saves and stops.
+    What is listed after --json are settings, common to all families. Ctrl-C saves and stops.
     """
+
+    without: ClassVar = ("model", "init", "budget")  # settings that a comparison does not have, or has by itself
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
     """What to learn from."""
     models: str = ",".join(Question.models)
-    """Families to compare."""
+    """Families to compare, of: feedforward, rnn, gru, lstm, attentive-rnn, transformer, ngram."""
     variants: Annotated[Path | None, UNSET] = None
     """File of further contestants (YAML): any settings under a name. With it, --models may be none."""
+    budget: str = Question.budget
+    """What each family may spend per seed, the search included: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
     match: Match = Question.match
     """What is made equal: sizes within 3 %; or, with sizes by rule, only the time or the tokens."""
-    parameters: Annotated[int | None, UNSET] = None
-    """Parameters of every family; the median of the sizes by rule unless set."""
+    parameters: Annotated[str | None, UNSET] = None
+    """Parameters of every family, such as 300k or 1M; the median of the sizes by rule unless set."""
     seeds: int = Question.seeds
     """Trainings of each family."""
     tries: int = Question.tries
@@ -65,10 +69,12 @@ class Compare:
 
 
 def main(argv: Sequence[str]) -> int:
+    _check_words(argv)
     config = value_of(argv, "--config")
-    default = Compare(settings=load_settings(config)) if config else None
+    common = load_settings(config) if config else Settings()
+    default = Compare(settings=common, budget=common.budget or Question.budget)
     asked = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
-    _check(asked, argv)
+    _check(asked)
     from seqwise.compare.api import check_engine
 
     check_engine(asked.engine, asked.workers)  # before the data is read
@@ -80,12 +86,19 @@ def main(argv: Sequence[str]) -> int:
     return conclude(folder, plan, asked.engine, asked.workers, asked.json)
 
 
-def _check(asked: Compare, argv: Sequence[str]) -> None:
+def _check_words(argv: Sequence[str]) -> None:
+    """Refuse what is an option of other commands, by a better reason than that it is unknown."""
+    names = {word.partition("=")[0] for word in argv}
+    if "--model" in names:
+        raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
+    if "--init" in names:
+        raise UsageError("a comparison starts every family from scratch; received --init.", repair="Leave out --init.")
+
+
+def _check(asked: Compare) -> None:
     """Refuse what cannot be meant, before anything slow is imported."""
     if (asked.data is None) == (asked.resume is None):
         raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
-    if value_of(argv, "--model") is not None:
-        raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
     fresh = Compare(resume=asked.resume, engine=asked.engine, workers=asked.workers, json=asked.json)
     if asked.resume is not None and asked != fresh:
         raise UsageError(
@@ -108,7 +121,7 @@ def question_of(asked: Compare) -> Question:
     from seqwise.compare.plan import names_of
 
     return Question(
-        names_of(asked.models), asked.variants, asked.settings.budget or Question.budget, asked.match,
+        names_of(asked.models), asked.variants, asked.budget, asked.match,
         asked.parameters, asked.seeds, asked.tries, asked.examples, asked.nproc,
     )  # fmt: skip
 
@@ -130,15 +143,14 @@ def planned(
 
 def introduction(plan: Plan) -> list[str]:
     """What is going to happen."""
-    from seqwise.training.budgets import Budget
+    from seqwise.compare.rules import amount
 
     spending = plan.spending
-    budget, training = Budget.parse(spending.budget), Budget.parse(spending.training)
+    budget, training = amount(spending.budget, plan.unit), amount(spending.training, plan.unit)
     sizes = ", ".join(f"{name} {count:,}" if count else name for name, count in plan.parameters.items())
     found = [f"parameters: {sizes}"]
-    search = (
-        f"{spending.tries} learning rates of {Budget.parse(spending.a_try)} each, then " if spending.tries > 1 else ""
-    )
+    tries = spending.tries
+    search = f"{tries} learning rates of {amount(spending.a_try, plan.unit)} each, then " if tries > 1 else ""
     seeds = len(spending.seeds)
     found.append(
         f"{f'each of {len(plan.families)} families' if len(plan.families) > 1 else next(iter(plan.families))}: "
@@ -167,12 +179,17 @@ def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | Non
     from seqwise.cli.trials import TrialsDisplay
     from seqwise.compare.api import complete, engine_of
     from seqwise.compare.gather import load_report
-    from seqwise.compare.planning import resume_command
+    from seqwise.compare.plan import resume_command
+    from seqwise.compare.threads import settled
     from seqwise.training.signals import interruptible
 
+    if engine == "local":
+        plan, few = settled(folder, plan, workers)
+        if few:
+            console.warn(f"{few} A time buys less then: wait until it is quiet, or give a budget in tokens.")
+        elif busy := _busy(plan):
+            console.warn(busy)
     runner = engine_of(engine, folder, plan, workers)
-    if engine == "local" and (busy := _busy(plan)):
-        console.warn(busy)
     with interruptible() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
         finished = complete(folder, plan, runner, display.listen, display.begin, stop)
     if not finished:

@@ -9,8 +9,8 @@ from typing import Any
 from seqwise.cli import console
 from seqwise.compare.numbers import listed
 
-RANKS = {"best": "best", "tied": "=", "unsure": "?", "worse": "", "failed": "failed"}
-LEGEND = {"tied": "=: no significant difference from the best", "unsure": "?: probably worse"}
+RANKS = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
+LEGEND = {"tied": "≈: no significant difference from the best", "unsure": "?: probably worse"}
 
 
 def show(report: dict[str, Any], folder: Path) -> None:
@@ -32,14 +32,17 @@ def show(report: dict[str, Any], folder: Path) -> None:
 
 
 def table(report: dict[str, Any]) -> list[str]:
-    """One line per family, aligned."""
+    """One line per family, aligned; below them, in brackets, what needs no model; and what all that means."""
     metric, unit = report["metric"], report["unit"]
     measured = ("parameters", f"{unit}/s", "training", "memory", "one prediction")
     head = ["", "family", metric["name"], "95 % interval", *measured]
+    yardsticks = report.get("yardsticks") or []
     rows = [head, *map(_row, report["families"])]
+    rows += [["", f"({each['name']})", each["shown"]["value"], *[""] * (len(head) - 3)] for each in yardsticks]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines = ["  ".join(_cell(row[at], widths[at], at) for at in range(len(head))).rstrip() for row in rows]
-    return [*lines, _legend(report)]
+    about = [f"({each['name']}) needs no model: {each['about'][:1].lower()}{each['about'][1:]}" for each in yardsticks]
+    return [*lines, _legend(report), *about]
 
 
 def _legend(report: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from typing import Annotated, Any, TypeVar, get_args
 
 import tyro
@@ -45,6 +46,7 @@ def parse(
 
     `--help` prints the options, then `example`, and raises `SystemExit(0)`. A mistake raises `UsageError`, with all
     wrong values at once. `default` holds what applies where `argv` says nothing, such as settings read from a file.
+    A class variable `without` names settings that are no options of this command.
     """
     if _asks_for_help(argv):
         try:
@@ -76,7 +78,7 @@ def options(spec: type) -> list[str]:
 
 def _read(spec: type, argv: Sequence[str], prog: str, description: str | None, default: Any) -> tuple[Any, list[str]]:
     registry = ConstructorRegistry()
-    registry.struct_rule(_model_rule)
+    registry.struct_rule(partial(_model_rule, without=getattr(spec, "without", ())))
     return tyro.cli(
         spec,
         args=list(argv),
@@ -89,7 +91,7 @@ def _read(spec: type, argv: Sequence[str], prog: str, description: str | None, d
     )
 
 
-def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
+def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructConstructorSpec | None:
     """Build settings models unchecked. `_validated` checks the whole tree afterwards, so that a message can name
     the full option and report every wrong value, not only those of the first section."""
     model = info.type
@@ -110,6 +112,8 @@ def _model_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
             kind = Annotated[kind, _BY_RULE]
         if bool in get_args(field.annotation):  # what a rule switches on must be possible to switch off: True or False
             kind = Annotated[kind, tyro.conf.FlagConversionOff]
+        if name in without:
+            kind = Annotated[kind, tyro.conf.Suppress]
         fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
     return StructConstructorSpec(instantiate=unchecked, fields=tuple(fields))
 

@@ -18,6 +18,7 @@ from seqwise.compare.plan import Plan, names_of
 from seqwise.compare.planning import new_plan
 from seqwise.compare.question import Question
 from seqwise.compare.running import Stage, carry_out, reopen
+from seqwise.compare.threads import limit, settled
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.tasks.answers import write_out
@@ -108,9 +109,11 @@ def compare(
         base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
         names = names_of(models) if isinstance(models, str) else list(models)
         file = Path(variants) if isinstance(variants, str) else variants
-        question = Question(names, file, budget or base.get("budget") or Question.budget, seeds=seeds, **asked)
+        question = Question(names, file, str(budget or base.get("budget") or Question.budget), seeds=seeds, **asked)
         where = None if out is None else Path(out)
         folder, plan = new_plan(where, "compare", str(data), question, parse_settings(merged(base, options)), command)
+    if engine == "local":
+        plan, _ = settled(folder, plan, workers)
     with interruptible() as stop:
         if not complete(folder, plan, engine_of(engine, folder, plan, workers), on_event, stop=stop):
             raise KeyboardInterrupt
@@ -149,7 +152,7 @@ def engine_of(name: str, folder: Path, plan: Plan, workers: int | None = None) -
     cuda = choose_device(next(iter(plan.families.values()))).type == "cuda"
     # A trial of several processes has all GPUs to itself.
     gpus = torch.cuda.device_count() if cuda and plan.nproc == 1 else 0
-    return Local(folder, workers, gpus, plan.nproc)
+    return Local(folder, workers, gpus, plan.nproc, limit(plan, workers))
 
 
 def complete(

@@ -9,6 +9,8 @@ import numpy as np
 from seqwise.compare.plan import Plan
 from seqwise.metrics.examples import Examples, value_of
 
+RUNNING = frozenset({"language", "masked", "forecast"})  # tasks whose examples are pieces of something long
+
 
 def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[dict[str, Any]]:
     """At most `plan.examples` of them, the most telling first: input, what was expected, each family's answer.
@@ -16,6 +18,8 @@ def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[di
     A family's value of an example is the mean over its seeds; its answer is that of the first seed. They disagree as
     far as these values are apart. Where many are equally far, as right and wrong are, examples on which about half of
     the families are right come first, and otherwise the order of the data.
+
+    Of a long text or a series at most one comes from each of as many stretches: next to each other they are all alike.
     """
     tested = {name: seeds for name, seeds in scores.items() if seeds}
     if len(tested) < 2 or not plan.examples:
@@ -28,6 +32,8 @@ def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[di
     spread = np.where(finite, np.ptp(scale, axis=0), -1.0)
     evenness = np.where(finite, np.std(scale, axis=0), -1.0)
     order = np.lexsort((np.arange(spread.shape[0]), -evenness.round(9), -spread.round(9)))
+    if plan.task in RUNNING:
+        order = _one_per_stretch(order, plan.examples)
     first = {name: next(iter(seeds.values())) for name, seeds in tested.items()}
     shown = next(iter(first.values())).shown
     return [
@@ -42,6 +48,13 @@ def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[di
         for at in order[: plan.examples].tolist()
         if spread[at] > 0
     ]
+
+
+def _one_per_stretch(order: np.ndarray, count: int) -> np.ndarray:
+    """Of examples in an order the first of each of `count` equal stretches of the data, in that order."""
+    stretches = order * min(count, len(order)) // len(order)
+    _, firsts = np.unique(stretches, return_index=True)
+    return order[np.sort(firsts)]
 
 
 def _values(metric: str, seeds: list[Examples]) -> np.ndarray:

@@ -20,10 +20,11 @@ from seqwise.compare.disagreement import disagreements
 from seqwise.compare.numbers import bounds, is_ratio, listed, named, plain
 from seqwise.compare.outcomes import PACE, Job, Outcome, chosen_rate, outcome_of
 from seqwise.compare.plan import Plan, Trial
-from seqwise.compare.rules import rules_of
+from seqwise.compare.rules import command_of, rules_of
 from seqwise.compare.showing import add_shown
 from seqwise.compare.statistics import interval, paired, sampling_interval
 from seqwise.compare.verdict import verdict
+from seqwise.compare.yardsticks import yardsticks_of
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.examples import LOWER, Examples, value_of
 from seqwise.training.run import ENVIRONMENT, Run
@@ -40,6 +41,7 @@ def gather(folder: Path, plan: Plan) -> Values:
     examples = next((each for seeds in scores.values() for each in seeds.values()), None)
     lower = plan.metric in LOWER
     pace = _pace(folder)
+    tests = _tests(folder, plan)
     families = [_family(folder, plan, name, scores[name], pace.get(name, [])) for name in plan.families]
     families.sort(key=lambda each: (each["mean"] is None, (each["mean"] or 0.0) * (1 if lower else -1)))
     report: Values = {
@@ -49,11 +51,12 @@ def gather(folder: Path, plan: Plan) -> Values:
         "data": plan.data,
         "split": plan.split,
         "about": list(plan.about),
-        "command": plan.command,
+        "command": command_of(plan),
         "unit": plan.unit,
         "machine": _machine(folder, plan),
         "rules": rules_of(folder, plan, families),
-        "metric": _metric(folder, plan, lower, examples),
+        "metric": _metric(tests, plan, lower, examples),
+        "yardsticks": yardsticks_of(tests, plan.metric),
         "families": families,
         "pairs": _pairs(plan, scores),
         "examples": disagreements(plan, scores),
@@ -188,13 +191,15 @@ def _tries(folder: Path, plan: Plan, family: str) -> list[Values]:
 
 
 def _curve(folder: Path, plan: Plan, trial: Trial) -> Values:
-    """The validations of a training."""
-    points = []
+    """The validations of a training; `trained` is the mean training loss since the one before."""
+    points, losses = [], []
     for row in Run.open(Job("train", trial.name).run(folder)).metrics():
         found = row.get("validation")
+        losses += [row["loss"]] if row.get("loss") is not None else []
         if found and plan.metric in found:
             point = {"tokens": row["tokens"], "seconds": row["seconds"], "value": found[plan.metric]}
-            points.append({**point, "loss": found["loss"]})
+            points.append({**point, "loss": found["loss"], "trained": float(np.mean(losses)) if losses else None})
+            losses = []
     return {"seed": trial.seed, "points": points}
 
 
@@ -218,9 +223,14 @@ def _pairs(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[Values]:
     return [asdict(pair) for pair in found]
 
 
-def _metric(folder: Path, plan: Plan, lower: bool, examples: Examples | None) -> Values:
+def _tests(folder: Path, plan: Plan) -> list[Values]:
+    """What the tests found, of the trainings that were tested."""
     tested = (outcome_of(folder, "test", trial.name) for trial in plan.trainings())
-    known = next((outcome.values for outcome in tested if outcome and outcome.values), None) or {}
+    return [outcome.values for outcome in tested if outcome and outcome.values]
+
+
+def _metric(tests: list[Values], plan: Plan, lower: bool, examples: Examples | None) -> Values:
+    known = tests[0] if tests else {}
     return {
         "key": plan.metric,
         "name": named(plan.metric),
@@ -242,6 +252,9 @@ def _machine(folder: Path, plan: Plan) -> Values:
     gpu = found["gpu"] if settings.device != "cpu" else None
     cores = found["cpu"]["count"]
     words = [f"{cores} core{'s' if cores > 1 else ''} of {found['cpu']['name']}"]
+    if plan.threads is not None and gpu is None:
+        found["threads"] = plan.threads  # of each trial
+        words += [f"{plan.threads} thread{'s' if plan.threads > 1 else ''}"] if plan.threads < cores else []
     words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if found["gpu"] else "no GPU"]
     cluster = folder / ENVIRONMENT  # written by an engine of several machines
     known = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}

@@ -82,7 +82,7 @@ def outcome_of(folder: Path, kind: JobKind, name: str) -> Outcome | None:
 
 
 def forget_failures(folder: Path, plan: Plan) -> None:
-    """Remove the outcomes of trials that failed, so that they are tried again."""
+    """Remove the outcomes of jobs that failed, so that they are done again."""
     failed = _failed(folder, plan)
     for job in [*failed, *([PACE] if failed else [])]:  # what comes to an end now is timed too
         job.file(folder).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _failed(folder: Path, plan: Plan) -> list[Job]:
     """Jobs that failed. Where a training is done, the rate is chosen: failed tries of that family stay as they are."""
     chosen = {trial.family for trial in done(folder, plan.trainings())}
     again = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in chosen]
-    jobs = [Job(kind, trial.name) for trial in again for kind in ("train", "test")]
+    jobs = [*(Job(kind, trial.name) for trial in again for kind in ("train", "test")), PACE]
     return [job for job in jobs if (found := Outcome.load(job.file(folder))) and found.status != "done"]
 
 

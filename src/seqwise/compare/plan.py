@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,7 @@ from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
 FORMAT = 1
 PLAN, TRIALS, LEARNED, LOG = "compare.yaml", "trials", "learned", "workers.log"
+CLAIM = ".claim"  # there while a comparison is made
 # Environment variables of a worker: how many of them share its device, and how many there are in all.
 BESIDE, AT_ONCE = "SEQWISE_BESIDE", "SEQWISE_AT_ONCE"
 SEARCH = 0.25  # share of a family's budget that its tries may spend together
@@ -51,6 +53,10 @@ class Trial:
         return f"{self.family}/{'try' if self.kind == 'try' else 'seed'}-{self.number}"
 
 
+class Undivided(UsageError):
+    """The budget is so small that some part of it would be nothing."""
+
+
 @dataclass(frozen=True)
 class Spending:
     """The budget of a family, divided: `tries` short trainings, then one for each seed."""
@@ -67,14 +73,27 @@ class Spending:
         budget = Budget.parse(text)
         if budget.unit == "epochs":
             budget = Budget(float(round(budget.amount * tokens)), "tokens")
-        each = min(SEARCH * len(seeds) / tries, LONGEST_TRY) * budget.amount if tries > 1 else 0.0
-        rest = budget.amount - each * tries / len(seeds) if tries > 1 else budget.amount
+        each = _share_of_try(tries, len(seeds)) * budget.amount
+        rest = budget.amount - each * tries / len(seeds)
         if min(rest, each if tries > 1 else rest) < LEAST[budget.unit]:
-            raise UsageError(
+            raise Undivided(
                 f"the budget {text} is too small to be divided: a try or a training would get nothing.",
                 repair="Give a larger --budget, or fewer --tries.",
             )
         return cls(_text(budget.amount, budget.unit), tries, seeds, _text(each, budget.unit), _text(rest, budget.unit))
+
+    def least(self, training: float, a_try: float) -> Budget:
+        """The smallest budget of which a training and a try would get so much."""
+        unit, share = Budget.parse(self.training).unit, _share_of_try(self.tries, len(self.seeds))
+        if unit == "tokens":
+            training, a_try = math.ceil(training), math.ceil(a_try)  # parts are rounded down
+        whole = training / (1 - share * self.tries / len(self.seeds))
+        return Budget(max(whole, a_try / share) if share else whole, unit)
+
+
+def _share_of_try(tries: int, seeds: int) -> float:
+    """What a try gets of the budget of one seed."""
+    return min(SEARCH * seeds / tries, LONGEST_TRY) if tries > 1 else 0.0
 
 
 def _text(amount: float, unit: str) -> str:
@@ -107,6 +126,7 @@ class Plan:
     families: dict[str, Settings]
     strict: bool = True  # a time too short for one validation is refused
     home: str = ""  # the folder in which the user was, to which names of files are relative
+    threads: int | None = None  # of a trial on the CPU, where they were counted
 
     # Trials
 
@@ -190,6 +210,10 @@ class Plan:
             raise RunError(f"not the plan of a comparison: {error}.", file=path, repair=repair) from None
 
 
+def resume_command(folder: Path) -> str:
+    return f"seqwise compare --resume {shlex.quote(str(folder))}"
+
+
 def begun(folder: Path) -> bool:
     """Has any trial saved something that it learned?"""
     runs = folder / TRIALS
@@ -200,7 +224,7 @@ def withdraw(folder: Path) -> None:
     """Remove a comparison in which nothing was trained, to make room for another; what else is there stays."""
     if begun(folder):
         return
-    for name in (PLAN, LOG, ENVIRONMENT):
+    for name in (PLAN, LOG, ENVIRONMENT, CLAIM):
         with suppress(OSError):
             (folder / name).unlink()
     for name in (LEARNED, TRIALS):

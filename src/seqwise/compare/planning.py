@@ -6,15 +6,13 @@ Whatever can be refused is refused here, before anything is trained.
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 from seqwise import environment
-from seqwise.compare.limits import too_small
-from seqwise.compare.plan import LEARNED, PLAN, Plan, Spending, requested, seeds_of
+from seqwise.compare.claiming import Taken, claimed, refuse_existing, unmade
+from seqwise.compare.limits import larger, least_tokens, too_small
+from seqwise.compare.plan import LEARNED, Plan, Spending, Undivided, requested, seeds_of
 from seqwise.compare.question import Question
 from seqwise.compare.sizes import Matched, match, parameters_of, resolved
 from seqwise.compare.variants import contestants, refuse_twins, refuse_unable
@@ -22,23 +20,20 @@ from seqwise.compare.verdict import FEW
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.tasks.task import Progress, Say, Task, silent
-from seqwise.training.budgets import Budget
+from seqwise.training.budgets import Budget, count_of
 from seqwise.training.defaults import Facts
 from seqwise.training.fit import choose_device, facts_of, free_folder, open_data, with_task
 from seqwise.training.launching import refuse_too_many
 
 COUNTED = ("texts", "sentences", "pairs", "pictures")  # examples that stand for themselves
 LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
+AMPLE = "1G-tokens"  # a budget that can be divided, whatever the tries
 UNITS = {"time": "seconds", "tokens": "tokens"}  # what a comparison at equal time or tokens must be given
 # What cannot be set for all families either, and why.
 FIXED = {
     "patience": "every family spends all of its budget, so that none is stopped before another",
     "validate_every": "when to validate is chosen for each family by one rule, and a try is validated at its end",
 }
-
-
-class Taken(UsageError):
-    """The folder belongs to somebody else."""
 
 
 def new_plan(
@@ -66,7 +61,7 @@ def make_plan(
     refuse_too_many(question.nproc, choose_device(base))
     # A wrong name must not cost the reading of the data.
     _refuse_rates(contestants(question.models, question.variants, base), question.tries)
-    with _claimed(folder):
+    with claimed(folder):
         plan, task = _planned(data, question, base, command, say, progress)
         _save(plan, task, folder)
     return plan
@@ -84,13 +79,14 @@ def _planned(
     settings, task, vectors = open_data(data, with_task(base, data, hear), hear, progress)
     _check_splits(task, hear)
     seeds = seeds_of(question.seeds, base.seed)
-    spending = Spending.of(question.budget, question.tries, seeds, task.size().tokens)
+    spending, problem = _divided(question, seeds, task.size().tokens)
     families = contestants(question.models, question.variants, settings)
     asked = {name: requested(each, spending) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
     facts = facts_of(task, choose_device(settings), question.nproc, width)
     sized = _sized(task, asked, facts, question)
-    _refuse(task, sized.settings, spending, question.nproc)
+    _refuse(task, sized.settings, question.nproc)
+    _refuse_small(task, sized.settings, spending, question, problem)
     return Plan(
         data=data,
         task=str(settings.task),
@@ -114,19 +110,42 @@ def _planned(
     ), task
 
 
-def _refuse(task: Task, families: Mapping[str, Settings], spending: Spending, processes: int) -> None:
-    """Refuse resolved settings that cannot be trained, or not within the budget."""
+def _divided(question: Question, seeds: tuple[int, ...], tokens: int) -> tuple[Spending, str]:
+    """The budget in parts. If there is too little to divide: an ample one, by which it is found out what would do."""
+    try:
+        return Spending.of(question.budget, question.tries, seeds, tokens), ""
+    except Undivided as error:
+        if Budget.parse(question.budget).unit == "seconds":
+            raise
+        return Spending.of(AMPLE, question.tries, seeds, tokens), error.problem
+
+
+def _refuse(task: Task, families: Mapping[str, Settings], processes: int) -> None:
+    """Refuse resolved settings that cannot be trained."""
     refuse_twins(families)
     for name, each in families.items():
         refuse_unable(task, name, each)
         if each.model != "ngram":
             task.batches(each, 0, processes)  # complains about rows that cannot be divided
-        problem = too_small(task, each, spending.training, name)
+
+
+def _refuse_small(
+    task: Task, families: Mapping[str, Settings], spending: Spending, question: Question, problem: str | None
+) -> None:
+    """Refuse a budget in tokens that is too small, for the reason that is known or for another."""
+    for name, each in families.items():
+        problem = problem or too_small(task, each, spending.training, name)
         if spending.tries > 1:
             problem = problem or too_small(task, each, spending.a_try, name, a_try=True)
-        if problem:
-            also = ", or fewer --tries" if spending.tries > 1 else ""
-            raise UsageError(problem, repair=f"Give a larger --budget{also}.")
+    if not problem:
+        return
+    training, a_try = (
+        max(1.0, *(least_tokens(task, each, short) for each in families.values())) for short in (False, True)
+    )
+    least = spending.least(training, a_try)
+    if Budget.parse(question.budget).unit == "epochs":
+        least = Budget(least.amount / task.size().tokens, "epochs")
+    raise UsageError(problem, repair=larger(least, spending.tries))
 
 
 def _save(plan: Plan, task: Task, folder: Path) -> None:
@@ -134,39 +153,7 @@ def _save(plan: Plan, task: Task, folder: Path) -> None:
         task.learned.save(folder / LEARNED)
         plan.save(folder)  # the last file, whose presence makes the folder a comparison
     except (OSError, SaveError) as error:
-        raise _unmade(folder, error) from error
-
-
-def _unmade(folder: Path, error: OSError | SaveError) -> SaveError:
-    problem = f"could not make {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
-    return SaveError(problem, repair="Name a folder on another disk with --out.")
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Take the folder; of two that try at the same time, one is refused. A block that fails leaves nothing behind."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / LEARNED).mkdir()  # which only one can do
-    except FileExistsError:
-        raise Taken(f"{folder} was taken by somebody else.", repair="Name another folder with --out.") from None
-    except OSError as error:
-        _remove_empty(made)
-        raise _unmade(folder, error) from error
-    try:
-        yield
-    except BaseException:
-        (folder / PLAN).unlink(missing_ok=True)
-        shutil.rmtree(folder / LEARNED, ignore_errors=True)
-        _remove_empty(made)
-        raise
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for each in folders:
-        with suppress(OSError):
-            each.rmdir()
+        raise unmade(folder, error) from error
 
 
 def _check_splits(task: Task, say: Say) -> None:
@@ -197,6 +184,7 @@ def _check(question: Question) -> None:
     if question.examples < 0:
         raise UsageError(f"--examples: expected at least 0; received {question.examples}.")
     if question.match == "parameters":
+        _parameters(question)
         return
     if question.parameters is not None:
         raise UsageError(
@@ -210,6 +198,19 @@ def _check(question: Question) -> None:
             f"--match {question.match} needs a budget {wanted}; received {question.budget}.",
             repair="Change --budget or --match.",
         )
+
+
+def _parameters(question: Question) -> int | None:
+    """The size that was asked for all families, if one was."""
+    if question.parameters is None:
+        return None
+    count = count_of(str(question.parameters))
+    if count is None:
+        raise UsageError(
+            f"--parameters: expected a number of parameters; received {question.parameters!r}.",
+            repair="Write it as 250000, 300k or 1.5M.",
+        )
+    return count
 
 
 def _check_base(base: Settings) -> None:
@@ -232,21 +233,6 @@ def _refuse_rates(families: Mapping[str, Settings], tries: int) -> None:
 
 def _sized(task: Task, asked: dict[str, Settings], facts: Facts, question: Question) -> Matched:
     if question.match == "parameters":
-        return match(task, asked, facts, question.parameters)
+        return match(task, asked, facts, _parameters(question))
     settings = {name: resolved(each, facts) for name, each in asked.items()}
     return Matched(settings, {name: parameters_of(task, each) for name, each in settings.items()}, None, ())
-
-
-def refuse_existing(folder: Path) -> None:
-    """Only a folder that is missing or empty may become a comparison."""
-    if (folder / PLAN).exists():
-        raise Taken(
-            f"{folder} already holds a comparison.",
-            repair=f"Go on with it: {resume_command(folder)}\nOr name another folder with --out.",
-        )
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise Taken(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
-
-
-def resume_command(folder: Path) -> str:
-    return f"seqwise compare --resume {shlex.quote(str(folder))}"

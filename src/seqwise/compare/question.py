@@ -21,7 +21,7 @@ class Question:
     variants: Path | Mapping[str, Any] | None = None
     budget: str = "2m"
     match: Match = "parameters"
-    parameters: int | None = None
+    parameters: int | str | None = None  # a number, or a text such as 300k
     seeds: int = 3
     tries: int = 3
     examples: int = 12

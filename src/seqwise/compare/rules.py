@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from seqwise.metrics.examples import SCORES
 from seqwise.training.budgets import Budget
 
 Values = dict[str, Any]
+
+WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # of a command line, quoted as it is written
 
 
 def rules_of(folder: Path, plan: Plan, families: list[Values]) -> Values:
@@ -30,6 +34,27 @@ def rules_of(folder: Path, plan: Plan, families: list[Values]) -> Values:
         "sentences": _sentences(folder, plan, families),
         "disturbed": disturbance(folder, plan),
     }
+
+
+def command_of(plan: Plan) -> str:
+    """What does it again, without the folder: that one is taken now."""
+    if plan.command.startswith("seqwise "):
+        words = iter(WORD.findall(plan.command))
+        kept = []
+        for word in words:
+            if word == "--out":
+                next(words, None)
+            elif not word.startswith("--out="):
+                kept.append(word)
+        return " ".join(kept)
+    try:
+        call = ast.parse(plan.command, mode="eval").body
+    except SyntaxError:
+        return plan.command
+    if not isinstance(call, ast.Call) or not any(each.arg == "out" for each in call.keywords):
+        return plan.command
+    call.keywords = [each for each in call.keywords if each.arg != "out"]
+    return ast.unparse(call)
 
 
 def amount(text: str, unit: str) -> str:

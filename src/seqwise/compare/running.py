@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seqwise.compare.engines import Engine, Event
-from seqwise.compare.limits import too_short
+from seqwise.compare.limits import MARGIN, larger, least_seconds, too_short
 from seqwise.compare.outcomes import PACE, Job, done, forget_failures, missing, outcome_of, unfinished
-from seqwise.compare.plan import Plan, begun, withdraw
-from seqwise.compare.planning import resume_command
+from seqwise.compare.plan import Plan, begun, resume_command, withdraw
 from seqwise.compare.trial import read_data
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
 from seqwise.tasks.task import Progress
@@ -86,16 +85,19 @@ def _refuse_short(folder: Path, plan: Plan) -> None:
     training = Budget.parse(spending.training)
     if training.unit != "seconds":
         return
+    measured = {}
     for name in plan.families:
         outcome = outcome_of(folder, "rehearse", name)
-        measured = (outcome.values if outcome else None) or {}
-        if measured.get("update") is None:
-            continue
-        seconds = measured["update"], measured["validation"]
+        values = (outcome.values if outcome else None) or {}
+        if values.get("update") is not None:
+            measured[name] = values["update"], values["validation"]
+    for name, seconds in measured.items():
         problem = too_short(*seconds, training.amount, name)
         if spending.tries > 1:
             problem = problem or too_short(*seconds, Budget.parse(spending.a_try).amount, name, a_try=True)
         if problem:
             withdraw(folder)  # the same command with another budget may use the same folder
-            also = ", or fewer --tries" if spending.tries > 1 else ""
-            raise UsageError(problem, repair=f"Give a larger --budget{also}.")
+            whole, a_try = (
+                MARGIN * max(least_seconds(*each, short) for each in measured.values()) for short in (False, True)
+            )
+            raise UsageError(problem, repair=larger(spending.least(whole, a_try), spending.tries))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from seqwise.compare.numbers import bounds, on_scale
+from seqwise.compare.decline import Decline, decline
+from seqwise.compare.numbers import bounds, noticeable, on_scale
 from seqwise.compare.statistics import CONFIDENCE, holm, still_improving
 
 Family = dict[str, Any]  # one entry of the report's "families"
@@ -30,6 +31,7 @@ class Standing:
     ranked: tuple[Family, ...]
     failed: tuple[Family, ...]
     pairs: dict[frozenset[str], Pair]
+    yardsticks: tuple[dict[str, Any], ...] = ()  # what needs no model: neither ranked nor tested
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Standing:
@@ -39,11 +41,17 @@ class Standing:
         ranked = [family for family in report["families"] if _has_mean(family)]
         ranked.sort(key=lambda family: family["mean"] if lower else -family["mean"])
         failed = tuple(family for family in report["families"] if not _has_mean(family))
-        return cls(report["metric"], tuple(ranked), failed, pairs)
+        return cls(report["metric"], tuple(ranked), failed, pairs, tuple(report.get("yardsticks") or ()))
 
     @property
     def best(self) -> Family | None:
         return self.ranked[0] if self.ranked else None
+
+    @property
+    def yardstick(self) -> dict[str, Any] | None:
+        """The best of what needs no model."""
+        best = min if self.metric["lower_is_better"] else max
+        return best(self.yardsticks, key=lambda each: each["value"], default=None)
 
     @property
     def tied(self) -> tuple[Family, ...]:
@@ -157,9 +165,20 @@ class Standing:
         return 0.0 if self.best is None else abs(place(family["mean"]) - place(self.best["mean"]))
 
     def gain(self, family: Family) -> float | None:
-        """How much a family gained in the last doubling of its training, on that scale; None where no curve tells."""
+        """How much a family gained in the last doubling of its training, on that scale; None where no curve tells.
+
+        What got worse before its end would gain nothing by more of the same.
+        """
+        if self.decline(family) is not None:
+            return 0.0
         place = partial(on_scale, self.metric["key"])
         return still_improving(family.get("curves") or (), self.metric["lower_is_better"], place)
+
+    def decline(self, family: Family) -> Decline | None:
+        """How a family's validation got worse after its best point, where that is beyond noise and worth a word."""
+        key = self.metric["key"]
+        found = decline(family.get("curves") or (), self.metric["lower_is_better"], partial(on_scale, key))
+        return found if found is not None and noticeable(key, found.fall, family["mean"]) else None
 
     @property
     def challengers(self) -> tuple[Family, ...]:

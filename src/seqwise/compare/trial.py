@@ -6,7 +6,6 @@ killed is done again from its newest checkpoint.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import platform
@@ -15,17 +14,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
+from seqwise.compare.locks import locked
 from seqwise.compare.memory import added
 from seqwise.compare.outcomes import Job, Outcome, chosen_rate
 from seqwise.compare.pacing import pace_all
-from seqwise.compare.plan import AT_ONCE, BESIDE, LEARNED, Plan, Trial
-from seqwise.compare.planning import resume_command
+from seqwise.compare.plan import AT_ONCE, BESIDE, LEARNED, Plan, Trial, resume_command
 from seqwise.config import Settings
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.tasks import task_of
@@ -86,7 +86,7 @@ def _alone(path: Path, stop: Stop) -> Iterator[None]:
     mark = path.with_name(f".{path.name}.lock")
     while True:
         with mark.open("w") as file:
-            if _locked(file, mark):
+            if locked(file, mark) is not False:
                 try:
                     yield
                 finally:
@@ -95,20 +95,6 @@ def _alone(path: Path, stop: Stop) -> Iterator[None]:
         if stop():
             raise Interrupted
         time.sleep(OFTEN)
-
-
-def _locked(file: IO[str], mark: Path) -> bool:
-    """Is the lock ours? The kernel gives it back when a process ends, however it ends."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), mark.stat())  # not removed by its last owner
-    except FileNotFoundError:
-        return False
 
 
 # A trial
@@ -295,6 +281,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         "remarks": list(found.remarks),
         "seconds": found.seconds,
         "weights": (run.folder / WEIGHTS).stat().st_size,
+        "yardsticks": [asdict(each) for each in open_shared(folder, plan, run.settings).yardsticks("test")],
     }
 
 
@@ -319,7 +306,8 @@ def _pace(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         if stop():
             raise Interrupted
 
-    return pace_all(folder, plan, between)
+    with _unchanged(folder, plan, next(iter(plan.families.values()))):
+        return pace_all(folder, plan, between)
 
 
 _WORK = {"rehearse": _rehearse, "train": _train, "test": _test, "pace": _pace}

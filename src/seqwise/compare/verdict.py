@@ -67,11 +67,13 @@ def _sentences(report: dict[str, Any], standing: Standing) -> list[str]:
         (0, [_result(standing)]),
         (0, _ties(standing)),
         (0, _doubts(standing)),
+        (0, _yardstick(standing)),
         (2, _baseline(standing)),
         (3, _use(standing)),
         (4, _size(standing)),
         (0, _caveats(report, standing)),
         (0, _failures(standing)),
+        (1, _declines(standing)),
         (1, _changes(standing)),
     ]
     ordered = [(weight, sentence) for weight, sentences in found for sentence in sentences]
@@ -147,6 +149,50 @@ def _remedy(standing: Standing, families: tuple[Family, ...]) -> str | None:
     if None in sources:
         return None
     return "more seeds" if sources.count("seeds") * 2 > len(sources) else "a larger test split"
+
+
+def _yardstick(standing: Standing) -> list[str]:
+    """That the best is no better than what needs no model, where that is so."""
+    best, simple = standing.best, standing.yardstick
+    if best is None or simple is None:
+        return []
+    lower = standing.metric["lower_is_better"]
+    ahead = best["mean"] < simple["value"] if lower else best["mean"] > simple["value"]
+    low, high, _ = interval_of(best) or (best["mean"], best["mean"], "")
+    within = simple["value"] <= high if lower else simple["value"] >= low
+    if ahead and not within:
+        return []
+    value = shown(standing.metric["key"], simple["value"], spread(best))
+    who = f"{best['name']} is hardly better" if ahead else "No family is better"
+    return [
+        f"{who} than what needs no model, the {simple['name']} ({value}): the budget may be too small, or there may be "
+        "little to learn."
+    ]
+
+
+def _declines(standing: Standing) -> list[str]:
+    """Who got worse after its best point, and what that asks for."""
+    found = {family["name"]: standing.decline(family) for family in standing.ranked}
+    fallen = {name: each for name, each in found.items() if each is not None}
+    overfits = {name: each.share for name, each in fallen.items() if each.overfits}
+    unsteady = {name: each.share for name, each in fallen.items() if each.overfits is False}
+    unknown = {name: each.share for name, each in fallen.items() if each.overfits is None}
+    what = (
+        (overfits, "overfits", "overfit", "more data or dropout would help, not more time"),
+        (unsteady, "became unstable", "became unstable", "a lower learning rate would help, not more time"),
+        (unknown, "", "", "more time would not help"),
+    )
+    return [_worse_after(*each) for each in what if each[0]]
+
+
+def _worse_after(shares: dict[str, float], one: str, several: str, advice: str) -> str:
+    """ "gru was best after 60 % of its training and got worse after that: it overfits; more data …"."""
+    parts = listed([f"{share:.0%}".replace("%", " %") for share in shares.values()])
+    if len(shares) == 1:
+        why = f"it {one}; " if one else ""
+        return f"{next(iter(shares))} was best after {parts} of its training and got worse after that: {why}{advice}."
+    why = f"they {several}; " if several else ""
+    return f"{listed(list(shares))} were best after {parts} of their training and got worse after that: {why}{advice}."
 
 
 def _baseline(standing: Standing) -> list[str]:

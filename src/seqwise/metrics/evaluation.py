@@ -1,4 +1,7 @@
-"""`Evaluation`: numbers under plain names, each with the definition or signature that makes it comparable."""
+"""`Evaluation`: numbers under plain names, each with the definition or signature that makes it comparable.
+
+And `Yardstick`: what such a number is when nothing was learned. Nothing here measures.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,15 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What needs no model, such as always the same answer: a metric says little without it."""
+
+    name: str
+    value: float  # of the headline metric
+    about: str  # what it does, as a sentence
 
 
 @dataclass(frozen=True)

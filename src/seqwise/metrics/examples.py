@@ -44,12 +44,18 @@ class Shown:
     @classmethod
     def of(cls, *texts: str) -> Self:
         """Texts on one line each, cut where they are long, and with nothing that a file cannot hold."""
-        return cls(*(_short(text) for text in texts))
+        return cls(*(_short(" ".join(text[: 2 * LONGEST].split()), len(text)) for text in texts))
+
+    @classmethod
+    def passages(cls, *texts: str) -> Self:
+        """The same, but line breaks and blanks stay: in a long text they are to be predicted like everything else."""
+        return cls(*(_short(text[: 2 * LONGEST], len(text)) for text in texts))
 
 
-def _short(text: str) -> str:
-    line = " ".join(text[: 2 * LONGEST].split()).encode("utf-8", "replace").decode("utf-8")
-    return line if len(line) <= LONGEST and len(text) <= 2 * LONGEST else f"{line[: LONGEST - 1]}…"
+def _short(text: str, length: int) -> str:
+    """`text` is the beginning of what has that length."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= LONGEST and length <= 2 * LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.decoding.choice import Choice, Search
 from seqwise.errors import RunError
 from seqwise.layers.embedding import Embedding
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, Yardstick
 from seqwise.tasks.pace import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
@@ -198,6 +198,10 @@ class Task(ABC):
     def token_counts(self) -> dict[str, Tensor]:
         """How often each token of a vocabulary occurs in the training split, (V,), by the name of the vocabulary."""
         return {}
+
+    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+        """What needs no model reaches on a split, by the headline; what `evaluate` itself measures is not repeated."""
+        return ()
 
     @abstractmethod
     def report(self) -> Report:

@@ -16,6 +16,12 @@ _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 _EXAMPLES = "Write a time (90s, 5m, 1h), a number of tokens (500k-tokens, 2M-tokens) or of epochs (3-epochs)."
 
 
+def count_of(text: str) -> int | None:
+    """`300k`, `1.5M`, `2000` → the number; None: it is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)", text)
+    return None if found is None else round(float(found[1]) * _SCALES[found[2]])
+
+
 @dataclass(frozen=True)
 class Budget:
     """An amount of training in one unit."""
@@ -28,12 +34,12 @@ class Budget:
         """`90s`, `5m`, `1h`, `2M-tokens`, `3-epochs`."""
         if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
             budget = cls(float(found[1]) * _SECONDS[found[2]], "seconds")
-        elif found := re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)-tokens?", text):
-            budget = cls(float(round(float(found[1]) * _SCALES[found[2]])), "tokens")
+        elif (found := re.fullmatch(r"(.+)-tokens?", text)) and (count := count_of(found[1])) is not None:
+            budget = cls(float(count), "tokens")
         elif found := re.fullmatch(r"(\d+(?:\.\d+)?)-epochs?", text):
             budget = cls(float(found[1]), "epochs")
         else:
-            raise UsageError(f"the budget {text!r} is not understood.", repair=_EXAMPLES)
+            raise UsageError(f"the budget {text!r} is not understood.{_suggestion(text)}", repair=_EXAMPLES)
         if budget.amount <= 0:
             raise UsageError(f"the budget {text!r} is empty.", repair=_EXAMPLES)
         return budget
@@ -52,3 +58,12 @@ class Budget:
             return f"{self.amount:,.10g} {self.unit}"
         minutes, seconds = divmod(self.amount, 60)
         return f"{minutes:g} min" if seconds == 0 else f"{self.amount:g} s"
+
+
+def _suggestion(text: str) -> str:
+    """What a number without a unit may stand for."""
+    count = count_of(text)
+    if not count:
+        return ""
+    plain = text[-1].isdigit() and count <= _SECONDS["d"]  # longer trainings are not counted in seconds
+    return f" Perhaps you meant {f'{text}s or ' if plain else ''}{text}-tokens."

@@ -31,16 +31,19 @@ POLL = 0.2
 class Local:
     """Worker processes, kept from one stage to the next."""
 
-    def __init__(self, folder: Path, workers: int | None = None, gpus: int = 0, processes: int = 1):
+    def __init__(
+        self, folder: Path, workers: int | None = None, gpus: int = 0, processes: int = 1, limit: int | None = None
+    ):
+        """`limit`: threads of one trial on the CPU, at most."""
         self.folder = folder
         count = workers or max(1, gpus)
-        threads = max(1, environment.cpu_count() // count // processes)
+        threads = max(1, (limit or environment.cpu_count() // count) // processes)
         # With GPUs the workers take turns in choosing one; without, they and the processes of each share the cores.
         self.variables = [
             {"CUDA_VISIBLE_DEVICES": _visible(number % gpus)} if gpus else {"OMP_NUM_THREADS": str(threads)}
             for number in range(count)
         ]
-        if not gpus and count == 1:
+        if not gpus and count == 1 and limit is None:
             self.variables = [{}]  # as many threads as PyTorch thinks best
         neighbours = {BESIDE: str(-(-count // max(1, gpus))), AT_ONCE: str(count)}
         self.variables = [each | neighbours for each in self.variables]

@@ -34,8 +34,7 @@ from seqwise.compare.engines.cluster import (
     unfit,
 )
 from seqwise.compare.outcomes import Job
-from seqwise.compare.plan import AT_ONCE, BESIDE, Plan
-from seqwise.compare.planning import resume_command
+from seqwise.compare.plan import AT_ONCE, BESIDE, Plan, resume_command
 from seqwise.compare.trial import Interrupted, Lost, execute
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.training.checkpoints import write_text

@@ -142,8 +142,8 @@ function legend(names) {
 function curves() {
   if (curved.length === 0) return part("curves", "Learning curves", "No training left a curve: nothing was validated on the way.");
   const values = curved.flatMap((family) => family.curves.flatMap((curve) => pointsOf(curve, "tokens").map((point) => point[1])));
-  const [least, most] = within(values), canLog = least > 0;
-  if (lower && canLog && most / least > 3) curveState.y = "log";
+  const [least, most] = within(values), canLog = byFactors && least > 0;
+  if (canLog && most / least > 3) curveState.y = "log";
   const change = (key) => (value) => { curveState[key] = value; for (const again of listeners) again(); };
   const kinds = [["linear", "linear"], ["log", "log"]];
   const several = curved.some((family) => family.curves.length > 1);

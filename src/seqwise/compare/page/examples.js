@@ -1,5 +1,7 @@
 // --- test examples on which the families disagree
 const FIRST = 3;  // shown unfolded
+const RUNNING = new Set(["language", "masked"]);  // tasks that read one long text
+const ALONG = new Set([...RUNNING, "forecast"]);  // and a series: examples are pieces of it
 const examplesKept = report.examples ?? [];
 
 // Right and wrong where the metric knows them; otherwise the value itself.
@@ -28,14 +30,17 @@ function answersOf(example) {
   return make("table", { class: "answers" + (texts ? "" : " bare") }, make("caption", { class: "unseen" }, "answers"), make("thead", { class: "unseen" }, head), make("tbody", {}, ...rows));
 }
 
+// Where lines are to be predicted too, their ends can be seen.
+const lined = (text) => RUNNING.has(report.task) ? text.split("\n").flatMap((line, at) => at ? [make("span", { class: "break", "aria-hidden": "true" }, "↵"), "\n", line] : [line]) : [text];
+
 const quoted = (name, text) => make("div", { class: "quoted" }, make("span", { class: "label" }, name),
-  make("div", { class: "passage", dir: "auto", tabindex: text.length > 400 ? "0" : null }, text));
+  make("div", { class: "passage", dir: "auto", tabindex: text.length > 400 ? "0" : null }, ...lined(text)));
 
 function exampleCard(example, number) {
   const start = (example.input || example.expected || "").replace(/\s+/g, " ").trim();
   return make("details", { class: "example", open: number < FIRST },
     make("summary", {}, make("span", { class: "quiet" }, `Example ${number + 1} `), make("bdi", { dir: "auto" }, short(start, 90))),
-    example.input && quoted(report.task === "language" || report.task === "masked" ? "Passage" : "Input", example.input),
+    example.input && quoted(RUNNING.has(report.task) ? "Passage" : "Input", example.input),
     example.expected && quoted("Expected", example.expected), answersOf(example));
 }
 
@@ -43,7 +48,7 @@ function examples() {
   if (examplesKept.length === 0)
     return part("examples", "Where they disagree", "None kept. --examples N keeps the N on which the families differ most.");
   return part("examples", "Where they disagree",
-    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most. They show how the families differ, not how good they are.` +
+    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most${ALONG.has(report.task) ? ", from all over the test split" : ""}. They show how the families differ, not how good they are.` +
       (single ? "" : " An answer is that of the first seed; what stands beside it is the mean over all seeds."),
     ...examplesKept.map(exampleCard));
 }

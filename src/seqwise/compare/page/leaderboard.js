@@ -25,7 +25,7 @@ function sharedAxis() {
     const range = interval(family);
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
   }).filter(exists);
-  const [least, most] = within(numbers), log = least > 0 && most / least > 5;
+  const [least, most] = within(numbers), log = byFactors && least > 0 && most / least > 5;
   return scale(padded(numbers, log), DRAWN.margin, DRAWN.width - DRAWN.margin, log);
 }
 
@@ -89,6 +89,15 @@ function familyRow(family, place, axis, ticks) {
     make("td", { class: "drawn" }, drawnInterval(family, axis, ticks)), ...rest);
 }
 
+// What needs no model: beside the families, but not one of them.
+function yardstickRow({ name, value, about, shown }) {
+  const own = { "data-yardstick": name };
+  return make("tr", { class: "yardstick", ...own }, make("td", { class: "place" }, NONE),
+    make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "needs no model, not ranked")),
+    make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, shown.value))),
+    make("td", { colspan: COLUMNS.length + 1, class: "reason" }, about));
+}
+
 function footnotes() {
   const few = single ? "One seed: how much chance in training matters was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
@@ -119,7 +128,7 @@ function leaderboard() {
   const head = make("tr", {}, heading("", { class: "place", "aria-label": "place" }), heading("Family"),
     heading(metric.name, { title: metric.definition, class: "number" }), heading(shown.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
     ...COLUMNS.map((column) => heading(column.name, { title: column.title, class: "number" })));
-  const rows = families.map((family, place) => familyRow(family, place, axis, ticks));
+  const rows = [...families.map((family, place) => familyRow(family, place, axis, ticks)), ...(report.yardsticks ?? []).map(yardstickRow)];
   return part("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
     table("leaderboard", head, rows, { class: "cards" }), footnotes(), allMetrics());
 }

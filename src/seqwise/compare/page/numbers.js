@@ -55,6 +55,8 @@ const tight = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g
 // The metric. Shares between 0 and 1 are read more easily as per cent. On the curves it has the digits of the best mean.
 const share = /(^|_)(accuracy|exact_match|f1|precision|recall)$/.test(metric.key);
 const factor = share ? 100 : 1;
+// What shrinks towards 0 does so by factors; shares and scores from 0 up do not, and 0 has no logarithm.
+const byFactors = lower && !share;
 const decimals = (/\.(\d+)/.exec(report.families.find((family) => exists(family.mean))?.shown.mean ?? "")?.[1] ?? "").length;
 
 // Over the seeds where there are several; else over the test examples.

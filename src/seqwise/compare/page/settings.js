@@ -44,7 +44,7 @@ function copyButton(text) {
 function settings() {
   const kept = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flat(family.settings)]);
   const machine = [...flat(report.machine ?? {})].filter(([key]) => key !== "in_words");
-  return part("settings", "Do it again", "The same command on the same data repeats this comparison.",
+  return part("settings", "Do it again", "The same command on the same data repeats this comparison, in a new folder.",
     report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), copyButton(report.command)),
     differing(kept),
     kept.length > 0 && make("h3", {}, "Every setting"),

@@ -43,7 +43,7 @@ function paintTradeoff(price, svg, width, height) {
   const some = usable(price).filter((family) => !hidden.has(family.name));
   const place = { left: 58, right: width - 16, top: 34, bottom: height - 46 };
   const ends = some.flatMap((family) => { const range = interval(family); return [family.mean, ...(range ? [range.low, range.high] : [])]; });
-  const [least, most] = within(ends), log = least > 0 && most / least > 8;
+  const [least, most] = within(ends), log = byFactors && least > 0 && most / least > 8;
   const costs = some.flatMap((family) => [price.of(family), ...(price.range?.(family) ?? [])]);
   const x = scale(padded(costs, true, 0.12), place.left, place.right, true);
   const y = scale(padded(ends, log), place.bottom, place.top, log);

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from reprlib import repr as short
 from time import perf_counter
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
 from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
 from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, Yardstick
 from seqwise.metrics.examples import Examples, Shown, hits
 from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.answers import check_out, write_out
@@ -161,6 +162,13 @@ class Classify(Task):
         # The loss counts for less than one text, so it decides between equals only.
         tie = found["loss"] / (1 + found["loss"]) / max(1, len(rows))
         return found | {"goal": 1 - found[chosen_by] + tie}
+
+    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+        """Always the most frequent label of the training split, the first of several."""
+        number = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
+        share = float((self.targets[split] == number).mean())
+        about = f"It always answers {short(self.labels[number])}, the most frequent label of the training split."
+        return (Yardstick("most frequent label", share, about),)
 
     def report(self) -> Report:
         unknown = self.learned.tokenizer.unknown

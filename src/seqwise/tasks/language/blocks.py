@@ -35,7 +35,7 @@ def add_losses(blocks: Tally, batch: Batch, losses: Tensor) -> None:
 def examples_of(blocks: Tally, store: TokenStore, tokenizer: Tokenizer) -> Examples:
     """The blocks that hold a scored token, each with its text and the end of what comes before it."""
     rows = np.flatnonzero(blocks.sums[:, 1])
-    shown = (Shown.of(*_texts(store, tokenizer, int(row) * BLOCK)) for row in rows)
+    shown = (Shown.passages(*_texts(store, tokenizer, int(row) * BLOCK)) for row in rows)
     return Examples("perplexity", UNIT, blocks.sums[rows], tuple(shown))
 
 

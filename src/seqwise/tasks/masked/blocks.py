@@ -52,4 +52,4 @@ def _shown(store: TokenStore, tokenizer: Tokenizer, start: int, places: np.ndarr
     true = ids[places - start]
     ids[places - start] = tokenizer.id(MASK)
     texts = (" | ".join(spelling(tokenizer, int(number)) for number in numbers) for numbers in (true, best))
-    return Shown.of(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)
+    return Shown.passages(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)

@@ -4,6 +4,7 @@ ids.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.data.tagging.batches import unbroken
-from seqwise.data.tagging.schemes import Span, as_bio, spans_of
+from seqwise.data.tagging.schemes import OUTSIDE, Span, as_bio, spans_of
 from seqwise.data.tagging.tagged import Sentence
 from seqwise.metrics.examples import Examples, Shown
 from seqwise.metrics.spans import SpanCounts
@@ -44,6 +45,17 @@ def one_by_one(sentences: Sequence[Sentence], answers: Sequence[Tags], spans: bo
         for sentence, both in zip(sentences, answers)
     )
     return Examples("span_f1" if spans else "token_accuracy", "sentences", np.array(sums, dtype=np.float64), shown)
+
+
+def usual_tags(sentences: Sequence[Sentence], spans: bool) -> tuple[dict[str, str], str]:
+    """Word → its most frequent tag, the first of several; and that of other words: O, or the commonest plain tag."""
+    counts: dict[str, Counter[str]] = {}
+    for sentence in sentences:
+        for word, tag in zip(sentence.words, sentence.tags):
+            counts.setdefault(word, Counter())[tag] += 1
+    usual = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    tags = Counter(tag for sentence in sentences for tag in sentence.tags)
+    return usual, OUTSIDE if spans else tags.most_common(1)[0][0]
 
 
 def _with_tags(words: Sequence[str], tags: Sequence[str], spans: bool) -> str:

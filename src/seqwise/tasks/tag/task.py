@@ -28,12 +28,12 @@ from seqwise.data.tagging.code import words_of
 from seqwise.data.tagging.schemes import OUTSIDE, TITLES, as_bio, bioes_tags, spans_of
 from seqwise.data.tagging.tagged import Sentence, Tagged, counts_of, in_pieces, open_tagged
 from seqwise.errors import DataError, UsageError
-from seqwise.metrics.evaluation import Evaluation
+from seqwise.metrics.evaluation import Evaluation, Yardstick
 from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
 from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.model import TagModel
-from seqwise.tasks.tag.tagged import one_by_one, prediction, write_columns
+from seqwise.tasks.tag.tagged import one_by_one, prediction, usual_tags, write_columns
 from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
 from seqwise.text.words import word_places
 
@@ -156,6 +156,16 @@ class Tag(Task):
         metrics = metrics_of(correct, predicted, true, right, tokens, spans=self.lexicon.spans)
         goal = 1 - metrics["span_f1" if self.lexicon.spans else "token_accuracy"]
         return {"loss": nats / tokens, **metrics, "goal": goal}
+
+    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+        """Each word's most frequent tag of the training split."""
+        usual, unseen = usual_tags(self.splits.parts["train"], self.lexicon.spans)
+        counts = SpanCounts()
+        for sentence in self.splits.parts[split]:
+            _count(counts, self.lexicon, sentence.tags, [usual.get(word, unseen) for word in sentence.words])
+        about = f"Each word gets the tag that it has most often in the training split, an unseen one {unseen}."
+        value = counts.metrics(self.lexicon.spans)[self.headline[0]]
+        return (Yardstick("most frequent tag of each word", value, about),)
 
     def report(self) -> Report:
         rows = {}
