@@ -43,7 +43,7 @@ def test_json_is_one_document(capsys, tmp_path):
     assert report["cpu_bfloat16"] is False
     assert report["cache"] == {"folder": str(tmp_path), "size": 5}
     assert report["extras"]["dev"]["packages"]["pytest"] == pytest.__version__
-    assert report["recurrent_path"] == ("cudnn" if report["gpu"] else "aten")
+    assert report["recurrent_path"].startswith(("triton", "cudnn") if report["gpu"] else "compiled")
     assert report["missing"] == []
     assert report["disk"]["free"] > 0
 

@@ -45,8 +45,13 @@ def some_input() -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ANY)
-def test_the_path_is_aten_where_aten_has_the_cell(kind: str) -> None:
-    assert layer_of(kind).path == ("aten" if kind in FAST else "open")
+def test_a_layer_says_how_its_last_call_was_computed(kind: str) -> None:
+    layer = layer_of(kind)
+    assert layer.path is None
+    assert "path" not in repr(layer)
+    layer(some_input())
+    assert layer.path == ("aten" if kind in FAST else "open")
+    assert f"path={layer.path}" in repr(layer)
 
 
 def test_a_variant_of_a_cell_scans_openly() -> None:
@@ -56,8 +61,8 @@ def test_a_variant_of_a_cell_scans_openly() -> None:
             return h, c * 0
 
     layer = Recurrent(Forgetful(4, 3))
-    assert layer.path == "open"
     assert layer(torch.randn(2, 5, 4))[1][1].abs().max() == 0
+    assert layer.path == "open"
 
 
 @pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5], [6, 6, 6, 6]], ids=["whole", "padded", "full"])

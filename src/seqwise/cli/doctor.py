@@ -74,7 +74,7 @@ def examine() -> dict[str, Any]:
         **report,
         "device": "cuda" if report["gpu"] else "cpu",
         "cpu_bfloat16": environment.probe_cpu_bfloat16() if works else None,
-        "recurrent_path": "cudnn" if report["gpu"] else "aten",
+        "recurrent_path": _recurrent_path(report) if works else None,
         "disk": {"folder": str(Path.cwd()), "free": shutil.disk_usage(Path.cwd()).free},
         "cache": {"folder": str(cache), "size": _size(cache)},
         "extras": _extras(needs),
@@ -82,6 +82,15 @@ def examine() -> dict[str, Any]:
         "install": _command(missing),
         "ready": works,
     }
+
+
+def _recurrent_path(report: dict[str, Any]) -> str:
+    """How recurrent layers run here, and why not by our own kernels if they do not."""
+    import torch
+
+    from seqwise.kernels.recurrence.availability import described_path
+
+    return described_path(torch.device("cuda", 0) if report["gpu"] else torch.device("cpu"))
 
 
 def requirements() -> list[Requirement]:
@@ -133,7 +142,7 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("cpu", f"{cpu['name']}, {cpu['count']} usable, {cpu['threads'] or 'no'} threads"),
         ("cpu bfloat16", f"{bfloat16} (probed in a child process)"),
         ("gpu", f"{gpu['name']}, {_gigabytes(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none"),
-        ("recurrent path", {"cudnn": "cuDNN", "aten": "ATen"}[report["recurrent_path"]]),
+        ("recurrent path", report["recurrent_path"] or "unknown"),
         ("memory", f"{_gigabytes(memory['free'])} free of {_gigabytes(memory['total'])}"),
         ("disk", f"{_gigabytes(report['disk']['free'])} free at {report['disk']['folder']}"),
         ("cache", f"{_gigabytes(report['cache']['size'])} in {report['cache']['folder']}"),

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 
+import torch
 from torch import Tensor, nn
 
 from seqwise.errors import nearest
@@ -76,17 +77,32 @@ def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Itera
         _active.reset(token)
 
 
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Nobody sees what happens in the block: values pass there in another order, and are shown afterwards."""
+    token = _active.set(())
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
 def observe(module: nn.Module, name: str, value: Tensor) -> None:
     """Offer one interior value of `module` to whoever records it."""
-    for recording in _active.get():
+    for recording in _recordings():
         recording.add(module, name, value)
 
 
 def observed(module: nn.Module) -> bool:
     """Does anybody record values that this module may have?"""
-    return any(id(module) in recording.wanted for recording in _active.get())
+    return any(id(module) in recording.wanted for recording in _recordings())
 
 
 def observed_live(module: nn.Module) -> bool:
     """Must the result be computed from the recorded values, so that gradients flow through them?"""
-    return any(recording.live and id(module) in recording.wanted for recording in _active.get())
+    return any(recording.live and id(module) in recording.wanted for recording in _recordings())
+
+
+def _recordings() -> tuple[Recording, ...]:
+    """Nobody looks into what torch.compile compiles: it cannot read a context variable."""
+    return () if torch.compiler.is_compiling() else _active.get()

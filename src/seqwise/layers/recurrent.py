@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.dropout import VariationalDropout, drop_weights
-from seqwise.layers.record import observed, observed_live
-from seqwise.layers.scan import blank, fast_scan, has_twin, scan
+from seqwise.layers.fused import FUSED, direction_of, fused_scan, kind_of, path_of
+from seqwise.layers.norm import LayerNorm
+from seqwise.layers.record import observe, observed, observed_live
+from seqwise.layers.scan import blank, fast_scan, scan
 
 
 class Recurrent(nn.Module):
@@ -24,6 +26,7 @@ class Recurrent(nn.Module):
     def __init__(self, cell: Cell, weight_dropout: float = 0.0):
         super().__init__()
         self.name, self.units, self.weight_dropout = cell.name, cell.units, weight_dropout
+        self.path: str | None = None  # how the last call was computed: "triton", "compiled", "aten" or "open"
         self.add_module(cell.name, cell)
 
     def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
@@ -31,26 +34,50 @@ class Recurrent(nn.Module):
         cell = self.cell
         real = real_steps(x, cell.inputs, lengths)
         x = blank(x, real)  # not even a NaN in the padding may reach a gradient
-        state = cell.start(len(x), x) if state is None else tuple(part.to(x.dtype) for part in state)
-        weight = drop_weights(cell.weight_hidden, self.weight_dropout, self.training)
-        if self.path == "open" or observed_live(cell):
+        state = self.begin(x, state)
+        weight = self.matrix()
+        self.path = "open" if observed_live(cell) else path_of(cell, x)
+        if self.path in FUSED:
+            done = fused_scan(self.path, cell, x, [direction_of(cell, weight, state)], lengths, observed(cell))
+            if done is not None:
+                outputs, (after,), (seen, *_) = done[0], done[1], done[2] or [{}]
+                self.show(seen, x, state, weight, real)
+                return outputs, after
+            self.path = path_of(cell, x)
+        if self.path == "open":
             return scan(cell, x, state, weight, real)
-        if observed(cell):
-            with torch.no_grad():
-                scan(cell, x, state, weight, real)
+        self.show({}, x, state, weight, real)
         return fast_scan(cell, x, state, weight, lengths)
+
+    def begin(self, x: Tensor, state: State | None) -> State:
+        """The state before the first step."""
+        return self.cell.start(len(x), x) if state is None else tuple(part.to(x.dtype) for part in state)
+
+    def matrix(self) -> Tensor:
+        """The recurrent matrix of one sequence."""
+        return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
+
+    def show(self, seen: dict[str, Tensor], x: Tensor, state: State, weight: Tensor, real: Tensor | None) -> None:
+        """To whoever looks: what a kernel saw on its way, or else what the open scan sees."""
+        cell = self.cell
+        if not observed(cell):
+            return
+        with torch.no_grad():
+            if not set(cell.gates) <= set(seen):
+                scan(cell, x, state, weight, real)
+                return
+            if any(isinstance(part, LayerNorm) for part in cell.children()):
+                cell.project(x)  # which has norms of its own to show
+        for name in cell.gates:
+            observe(cell, name, blank(seen[name], real))
 
     @property
     def cell(self) -> Cell:
         return self.get_submodule(self.name)  # type: ignore[return-value]
 
-    @property
-    def path(self) -> str:
-        """The scan that runs when nobody looks inside: "aten" or "open"."""
-        return "aten" if has_twin(self.cell) else "open"
-
     def extra_repr(self) -> str:
-        return f"path={self.path}" + (f", weight_dropout={self.weight_dropout}" if self.weight_dropout else "")
+        parts = [f"path={self.path}" if self.path else "", f"weight_dropout={self.weight_dropout}"]
+        return ", ".join(part for part in parts[: 2 if self.weight_dropout else 1] if part)
 
 
 class Deep(nn.Module):
@@ -86,9 +113,37 @@ class Bidirectional(nn.Module):
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
         """x (B, T, D) → outputs (B, T, 2U) and (state of forwards, state of backwards)."""
         before_forwards, before_backwards = (None, None) if state is None else state
+        done = self._at_once(x, before_forwards, before_backwards, lengths)
+        if done is not None:
+            return done
         ahead, after_forwards = self.forwards(x, before_forwards, lengths)
         turned, after_backwards = self.backwards(turn(x, lengths), before_backwards, lengths)
         return torch.cat([ahead, turn(turned, lengths)], dim=-1), (after_forwards, after_backwards)
+
+    def _at_once(
+        self, x: Tensor, before_forwards: Any, before_backwards: Any, lengths: Tensor | None
+    ) -> tuple[Tensor, tuple[Any, Any]] | None:
+        """Both directions by one kernel, where there is one and nobody looks inside."""
+        sides, cell = (self.forwards, self.backwards), self.forwards.cell
+        if any(observed(side.cell) for side in sides) or kind_of(cell) != kind_of(self.backwards.cell):
+            return None
+        real = real_steps(x, cell.inputs, lengths)
+        path = path_of(cell, x, scans=2) if self.forwards.units == self.backwards.units else "open"
+        if path not in FUSED:
+            return None
+        x = blank(x, real)
+        states = [
+            side.begin(x, before) for side, before in zip(sides, (before_forwards, before_backwards), strict=True)
+        ]
+        directions = [
+            direction_of(side.cell, side.matrix(), state, turned)
+            for side, state, turned in zip(sides, states, (False, True), strict=True)
+        ]
+        done = fused_scan(path, cell, x, directions, lengths, False)
+        if done is None:
+            return None
+        self.forwards.path = self.backwards.path = path
+        return done[0], (done[1][0], done[1][1])
 
 
 def real_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:

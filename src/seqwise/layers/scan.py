@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from seqwise.kernels.recurrence.layout import time_first
 from seqwise.layers.cells import Cell, GRUCell, LSTMCell, ReplacingGRUCell, RNNCell, State
 from seqwise.layers.record import observe, observed, observed_live
 
@@ -106,7 +107,10 @@ def _aten(
     # cuDNN trains in training mode only, also where an evaluated layer is asked for gradients; no dropout hangs on it.
     options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
     with _quiet() if x.is_cuda else nullcontext():
-        if batch_sizes is None:
+        if batch_sizes is None and x.is_cuda:  # cuDNN wants time first, and would reorder everything slowly
+            outputs, *after = function(time_first(x), before, *options, False)
+            outputs = outputs.transpose(0, 1)
+        elif batch_sizes is None:
             outputs, *after = function(x, before, *options, True)
         else:
             outputs, *after = function(x, batch_sizes, before, *options)

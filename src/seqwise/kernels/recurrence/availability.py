@@ -1,0 +1,44 @@
+"""May our own recurrent kernels run on this device? It asks for the machine and what is installed, not for shapes."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import torch
+
+from seqwise.environment import package_version
+
+SWITCH = "SEQWISE_KERNELS"  # "off" leaves everything to PyTorch
+LEAST_TRITON = (3, 6)
+
+
+@cache
+def obstacle(device: torch.device) -> str | None:
+    """Why our kernels are not used there, in words; None where they are."""
+    if os.environ.get(SWITCH, "").lower() == "off":
+        return f"{SWITCH}=off"
+    return _on_gpu(device) if device.type == "cuda" else _elsewhere(device)
+
+
+def _on_gpu(device: torch.device) -> str | None:
+    found = package_version("triton")
+    if found is None:
+        return "Triton is not installed"
+    if tuple(int(part) for part in found.split(".")[:2]) < LEAST_TRITON:
+        return f"Triton {found} is older than {LEAST_TRITON[0]}.{LEAST_TRITON[1]}"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major != 9:
+        return f"compute capability {major}.{minor}; they are written for 9.0 (Hopper) and were tried nowhere else"
+    return None
+
+
+def _elsewhere(device: torch.device) -> str | None:
+    return None if device.type == "cpu" else f"there are none for {device.type}"
+
+
+def described_path(device: torch.device) -> str:
+    """The path that recurrent layers take there unless a call does not suit it; and why, where it is not our own."""
+    reason = obstacle(device)
+    ours, others = ("triton", "cudnn") if device.type == "cuda" else ("compiled", "aten")
+    return f"{others} ({reason})" if reason else ours

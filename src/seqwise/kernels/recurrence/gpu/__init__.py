@@ -1,0 +1,1 @@
+"""Persistent Triton kernels for recurrent cells. Importing a module in here imports triton."""

@@ -1,0 +1,196 @@
+"""The GRU's scans by their persistent kernels, as functions with a gradient. Importing this imports triton.
+
+The reset gate acts after the product (`gru_scan`) or before it (`early_gru_scan`). It knows no layers, no other cell.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from seqwise.kernels.recurrence.gpu.early_gru import early_gru_backward, early_gru_forward
+from seqwise.kernels.recurrence.gpu.gru import gru_backward, gru_forward
+from seqwise.kernels.recurrence.gpu.launch import (
+    HELD_ROWS,
+    OWN,
+    ROUNDS,
+    SCRATCH,
+    Cut,
+    Rows,
+    columns_of,
+    launches,
+    needed,
+    resources,
+    ring,
+    unwritten,
+)
+from seqwise.kernels.recurrence.layout import exact_copy, in_order
+
+LITTLE = 1 << 15  # bytes of published values that a program reads rather than exchange a partial sum
+
+
+def gru_scan(
+    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool = False, keep: bool = False
+) -> tuple[Tensor, Tensor]:
+    """S scans at once. Projected inputs (S, T, B, 3U), recurrent matrices (S, 3U, U), the bias (S, U) that r multiplies
+    and states (S, B, U) → outputs (S, T, B, U) and the last states.
+
+    The projected inputs are consumed: their memory takes the gates r, z, n. Where nobody needs a gradient, they are
+    written only if they are asked for (`keep`). z keeps the old state, or replaces it.
+    """
+    if needed(gates, weight, bias, h):
+        return _GRU.apply(gates, weight, bias, h, rows, replaces)
+    hidden, last = _forward(gates, weight, bias, h, rows, replaces, keep)
+    return hidden[:, 1:], last
+
+
+def early_gru_scan(
+    gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool = False, keep: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The same with the reset gate before the product, which knows no bias of its own."""
+    if needed(gates, weight, h):
+        return _EarlyGRU.apply(gates, weight, h, rows, replaces)
+    hidden, last = _early_forward(gates, weight, h, rows, replaces, keep)
+    return hidden[:, 1:], last
+
+
+def _forward(
+    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
+) -> tuple[Tensor, Tensor]:
+    (scans, steps, batch, _), units = gates.shape, weight.shape[2]
+    hidden, last = _states(gates, h), torch.empty_like(h)
+    for offset, shape, options in launches(gates, units, OWN):
+        gru_forward[(-(-units // OWN), shape.groups, scans)](
+            gates, weight, bias, hidden, last, rows.lengths, rows.order, steps, batch, offset,
+            SAVE=save, REPLACES=replaces, VARIABLE=rows.lengths is not None, **options,
+        )  # fmt: skip
+    return hidden.view(gates.dtype), last
+
+
+def _early_forward(
+    gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
+) -> tuple[Tensor, Tensor]:
+    (scans, steps, batch, _), units = gates.shape, weight.shape[2]
+    hidden, last = _states(gates, h), torch.empty_like(h)
+    shown = unwritten((scans, steps, batch, units), gates.dtype, gates.device)
+    for offset, shape, options in launches(gates, units, OWN):
+        early_gru_forward[(-(-units // OWN), shape.groups, scans)](
+            gates, weight, hidden, shown, last, rows.lengths, rows.order, steps, batch, offset,
+            SAVE=save, REPLACES=replaces, VARIABLE=rows.lengths is not None, **options,
+        )  # fmt: skip
+    return hidden.view(gates.dtype), last
+
+
+class _GRU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool
+    ) -> tuple[Tensor, Tensor]:
+        hidden, last = _forward(gates, weight, bias, h, rows, replaces, True)
+        ctx.save_for_backward(gates, weight, bias, hidden)
+        ctx.rows, ctx.replaces = rows, replaces
+        return hidden[:, 1:], last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
+        gates, weight, bias, hidden = ctx.saved_tensors
+        (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
+        slopes, of_outputs, of_h = _slopes(gates, units), in_order(of_outputs), exact_copy(of_h)
+        before = hidden[:, :-1].flatten(1, 2)
+        # What r multiplied is cheaper to compute once more, for all steps at once, than to keep.
+        candidate = torch.baddbmm(bias[:, None].to(gates.dtype), before, weight[:, 2 * units :].mT)
+        matrix = _padded(weight)
+        for offset, shape, options in launches(gates, units, OWN):
+            gru_backward[(shape.blocks, shape.groups, scans)](
+                gates, matrix, hidden, candidate, slopes, of_outputs, of_h, rows.lengths, rows.order,
+                ring(shape, scans, gates.device), steps, batch, offset, V=slopes.shape[-1],
+                REPLACES=ctx.replaces, VARIABLE=rows.lengths is not None,
+                **{**options, **quarters(shape, 3 * slopes.shape[-1], 1, gates.dtype.itemsize, gates.device)},
+            )  # fmt: skip
+        slopes = _real(slopes, gates)
+        of_weight = slopes.flatten(1, 2).mT @ before if ctx.needs_input_grad[1] else None
+        of_bias = slopes[..., 2 * units :].sum((1, 2)).to(bias.dtype) if ctx.needs_input_grad[2] else None
+        slopes[..., 2 * units :] = candidate.view(scans, steps, batch, units)  # its input is not gated by r
+        return slopes, of_weight, of_bias, of_h.to(gates.dtype), None, None
+
+
+class _EarlyGRU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool
+    ) -> tuple[Tensor, Tensor]:
+        hidden, last = _early_forward(gates, weight, h, rows, replaces, True)
+        ctx.save_for_backward(gates, weight, hidden)
+        ctx.rows, ctx.replaces = rows, replaces
+        return hidden[:, 1:], last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
+        gates, weight, hidden = ctx.saved_tensors
+        (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
+        slopes, of_outputs, of_h = _slopes(gates, units), in_order(of_outputs), exact_copy(of_h)
+        matrix = _padded(weight)
+        for offset, shape, options in launches(gates, units, OWN):
+            early_gru_backward[(shape.blocks, shape.groups, scans)](
+                gates, matrix, hidden, slopes, of_outputs, of_h, rows.lengths, rows.order,
+                ring(shape, scans, gates.device), steps, batch, offset, V=slopes.shape[-1],
+                REPLACES=ctx.replaces, VARIABLE=rows.lengths is not None,
+                **{**options, **quarters(shape, slopes.shape[-1], 3, gates.dtype.itemsize, gates.device)},
+            )  # fmt: skip
+        slopes, of_weight = _real(slopes, gates), None
+        if ctx.needs_input_grad[1]:
+            turned, before = slopes.flatten(1, 2).mT, hidden[:, :-1]
+            shown = (gates[..., :units] * before).flatten(1, 2)
+            of_weight = torch.cat([turned[:, : 2 * units] @ before.flatten(1, 2), turned[:, 2 * units :] @ shown], 1)
+        return slopes, of_weight, of_h.to(gates.dtype), None, None
+
+
+def quarters(shape: Cut, columns: int, matrices: int, size: int, device: torch.device) -> dict[str, Any]:
+    """How a backward kernel is compiled that multiplies by quarters the `columns` columns of each of its matrices."""
+    split = columns * shape.rows * size > LITTLE
+    quarter, rows = columns // 4, shape.rows if split else 4 * shape.rows
+    width, warps = columns_of(quarter, rows, size)
+    memory = (resources(device)[1] - SCRATCH * warps // 2) // size  # numbers that fit
+
+    def fits(width: int) -> bool:
+        return (matrices * math.ceil(quarter / width) * HELD_ROWS + rows) * width <= memory
+
+    if not fits(width) and fits(width // 2):
+        width //= 2
+    held = math.ceil(quarter / width)
+    if not fits(width):
+        chunk = HELD_ROWS * width
+        held = max(0, (memory - rows * width - chunk) // (matrices * chunk))  # and one at a time from the cache
+    return {"KC": width, "HELD": held, "SPLIT": split, "ROUNDS": ROUNDS, "num_warps": warps}
+
+
+def _states(gates: Tensor, h: Tensor) -> Tensor:
+    """Memory of all states (S, T + 1, B, U), of which only the start is there yet."""
+    scans, steps, batch, _ = gates.shape
+    hidden = unwritten((scans, steps + 1, batch, h.shape[-1]), gates.dtype, gates.device)
+    hidden[:, 0] = h.view(hidden.dtype)
+    return hidden
+
+
+def _slopes(gates: Tensor, units: int) -> Tensor:
+    """Memory of the gates' gradients (S, T, B, 3, V), with zeros from U to V."""
+    slopes = unwritten((*gates.shape[:3], 3, -(-units // 4) * 4), gates.dtype, gates.device)
+    slopes[..., units:] = 0
+    return slopes
+
+
+def _real(slopes: Tensor, gates: Tensor) -> Tensor:
+    return slopes.view(gates.dtype)[..., : gates.shape[-1] // 3].reshape(gates.shape)
+
+
+def _padded(weight: Tensor) -> Tensor:
+    """(S, 3U, U) → (S, 3V, U) with rows of zeros; the same tensor where U is a multiple of four."""
+    units = weight.shape[2]
+    return F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, -units % 4)).flatten(1, 2) if units % 4 else weight

@@ -1,0 +1,106 @@
+"""Values of several gates at once, for the normalised recurrent kernels, in Triton: read, kept, published, added up.
+
+They are a tuple of tiles (units, rows); in memory each gate is U after the one before. It knows no cell.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from seqwise.kernels.recurrence.gpu.exchange import publish
+
+
+@triton.jit
+def one(places, mask):
+    """What lies there, in float32."""
+    return tl.load(places, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def read(places, mask, U: tl.constexpr, GATES: tl.constexpr):
+    """What the gates hold, in float32."""
+    values = ()
+    for gate in tl.static_range(GATES):
+        values += (one(places + gate * U, mask),)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def keep(places, values, mask, U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr):
+    """Write what nobody waits for."""
+    for gate in tl.static_range(GATES):
+        tl.store(places + gate * U, values[gate].to(DTYPE), mask=mask)
+
+
+@triton.jit
+def publish_all(
+    places, values, mask, U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr
+):  # fmt: skip
+    """Write what the others wait for."""
+    for gate in tl.static_range(GATES):
+        publish(places + gate * U, values[gate], mask, DTYPE, BITS)
+
+
+@triton.jit
+def zeros(like, GATES: tl.constexpr):
+    values = ()
+    for _gate in tl.static_range(GATES):
+        values += (tl.zeros_like(like),)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def with_products(totals, first, second, GATES: tl.constexpr):
+    """totals + first · second, gate by gate."""
+    values = ()
+    for gate in tl.static_range(GATES):
+        values += (totals[gate] + first[gate] * second[gate],)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def keep_tally(places, totals, mask, batch, offset, M: tl.constexpr, U: tl.constexpr, SUMS: tl.constexpr):
+    """The sums of totals (OWN, M) over a group's rows, in (scans, groups, SUMS, U)."""
+    groups, group = (batch + M - 1) // M, offset // M + tl.program_id(1)
+    there = mask & (group < groups)
+    for n in tl.static_range(SUMS):
+        place = places + ((tl.program_id(2) * groups + group) * SUMS + n) * U
+        tl.store(place, tl.sum(totals[n], axis=1)[:, None], mask=there)
+
+
+@triton.jit
+def pad(
+    slopes, inputs, at, mask, begin, end, page,
+    U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
+    """Slopes of zero for the steps from `begin` to `end`: published, and those of the inputs."""
+    nothing = zeros(tl.zeros(at.shape, tl.float32), GATES)
+    for t in range(begin, end):
+        publish_all(slopes + t * page * GATES + at, nothing, mask, U, GATES, DTYPE, BITS)
+        keep(inputs + t * page * GATES + at, nothing, mask, U, GATES, DTYPE)
+
+
+@triton.jit
+def note(statistics, mean, inverse, mask):
+    """Mean and 1 / √(variance + ε) of a norm, for the backward pass; one program of a group writes them."""
+    writes = mask & (tl.program_id(0) == 0)
+    tl.store(statistics, mean, mask=writes)
+    tl.store(statistics + 1, inverse, mask=writes)
+
+
+@triton.jit
+def noted(statistics, mask):
+    """The same, read again."""
+    mean = tl.load(statistics, mask=mask, other=0.0)
+    inverse = tl.load(statistics + 1, mask=mask, other=0.0)
+    return mean, inverse
+
+
+@triton.jit
+def normalise(values, mean, inverse, GATES: tl.constexpr):
+    """(values − mean) · inverse, gate by gate; gain and bias are not applied."""
+    normal = ()
+    for gate in tl.static_range(GATES):
+        normal += ((values[gate] - mean[None, :]) * inverse[None, :],)  # type: ignore[assignment]
+    return normal

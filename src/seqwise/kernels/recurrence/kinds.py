@@ -1,0 +1,38 @@
+"""What a scan is of, in plain values: the kind of cell and, for each direction, its tensors. It knows no modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A cell: "rnn", "lstm" or "gru", with the settings that concern it."""
+
+    name: str
+    activation: str = "tanh"
+    reset: str = "after"
+    update: str = "keeps"
+    normed: bool = False
+
+
+class Direction(NamedTuple):
+    """One scan over the steps: how an input becomes its part of the gates, what it meets there, and the state before.
+
+    `project` makes (…, blocks·U) of (…, D), and the result is used up. These `vectors` stand beside the matrix:
+
+        gru, reset after       bias_hidden (U)
+        normed rnn             norm.weight, norm.bias (U)
+        normed lstm            hidden_norm.weight, .bias (4U), cell_norm.weight, .bias (U)
+        normed gru             gates_norm.weight, .bias (2U), candidate_norm.weight, .bias (U)
+    """
+
+    project: Callable[[Tensor], Tensor]
+    weight_hidden: Tensor
+    vectors: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+    turned: bool = False  # each row is read from its last step to its first

@@ -1,0 +1,109 @@
+"""Scans of cells by compiled kernels: persistent programs on a GPU, compiled loops on a CPU.
+
+Here is which cell is whose, whether a kernel applies to a call, and what happens where it cannot be launched. Kernels
+know nothing of cells; cells know nothing of kernels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqwise.kernels.recurrence.availability import obstacle
+from seqwise.kernels.recurrence.kinds import Direction, Kind
+from seqwise.layers import cells
+from seqwise.layers.cells import Cell, State
+from seqwise.layers.norm import LayerNorm
+from seqwise.layers.record import unwatched
+from seqwise.layers.scan import has_twin
+
+KINDS: dict[type[Cell], Callable[[Any], Kind]] = {
+    cells.RNNCell: lambda cell: Kind("rnn", activation=cell.activation),
+    cells.LSTMCell: lambda cell: Kind("lstm"),
+    cells.GRUCell: lambda cell: Kind("gru"),
+    cells.ReplacingGRUCell: lambda cell: Kind("gru", update="replaces"),
+    cells.EarlyResetGRUCell: lambda cell: Kind("gru", reset="before"),
+    cells.EarlyResetReplacingGRUCell: lambda cell: Kind("gru", reset="before", update="replaces"),
+    cells.LayerNormRNNCell: lambda cell: Kind("rnn", activation=cell.activation, normed=True),
+    cells.LayerNormLSTMCell: lambda cell: Kind("lstm", normed=True),
+    cells.LayerNormGRUCell: lambda cell: Kind("gru", normed=True),
+    cells.LayerNormReplacingGRUCell: lambda cell: Kind("gru", update="replaces", normed=True),
+}
+VECTORS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
+
+FUSED = ("triton", "compiled")
+
+_refused: set[tuple[Any, ...]] = set()  # what could not be launched on this machine
+
+
+def kind_of(cell: Cell) -> Kind | None:
+    """None for a class of somebody's own, also if it is derived from one of these: it is another equation."""
+    make = KINDS.get(type(cell))
+    return make(cell) if make else None
+
+
+def path_of(cell: Cell, x: Tensor, scans: int = 1) -> str:
+    """How this call is to be computed: "triton", "compiled", "aten" (on a GPU cuDNN) or "open", the loop over steps."""
+    kind = kind_of(cell)
+    other = "aten" if has_twin(cell) else "open"
+    if kind is None:
+        return other
+    if x.device.type == "cpu":
+        return other
+    if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
+        return other
+    from seqwise.kernels.recurrence.gpu import persistent
+
+    if not persistent.fits(kind, x, cell.units, scans):
+        return other
+    return "triton" if other == "open" or persistent.pays(kind, x, cell.units, scans) else other
+
+
+def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = False) -> Direction:
+    """What a kernel needs of a cell."""
+    norms = [getattr(cell, name) for name in VECTORS if isinstance(getattr(cell, name, None), LayerNorm)]
+    vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
+    if isinstance(cell, cells.GRUCell):
+        vectors.append(cell.bias_hidden)
+    return Direction(cell.project, weight_hidden, tuple(vectors), state, turned)
+
+
+def fused_scan(
+    path: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+) -> tuple[Tensor, list[State], list[dict[str, Tensor]]] | None:
+    """x (B, T, D) → outputs (B, T, U) of all directions side by side, their last states, and what is inside.
+
+    None if the kernel cannot be launched: then that is said, once, and this machine does not try it again.
+    """
+    kind = kind_of(cell)
+    assert kind is not None
+    if path == "compiled":
+        from seqwise.kernels.recurrence import cpu
+
+        with unwatched():
+            return cpu.scan(kind, x, directions, cpu.Steps(len(x), x.shape[1], lengths), look)
+    from seqwise.kernels.recurrence.gpu import persistent
+
+    try:
+        with unwatched():
+            return persistent.scan(kind, x, directions, lengths, look)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of the compiler or the driver: there is another way to the same result
+        _refused.add(_key(kind, x, cell.units, len(directions)))
+        reason = (str(error).strip() or "no reason given").splitlines()[-1]
+        warnings.warn(
+            f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
+            f"({type(error).__name__}: {reason})",
+            stacklevel=2,
+        )
+        return None
+
+
+def _key(kind: Kind, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return kind, units, scans, dtype, x.device

@@ -1,0 +1,74 @@
+"""Triton's interpreter, with every program of a grid in a process of its own.
+
+The interpreter runs programs one after another; those of a recurrent kernel wait for each other. Here each program is
+forked off, and all of them work on shared memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import triton.language as tl
+from triton.runtime import interpreter
+
+
+@contextmanager
+def side_by_side() -> Iterator[None]:
+    """Within, interpreted programs run at the same time."""
+    call, patch = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor
+
+    def patch_index(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)  # its own __index__ is refused by new versions of numpy
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    def launch(self: Any, *arguments: Any, **options: Any) -> None:
+        for argument in (*arguments, *options.values()):
+            if isinstance(argument, torch.Tensor):
+                argument.detach().share_memory_()
+        program, children = self.fn, []
+
+        def start(values: dict[str, Any]) -> None:
+            child = os.fork()
+            if child == 0:
+                _run(program, values)
+            children.append(child)
+
+        self.fn = _same_signature(program, start)
+        try:
+            call(self, *arguments, **options)
+        finally:
+            self.fn = program
+            failed = [os.waitpid(child, 0)[1] for child in children]
+        assert not any(failed), "a program failed"
+
+    interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor = launch, patch_index
+    try:
+        yield
+    finally:
+        interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor = call, patch
+
+
+def _run(program: Any, values: dict[str, Any]) -> None:
+    status = 1
+    try:
+        program(**values)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _same_signature(program: Any, start: Any) -> Any:
+    """A function with the parameters of the program, which the interpreter looks at."""
+    names = inspect.getfullargspec(program).args
+    space = {"tl": tl, "start": start}
+    pairs = ", ".join(f"{name}={name}" for name in names)
+    exec(f"def child({', '.join(names)}):\n    start(dict({pairs}))", space)
+    return space["child"]

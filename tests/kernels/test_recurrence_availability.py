@@ -1,0 +1,59 @@
+"""Where our recurrent kernels are used, and what is said where they are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqwise.kernels.recurrence import availability
+from seqwise.kernels.recurrence.availability import described_path, obstacle
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew(monkeypatch):
+    monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
+    obstacle.cache_clear()
+    yield
+    obstacle.cache_clear()
+
+
+def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
+    monkeypatch.setattr(availability, "package_version", lambda name: triton)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+
+
+def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
+    a_gpu(monkeypatch)
+    assert obstacle(GPU) is None
+    assert described_path(GPU) == "triton"
+    assert described_path(CPU) == "compiled"
+
+
+@pytest.mark.parametrize(
+    ("triton", "capability", "said"),
+    [
+        (None, (9, 0), "cudnn (Triton is not installed)"),
+        ("3.5.1", (9, 0), "cudnn (Triton 3.5.1 is older than 3.6)"),
+        (
+            "3.10.0",
+            (8, 0),
+            "cudnn (compute capability 8.0; they are written for 9.0 (Hopper) and were tried nowhere else)",
+        ),
+    ],
+)
+def test_what_is_missing_is_said(monkeypatch, triton, capability, said):
+    a_gpu(monkeypatch, triton, capability)
+    assert described_path(GPU) == said
+
+
+def test_they_can_be_switched_off(monkeypatch):
+    a_gpu(monkeypatch)
+    monkeypatch.setenv("SEQWISE_KERNELS", "off")
+    assert described_path(GPU) == "cudnn (SEQWISE_KERNELS=off)"
+    assert described_path(CPU) == "aten (SEQWISE_KERNELS=off)"
+
+
+def test_there_are_none_for_other_devices():
+    assert obstacle(torch.device("meta")) == "there are none for meta"

@@ -1,0 +1,80 @@
+"""Which kernel is whose, and what happens where one cannot be launched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seqwise.config import RecurrentSettings
+from seqwise.kernels.recurrence.kinds import Kind
+from seqwise.layers import cells, fused
+from seqwise.layers.cells import GRU_CELLS, make_cell
+from seqwise.layers.fused import direction_of, fused_scan, kind_of
+
+
+@pytest.mark.parametrize(("reset", "update", "normed"), GRU_CELLS)
+def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, normed):
+    settings = RecurrentSettings(reset=reset, update=update, layer_norm=normed)
+    assert kind_of(make_cell("gru", 3, 4, settings)) == Kind("gru", reset=reset, update=update, normed=normed)
+
+
+def test_every_cell_that_settings_can_make_has_a_kind():
+    for name in ("rnn", "lstm", "gru"):
+        for normed in (False, True):
+            cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=normed, activation="relu"))
+            found = kind_of(cell)
+            assert (found.name, found.normed) == (name, normed)
+    assert kind_of(cells.RNNCell(3, 4, "sigmoid")) == Kind("rnn", activation="sigmoid")
+
+
+def test_a_derived_class_is_another_equation():
+    class Own(cells.LSTMCell):
+        pass
+
+    assert kind_of(Own(3, 4)) is None
+
+
+def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
+    def names(cell):
+        vectors = direction_of(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
+        own = {id(parameter): name for name, parameter in cell.named_parameters()}
+        return [own[id(vector)] for vector in vectors]
+
+    assert names(cells.GRUCell(3, 4)) == ["bias_hidden"]
+    assert names(cells.LSTMCell(3, 4)) == []
+    assert names(cells.LayerNormRNNCell(3, 4)) == ["norm.weight", "norm.bias"]
+    assert names(cells.LayerNormLSTMCell(3, 4)) == [
+        "hidden_norm.weight", "hidden_norm.bias", "cell_norm.weight", "cell_norm.bias",
+    ]  # fmt: skip
+    assert names(cells.LayerNormGRUCell(3, 4)) == [
+        "gates_norm.weight", "gates_norm.bias", "candidate_norm.weight", "candidate_norm.bias",
+    ]  # fmt: skip
+
+
+def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monkeypatch):
+    persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
+
+    def broken(*_):
+        raise RuntimeError("first line\nno such luck")
+
+    monkeypatch.setattr(persistent, "scan", broken)
+    monkeypatch.setattr(fused, "_refused", set())
+    cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
+    with pytest.warns(UserWarning, match="lstm with 4 units does not run here.*no such luck"):
+        assert (
+            fused_scan("triton", cell, x, [direction_of(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+            is None
+        )
+    assert len(fused._refused) == 1
+
+
+def test_memory_that_runs_out_is_not_taken_for_a_broken_kernel(monkeypatch):
+    persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
+
+    def full(*_):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(persistent, "scan", full)
+    cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
+    with pytest.raises(torch.OutOfMemoryError):
+        fused_scan("triton", cell, x, [direction_of(cell, cell.weight_hidden, cell.start(2, x))], None, False)
