@@ -14,11 +14,21 @@ N, D, V = 23, 6, 11
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-@pytest.fixture(params=["one piece", "pieces of three rows", "row by row"], autouse=True)
-def _pieces(request, monkeypatch):
-    limits = {"one piece": N * V, "pieces of three rows": 3 * V, "row by row": 1}
-    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, limits[request.param]))
+WAYS = ["as it is", "Triton's rows"]
+PIECES = {"one piece": N * V, "pieces of three rows": 3 * V, "row by row": 1}
+
+
+@pytest.fixture(params=[(way, pieces) for way in WAYS for pieces in PIECES], ids=", ".join, autouse=True)
+def _way(request, monkeypatch):
+    way, pieces = request.param
+    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, PIECES[pieces]))
     monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
+    monkeypatch.setattr(kernel, "ROWS", dict.fromkeys(kernel.ROWS, 1))
+    if way == "Triton's rows":
+        pytest.importorskip("triton")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU take this way")
+        monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if dtype == torch.float64 else "cuda")
 
 
 def example(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
@@ -103,6 +113,26 @@ def test_under_autocast_products_are_rounded_and_sums_are_not(device):
         assert (gradient - expected).norm() < 0.01 * expected.norm()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reduce", [Tensor.mean, lambda losses: losses @ torch.arange(N).to(losses)])
+def test_16_bit_weights_get_gradients_rounded_once(device, reduce):
+    *leaves, targets = example(torch.bfloat16, device)
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    gradients = torch.autograd.grad(reduce(linear_cross_entropy(*leaves, targets)), leaves)
+    for gradient, expected in zip(gradients, torch.autograd.grad(reduce(apart(*exact, targets)), exact)):
+        assert gradient.dtype == torch.bfloat16
+        assert (gradient - expected).norm() < 0.01 * expected.norm()
+
+
+def test_the_same_call_gives_the_same_bits():
+    def once() -> tuple[Tensor, ...]:
+        *leaves, targets = example()
+        losses = linear_cross_entropy(*leaves, targets)
+        return losses, *torch.autograd.grad(losses.mean(), leaves)
+
+    assert all(torch.equal(first, second) for first, second in zip(once(), once()))
+
+
 def test_16_bit_vectors_get_16_bit_gradients():
     *leaves, targets = example()
     vectors = leaves[0].detach().bfloat16().requires_grad_()
@@ -120,6 +150,6 @@ def test_a_target_outside_the_vocabulary_is_refused():
 
 
 def test_few_scores_take_the_separate_functions(monkeypatch):
-    monkeypatch.setattr(kernel, "FEW", {"cpu": N * V + 1, "cuda": 0})
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, N * V + 1))
     *leaves, targets = example()
     assert torch.equal(linear_cross_entropy(*leaves, targets), apart(*leaves, targets))

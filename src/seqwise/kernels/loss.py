@@ -9,12 +9,18 @@ so the gradients are taken while the rows are there, and the backward pass only 
 products are the three that any implementation needs. Where the backward pass gives each row a factor of its own, or
 comes a second time, the scores are computed once more.
 
-It knows nothing of layers, masks or means.
+What is exact: scores and p − y are rounded to the type of the products; softmax, losses and the sums over rows are in
+float32 (float64 for such weights). Gradients of weight and bias are rounded to their type once, at the end.
+
+Three ways lead there: "cpu"; "cuda", where Triton takes each row in one program (`loss_triton`); and "plain", the
+operations of the CPU on other devices. It knows nothing of layers, masks or means.
 """
 
 from __future__ import annotations
 
 import math
+import os
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,11 +28,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from seqwise.environment import package_version
+from seqwise.kernels.recurrence.availability import LEAST_TRITON, SWITCH
+
 # Scores below which the separate functions are as fast, and scores that exist at a time. On CPUs those are 32 MB: the C
 # library returns larger blocks to the system at once, and filling 41 MB mapped in anew took 17 ms on one core,
-# nearly three times as long as their softmax. On GPUs memory is saved, not time (H200, bfloat16, 32,768 rows, D 768,
-# V 50,304: 27 ms and 3.0 GB; apart 24 ms and 15.8 GB), so it begins where memory counts.
-FEW, MOST = {"cpu": 1 << 18, "cuda": 1 << 27}, {"cpu": 1 << 23, "cuda": 1 << 28}
+# nearly three times as long as their softmax. With Triton they are 210 MB in 16 bits. The plain operations save memory
+# on a GPU, not time, so they begin where memory counts.
+FEW = {"cpu": 1 << 18, "cuda": 1 << 24, "plain": 1 << 27}
+MOST = {"cpu": 1 << 23, "cuda": 100 << 20, "plain": 1 << 28}
+# Rows that exist at a time whatever the vocabulary, if the matrix is as wide: with fewer, reading and writing the sums
+# (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
+ROWS = {"cpu": 1, "cuda": 768, "plain": 1}
+TILE = 64  # products on a GPU like rows in multiples of it
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of vectors, weight and bias
 
@@ -38,7 +52,7 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
     products are in its dtype; the softmax, the sums over rows and the losses stay in float32.
     """
     device = vectors.device.type
-    if len(targets) * len(weight) < FEW.get(device, FEW["cuda"]):
+    if len(targets) * len(weight) < FEW[_way(vectors.device, weight.dtype)]:
         return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     with torch.autocast(device, enabled=False):
@@ -65,14 +79,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if ready is None or not (one or ctx.needed == (True, False, False)):
             with torch.autocast(vectors.device.type, enabled=False):
                 ready = _sweep(vectors, weight, bias, targets, ctx.dtype, ctx.needed, factors)[1]
-        else:
-            of_vectors, of_weight, of_bias = ready
-            if of_vectors is not None:
-                of_vectors.mul_(factors[:, None])
-            for gradient in (of_weight, of_bias):
-                if gradient is not None:
-                    gradient.mul_(factors[0])
-        return *ready, None, None
+            return *map(_cast, ready, (vectors.dtype, weight.dtype, bias.dtype)), None, None
+        of_vectors, of_weight, of_bias = ready
+        if of_vectors is not None:
+            of_vectors.mul_(factors[:, None])
+        return of_vectors, _scaled(of_weight, factors, weight), _scaled(of_bias, factors, bias), None, None
 
 
 def _sweep(
@@ -85,30 +96,44 @@ def _sweep(
     factors: Tensor | None = None,
 ) -> tuple[Tensor, Gradients]:
     """Losses and the gradients of their sum, each loss times its factor, some rows at a time."""
-    exact = torch.promote_types(dtype, torch.float32)
+    way, exact = _way(vectors.device, dtype), torch.promote_types(dtype, torch.float32)
     matrix, offset = weight.to(dtype), bias.to(dtype)
+    pieces = _pieces(len(vectors), vectors.shape[1], len(weight), way)
     losses = vectors.new_empty(len(targets), dtype=exact)
     of_vectors = torch.empty_like(vectors, memory_format=torch.contiguous_format) if needed[0] else None
-    of_weight = torch.empty_like(weight, dtype=exact) if needed[1] else None
+    # A single product can be rounded at once.
+    of_weight = torch.empty_like(weight, dtype=exact if len(pieces) > 1 else None) if needed[1] else None
     of_bias = torch.zeros_like(bias, dtype=exact) if needed[2] else None
-    for rows in _chunks(len(targets), len(weight), vectors.device.type):
+    room = _room(pieces[0].stop, len(weight), dtype, vectors.device, way)
+    for rows in pieces:
         x = vectors[rows].to(dtype)
-        losses[rows], error = _losses_and_error(torch.addmm(offset, x, matrix.t()), targets[rows], exact)
-        if factors is not None:
-            error *= factors[rows, None]
+        error = torch.addmm(offset, x, matrix.t(), out=room[: len(x)])
+        losses[rows] = _losses_and_error(
+            error, targets[rows], None if factors is None else factors[rows], way, any(needed)
+        )
         if of_bias is not None:
             of_bias += error.sum(0, dtype=exact)
         if of_vectors is not None:
-            of_vectors[rows] = error @ matrix
+            _add_product(of_vectors[rows], error, matrix, first=True)
         if of_weight is not None:
             _add_product(of_weight, error.t(), x, first=rows.start == 0)
-    gradients = (of_vectors, _cast(of_weight, weight.dtype), _cast(of_bias, bias.dtype))
-    return losses, gradients
+    return losses, (of_vectors, of_weight, of_bias)
 
 
-def _losses_and_error(scores: Tensor, targets: Tensor, exact: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Losses (n,), and p − y in the memory of the scores (n, V)."""
-    places = targets[:, None]
+def _losses_and_error(scores: Tensor, targets: Tensor, factors: Tensor | None, way: str, error: bool) -> Tensor:
+    """Losses (n,); (p − y) · factor in the memory of the scores (n, V) where it is wanted."""
+    if way == "cuda":
+        from seqwise.kernels.loss_triton import row_losses  # Triton need not be there
+
+        return row_losses(scores, targets, factors, error)
+    losses = _plain_losses_and_error(scores, targets)
+    if factors is not None:
+        scores *= factors[:, None]
+    return losses
+
+
+def _plain_losses_and_error(scores: Tensor, targets: Tensor) -> Tensor:
+    places, exact = targets[:, None], torch.promote_types(scores.dtype, torch.float32)
     if scores.dtype == exact:
         largest, target = scores.amax(1), scores.gather(1, places).squeeze(1)
         torch.softmax(scores, 1, out=scores)
@@ -120,24 +145,75 @@ def _losses_and_error(scores: Tensor, targets: Tensor, exact: torch.dtype) -> tu
         torch.exp(logs, out=scores)
     # p − 1 without the rounding of p, which in 16 bits would swallow what is left to learn of a likely target.
     scores.scatter_(1, places, torch.expm1(-losses)[:, None].to(scores.dtype))
-    return losses, scores
+    return losses
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, first: bool) -> None:
     """total += left @ right; the first product overwrites what is there."""
     if total.dtype == left.dtype:
         total.addmm_(left, right, beta=0 if first else 1)
+    elif total.dtype == torch.float32 and _adds_in_float32(left.device, left.dtype):
+        torch.addmm(total, left, right, out_dtype=torch.float32, beta=0 if first else 1, out=total)
     elif first:
         total.copy_(left @ right)
     else:
         total += left @ right  # a 16-bit sum would lose the later chunks
 
 
-def _chunks(rows: int, vocabulary: int, device: str) -> list[slice]:
-    """Pieces of equal size with at most `MOST` scores."""
-    pieces = math.ceil(rows * vocabulary / MOST.get(device, MOST["cuda"]))
-    size = max(1, math.ceil(rows / max(1, pieces)))
-    return [slice(start, start + size) for start in range(0, max(1, rows), size)]
+@cache
+def _adds_in_float32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Is a 16-bit product added to a float32 matrix in one go there? Found out by trying: it depends on the release."""
+    if device.type != "cuda":
+        return False
+    total, ones = torch.ones(16, 16, device=device), torch.ones(16, 16, dtype=dtype, device=device)
+    try:
+        torch.addmm(total, ones, ones, out_dtype=torch.float32, out=total)
+    except (RuntimeError, TypeError):
+        return False
+    return bool((total == 17).all())
+
+
+def _way(device: torch.device, dtype: torch.dtype) -> str:
+    if device.type == "cpu":
+        return "cpu"
+    # torch.compile takes the plain operations apart, but not a product that is added in another type.
+    usable = dtype != torch.float64 and not torch.compiler.is_compiling() and _has_triton(device)
+    return "cuda" if usable else "plain"
+
+
+@cache
+def _has_triton(device: torch.device) -> bool:
+    if device.type != "cuda" or os.environ.get(SWITCH, "").lower() == "off":
+        return False
+    found = package_version("triton")
+    if found is None or tuple(int(part) for part in found.split(".")[:2]) < LEAST_TRITON:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # the first with bfloat16
+
+
+def _pieces(rows: int, width: int, vocabulary: int, way: str) -> list[slice]:
+    """Pieces of equal size with about `MOST` scores at most."""
+    pieces = math.ceil(rows * vocabulary / MOST[way])
+    size = max(1, math.ceil(rows / max(1, pieces)), min(ROWS[way], width))
+    if way == "cuda" and size > TILE:
+        size = math.ceil(size / TILE) * TILE
+    return [slice(start, min(rows, start + size)) for start in range(0, max(1, rows), size)]
+
+
+def _room(rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device, way: str) -> Tensor:
+    """Memory for the scores of one piece, taken once."""
+    if way == "cuda":
+        from seqwise.kernels.loss_triton import room
+
+        return room(rows, vocabulary, dtype, device)
+    return torch.empty(rows, vocabulary, dtype=dtype, device=device)
+
+
+def _scaled(gradient: Tensor | None, factors: Tensor, like: Tensor) -> Tensor | None:
+    """The gradient times the one factor, rounded once."""
+    if gradient is None or gradient.dtype == like.dtype:
+        return None if gradient is None else gradient.mul_(factors[0])
+    return torch.mul(gradient, factors[0], out=torch.empty_like(gradient, dtype=like.dtype))
 
 
 def _cast(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:

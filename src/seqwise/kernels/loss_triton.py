@@ -1,0 +1,93 @@
+"""The losses of rows of scores, and p − y in their place, in Triton. Importing this imports triton.
+
+One program takes one row, which it reads twice: once for the sum of exponentials, once to overwrite each score by its
+gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k − m) and z = r + exp(s_target − m),
+
+    loss = log z + m − s_target        p_k = exp(s_k − m) / z        p_target − 1 = −r / z
+
+The others are summed apart from the target, so that neither a loss near zero nor p − 1 is the difference of two nearly
+equal numbers. All of this is in float32; only what is stored is rounded to the type of the scores. A row without a
+finite score, with +inf or with NaN gives NaN, as it does elsewhere.
+
+It knows nothing of vectors and matrices.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+EIGHT = 8  # columns that are loaded together: rows must begin at a multiple of it
+PER_THREAD = 16  # columns at a time; each has a running maximum and sum in registers
+BLOCK = 8192  # most columns at a time
+LOWEST = tl.constexpr(-3.0e38)  # a maximum to begin with, finite: −inf minus −inf is NaN
+NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three terms of its series
+
+
+@triton.jit(do_not_specialize=["words", "eighths"])
+def _rows(
+    scores, targets, of_target, factors, losses, words, eighths,
+    FACTORS: tl.constexpr, ERROR: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    stride = eighths * 8  # a multiple of eight in the compiler's eyes too: 16-bit scores are loaded 16 bytes at a time
+    start = scores + row * stride
+    target, own = tl.load(targets + row), tl.load(of_target + row).to(tl.float32)
+    lane = tl.arange(0, BLOCK)
+
+    # Each lane has a maximum and a sum of its own; they meet at the end.
+    most = tl.zeros((BLOCK,), tl.float32) + tl.maximum(own, LOWEST)
+    rest = tl.zeros((BLOCK,), tl.float32)
+    for block in range(BLOCKS):
+        column = block * BLOCK + lane
+        score = tl.load(start + column, mask=column < stride, other=0.0).to(tl.float32)
+        score = tl.where((column < words) & (column != target), score, float("-inf"))
+        gap = score - most
+        small = tl.exp(-tl.abs(gap))  # the one exponential either case needs
+        rest = tl.where(gap > 0, rest * small + 1.0, rest + small)
+        most = tl.maximum(most, score)
+    top = tl.max(most, 0)
+    others = tl.sum(rest * tl.exp(most - top), 0)
+    total = others + tl.exp(own - top)
+    series = others * (1.0 - others * (0.5 - others / 3.0))
+    loss = tl.where((own == top) & (others < NEAR_ZERO), series, tl.log(total) + (top - own))
+    tl.store(losses + row, loss)
+
+    if ERROR:
+        scale = 1.0 / total
+        if FACTORS:
+            scale *= tl.load(factors + row)
+        for block in range(BLOCKS):  # from the end, which is still in the cache
+            column = (BLOCKS - 1 - block) * BLOCK + lane
+            there = column < stride
+            score = tl.load(start + column, mask=there, other=0.0).to(tl.float32)
+            error = tl.where(column == target, -others, tl.exp(score - top)) * scale
+            tl.store(start + column, error.to(scores.dtype.element_ty), mask=there)
+
+
+def room(rows: int, words: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory for scores (rows, words); each row begins at a multiple of `EIGHT`."""
+    stride = triton.cdiv(words, EIGHT) * EIGHT
+    return torch.empty(rows, stride, dtype=dtype, device=device)[:, :words]
+
+
+def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, error: bool = True) -> Tensor:
+    """Losses (n,) of scores (n, V) in memory from `room`; with `error` the scores become (p − y) · factor."""
+    rows, words = scores.shape
+    losses = torch.empty(rows, dtype=torch.float32, device=scores.device)
+    if rows == 0:
+        return losses
+    if scores.stride(1) != 1 or scores.stride(0) % EIGHT or scores.stride(0) - words >= EIGHT:
+        raise ValueError(f"expected scores in memory from room(), received strides {scores.stride()} for {words} words")
+    # Refuses a target outside the vocabulary, as an index anywhere else; the program itself would read past the row.
+    of_target = scores.gather(1, targets[:, None])
+    block = min(BLOCK, max(128, triton.next_power_of_2(words)))
+    with torch.cuda.device_of(scores):
+        _rows[(rows,)](
+            scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,
+            words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error,
+            BLOCKS=triton.cdiv(words, block), BLOCK=block, num_warps=max(1, block // PER_THREAD // 32),
+        )  # fmt: skip
+    return losses

@@ -1,0 +1,254 @@
+"""Triton's rows: losses and p − y of scores in float32 and 16 bits, at the edges of blocks, words and numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqwise.kernels import loss as kernel
+from seqwise.kernels.loss import linear_cross_entropy
+
+pytest.importorskip("triton")
+from seqwise.kernels import loss_triton
+from seqwise.kernels.loss_triton import room, row_losses
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU Triton is interpreted
+# How far a number may be from its 16 bits; the interpreter cuts off where a GPU rounds.
+ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 2**-8 if DEVICE.type == "cuda" else 2**-7, torch.float16: 2**-10}
+
+
+@pytest.fixture(autouse=True)
+def _several_blocks(monkeypatch):
+    monkeypatch.setattr(loss_triton, "BLOCK", 128)
+
+
+def placed(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The scores where the kernel wants them, with NaN in the gaps between rows."""
+    found = room(*scores.shape, dtype, DEVICE)
+    rows, stride = len(found), found.stride(0)
+    found.as_strided((rows, stride), (stride, 1)).fill_(math.nan)
+    return found.copy_(scores)
+
+
+def expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses and p − y in float64."""
+    exact = scores.detach().double().requires_grad_()
+    losses = F.cross_entropy(exact, targets, reduction="none")
+    (error,) = torch.autograd.grad(losses.sum(), exact)
+    return losses.detach(), error
+
+
+def drawn(rows: int, words: int, scale: float = 3.0) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(words)
+    return torch.randn(rows, words, device=DEVICE) * scale, torch.randint(words, (rows,), device=DEVICE)
+
+
+@pytest.mark.parametrize("words", [1, 2, 7, 8, 9, 127, 128, 129, 255, 257, 520])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_losses_and_error_equal_those_in_float64(words, dtype):
+    scores, targets = drawn(5, words)
+    scores = placed(scores, dtype)
+    losses, error = expected(scores, targets)
+    found = row_losses(scores, targets)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
+
+
+def test_each_row_is_multiplied_by_its_factor():
+    scores, targets = drawn(6, 130)
+    factors = torch.linspace(-2, 3, 6, device=DEVICE)
+    _, error = expected(scores, targets)
+    scores = placed(scores)
+    row_losses(scores, targets, factors)
+    torch.testing.assert_close(scores.double(), error * factors[:, None], rtol=1e-5, atol=1e-7)
+    one = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd hands it back: without strides
+    scores = placed(drawn(6, 130)[0])
+    row_losses(scores, targets, one)
+    torch.testing.assert_close(scores.double(), error * 0.25, rtol=1e-5, atol=1e-7)
+
+
+def test_losses_alone_are_the_same_and_leave_the_scores():
+    scores, targets = drawn(4, 300)
+    read, written = placed(scores), placed(scores)
+    assert torch.equal(row_losses(read, targets, error=False), row_losses(written, targets))
+    assert torch.equal(read, scores)
+    assert not torch.equal(written, scores)
+
+
+def test_scores_of_any_size_neither_overflow_nor_vanish():
+    scores, _ = drawn(4, 200)
+    scores[0, 150] = 1e4
+    scores[1] -= 1e4
+    scores[2, 3], scores[2, 199] = 1e4, -1e4
+    scores[3, 1:] = -math.inf
+    targets = torch.tensor([150, 7, 199, 0], device=DEVICE)
+    losses, error = expected(scores, targets)
+    scores = placed(scores)
+    found = row_losses(scores, targets)
+    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
+    assert found[2] == 20_000
+    assert found[3] == 0
+    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+
+
+def test_minus_infinity_is_a_word_that_cannot_follow():
+    scores, _ = drawn(3, 140)
+    scores[:, :130] = -math.inf  # the whole first block
+    scores[2, 139] = -math.inf
+    targets = torch.tensor([130, 139, 5], device=DEVICE)  # the last one has no chance
+    losses, error = expected(scores, targets)
+    scores = placed(scores)
+    found = row_losses(scores, targets)
+    assert math.isinf(found[2])
+    torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("column", [0, 131, 200])
+def test_a_broken_score_breaks_its_row_and_no_other(value, column):
+    scores, targets = drawn(3, 201)
+    targets[1] = 131
+    _, error = expected(scores, targets)
+    scores[1, column] = value
+    scores = placed(scores)
+    found = row_losses(scores, targets)
+    assert found.isnan().tolist() == [False, True, False]
+    assert scores[1].isnan().any()
+    torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
+
+
+def test_a_row_without_a_finite_score_has_no_loss():
+    scores = placed(torch.full((1, 9), -math.inf, device=DEVICE), torch.bfloat16)
+    assert row_losses(scores, torch.zeros(1, dtype=torch.int64, device=DEVICE)).isnan().all()
+
+
+@pytest.mark.parametrize("lead", [2.0, 8.0, 14.0, 30.0, 80.0])
+def test_what_is_left_to_learn_of_a_likely_target_is_kept(lead):
+    scores, targets = torch.zeros(1, 150, device=DEVICE), torch.tensor([77], device=DEVICE)
+    scores[0, 77] = lead
+    losses, error = expected(scores, targets)
+    rest = 149 * math.exp(-lead)
+    assert float(losses) == pytest.approx(math.log1p(rest), rel=1e-3, abs=1e-12)
+    for dtype in (torch.float32, torch.bfloat16):
+        place = placed(scores, dtype)
+        assert float(row_losses(place, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
+        assert float(place[0, 77]) == pytest.approx(-rest / (1 + rest), rel=ROUNDING[dtype])
+    assert float(error[0, 77]) == pytest.approx(-rest / (1 + rest), rel=1e-3, abs=1e-12)
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="on a GPU the refusal ends the process")
+@pytest.mark.parametrize("target", [-1, -100, 9])
+def test_a_target_outside_the_vocabulary_is_refused(target):
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        row_losses(placed(torch.zeros(2, 9)), torch.tensor([0, target]))
+
+
+def test_scores_from_elsewhere_are_refused():
+    targets = torch.zeros(2, dtype=torch.int64, device=DEVICE)
+    for scores in (torch.zeros(2, 9, device=DEVICE), torch.zeros(2, 32, device=DEVICE)[:, :9]):
+        with pytest.raises(ValueError, match="memory from room"):
+            row_losses(scores, targets)
+
+
+def test_no_rows_give_no_losses():
+    assert row_losses(room(0, 9, torch.float32, DEVICE), torch.empty(0, dtype=torch.int64)).shape == (0,)
+
+
+def test_pieces_cover_the_rows_and_hold_the_memory():
+    for rows, width, words in [(8192, 768, 128_000), (8192, 768, 256_000), (32_768, 768, 50_304), (5, 8, 3), (0, 8, 3)]:
+        pieces = kernel._pieces(rows, width, words, "cuda")
+        assert [row for piece in pieces for row in range(piece.start, piece.stop)] == list(range(rows))
+        size = pieces[0].stop
+        assert size * words <= 1.1 * max(kernel.MOST["cuda"], words * width)
+        assert all(piece.stop - piece.start == size for piece in pieces[:-1])
+    assert kernel._pieces(8192, 768, 128_000, "cuda")[0].stop == 832
+
+
+# On the device
+
+SHAPES = [(8192, 128_000, 768), (4096, 50_257, 512), (1000, 32_001, 100)]
+
+
+def case(rows: int, words: int, width: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+    torch.manual_seed(0)
+    drawn = (torch.randn(rows, width), torch.randn(words, width) * width**-0.5, torch.randn(words))
+    leaves = [tensor.to("cuda", dtype).requires_grad_() for tensor in drawn]
+    return leaves, torch.randint(words, (rows,), device="cuda")
+
+
+def apart(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
+
+
+@pytest.fixture
+def _whole_blocks(monkeypatch, _several_blocks):
+    monkeypatch.undo()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
+    leaves, targets = case(*shape, dtype)
+    with torch.autocast("cuda", enabled=False):
+        exact = [leaf.detach().float().requires_grad_() for leaf in leaves]
+        true = apart(*exact, targets)
+        true_gradients = torch.autograd.grad(true.mean(), exact)
+    apart_by = {}
+    with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
+        for name, loss in (("ours", linear_cross_entropy), ("eager", apart)):
+            losses = loss(*leaves, targets)
+            gradients = torch.autograd.grad(losses.float().mean(), leaves)
+            assert all(gradient.dtype == dtype for gradient in gradients)
+            pairs = zip((losses, *gradients), (true, *true_gradients))
+            apart_by[name] = [float((found - exact).norm() / exact.norm()) for found, exact in pairs]
+    assert kernel._way(DEVICE, dtype) == "cuda"
+    for ours, eager in zip(apart_by["ours"], apart_by["eager"]):
+        assert ours < 1.1 * eager + 1e-5, apart_by
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_whole_blocks")
+def test_on_the_device_a_sum_in_float32_takes_one_pass():
+    assert kernel._adds_in_float32(DEVICE, torch.bfloat16)
+    assert kernel._adds_in_float32(DEVICE, torch.float16)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_whole_blocks")
+def test_on_the_device_repeated_runs_are_the_same_to_the_bit():
+    leaves, targets = case(8192, 32_001, 256, torch.bfloat16)
+    factors = torch.rand(8192, device="cuda")
+
+    def once() -> list[Tensor]:
+        losses = linear_cross_entropy(*leaves, targets)
+        even = torch.autograd.grad(losses.mean(), leaves, retain_graph=True)
+        return [losses.detach(), *even, *torch.autograd.grad(losses, leaves, factors)]
+
+    assert all(torch.equal(first, second) for first, second in zip(once(), once()))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_whole_blocks")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_the_device_a_tenth_of_the_memory_is_enough(dtype):
+    leaves, targets = case(8192, 128_000, 768, dtype)
+
+    def peak(loss) -> int:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", torch.bfloat16, enabled=dtype == torch.float32):
+            gradients = torch.autograd.grad(loss(*leaves, targets).sum(), leaves)
+        del gradients
+        return torch.cuda.max_memory_allocated() - before
+
+    peak(linear_cross_entropy)  # workspaces of the products
+    assert peak(linear_cross_entropy) < 0.1 * peak(apart)
