@@ -276,6 +276,8 @@ class TrainingSettings(Section):
     """Updates between checkpoints; otherwise at each validation and at least every two minutes."""
     precision: Literal["float32", "bfloat16"] | None = None
     """float32 on CPUs; bfloat16 matrix products on GPUs."""
+    compile: bool = False
+    """Compile the layers of Transformers, on GPUs: some seconds at the start, faster steps."""
 
 
 class Settings(Section):

@@ -73,3 +73,9 @@ def test_rotary_keeps_sixteen_bits_and_rounds_only_once():
     turned = rotary(x)
     assert turned.dtype == torch.float16
     assert torch.equal(turned, rotary(x.float()).to(torch.float16))
+
+
+def test_compiled_the_turn_is_the_same():
+    compiled, x = torch.compile(rotary, backend="aot_eager", fullgraph=True), torch.randn(2, 3, 9, 8)
+    torch.testing.assert_close(compiled(x), rotary(x))
+    torch.testing.assert_close(compiled(x, 5), rotary(x, 5))

@@ -85,6 +85,11 @@ def rotary(x: Tensor, start: int = 0) -> Tensor:
         )
     stop = start + x.shape[-2]
     exact = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
+    if torch.compiler.is_compiling():  # a compiler fuses sines and cosines into one pass, but no complex product
+        table = _sines_and_cosines(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)
+        sine, cosine = table[:, start:stop]  # (T, K/2)
+        even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
     turns = _turns(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2)
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
@@ -117,3 +122,10 @@ def _turns(length: int, width: int, dtype: torch.dtype, device: torch.device) ->
     with torch.inference_mode(False), torch.no_grad():
         angles = _angles(length, width, device)
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+@torch.compiler.assume_constant_result
+def _sines_and_cosines(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(2, length, width/2)"""
+    turns = _turns(length, width, dtype, device)
+    return torch.stack((turns.imag, turns.real))

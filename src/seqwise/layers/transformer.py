@@ -14,6 +14,7 @@ A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -128,8 +129,18 @@ class PreNormDecoderLayer(DecoderLayer):
         return x + self.drop(part(norm(x)))
 
 
+Through = Callable[..., Tensor]  # a layer and its arguments → what it makes of x
+
+
+def through(layer: nn.Module, *arguments: Any) -> Tensor:
+    """A layer without its cache: a function that can be compiled once for all layers of a stack."""
+    return layer(*arguments)[0]
+
+
 class Encoder(nn.Module):
     """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm."""
+
+    through: Through | None = None  # compiled; in training it takes the layers' place, and nothing is kept
 
     def __init__(self, layers: Sequence[EncoderLayer]):
         super().__init__()
@@ -153,6 +164,10 @@ class Encoder(nn.Module):
                 repair="Group the rows by length, or run them without a cache.",
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
+        if self.through is not None and self.training and cache is None:
+            for layer in self.layer:
+                x = self.through(layer, x, mask, causal)
+            return self.norm(x), None
         kept = []
         for number, layer in enumerate(self.layer):
             x, entry = layer(x, mask, causal, None if cache is None else cache[number])
@@ -162,6 +177,8 @@ class Encoder(nn.Module):
 
 class Decoder(nn.Module):
     """A stack of decoder layers over a memory. Pre-norm stacks end with a norm."""
+
+    through: Through | None = None  # as in an encoder
 
     def __init__(self, layers: Sequence[DecoderLayer]):
         super().__init__()
@@ -181,6 +198,10 @@ class Decoder(nn.Module):
         Padding at the end of x needs no mask: no earlier position looks at it.
         """
         mask = None if memory_lengths is None else padding_mask(memory_lengths, memory.shape[1])
+        if self.through is not None and self.training and cache is None:
+            for layer in self.layer:
+                x = self.through(layer, x, memory, mask)
+            return self.norm(x), ()
         kept = []
         for number, layer in enumerate(self.layer):
             x, entry = layer(x, memory, mask, None if cache is None else cache[number])

@@ -16,6 +16,7 @@ import torch
 from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
+from seqwise.kernels.recurrence.availability import described_path
 from seqwise.tasks import task_of
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.guess import guess_task
@@ -25,6 +26,7 @@ from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
+from seqwise.training.compiling import compile_layers
 from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.defaults import Facts, resolve
@@ -84,7 +86,8 @@ def begin_run(
     """The folder of a run with resolved settings."""
     origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
     start = {} if vectors is None else vectors.found(task, say)
-    return Run.create(folder, settings, origin, task.learned, environment.describe(), start)
+    machine = {**environment.describe(), "recurrent_path": described_path(choose_device(settings))}
+    return Run.create(folder, settings, origin, task.learned, machine, start)
 
 
 def with_task(settings: Settings, data: str, say: Say = silent) -> Settings:
@@ -127,6 +130,8 @@ class Fit:
         with within_memory("the model does not fit into memory"):
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
         begin_weights(model, task, run, say)
+        if settings.training.compile:
+            compile_layers(model, next(model.parameters()).device)
         self.trainer = Trainer(
             model,
             task.batches(settings, world.rank, world.size),

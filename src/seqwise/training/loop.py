@@ -214,13 +214,16 @@ class Trainer:
             shares = shares_of(batch, left - sum(self.world.gather([batch.tokens])[: self.world.rank]))
             count, tokens = self.world.sum(shares.count(batch))[0], left
         count = count or 1.0  # a batch may happen to hold no target
-        mine, carry = self._gradients(batch, count, shares)
+        loss, carry = self._gradients(batch, count, shares)
         self.world.sum_gradients(self._all_gradients())
+        length = clip(self.parameters, self.settings.clip, self.settings.clip_at)
+        waits = not self._step_unless(~torch.isfinite(loss + length))
+        mine, norm = torch.stack((loss, length.to(loss))).tolist()  # the device may have worked on until here
         total, seconds = self.world.sum(mine, self._since(self._started))
-        norm = float(clip(self.parameters, self.settings.clip, self.settings.clip_at))
         if not math.isfinite(total + norm):
             raise self._non_finite(batch, total / count, norm)
-        self.optimiser.step()
+        if waits:
+            self.optimiser.step()
         if self.average:
             self.average.update()
         self.carry = None if last else carry  # after the last update nothing goes on
@@ -228,6 +231,23 @@ class Trainer:
         place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
         place.tokens, place.seconds = place.tokens + int(tokens), seconds
         return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
+
+    def _step_unless(self, bad: torch.Tensor) -> bool:
+        """Let the device decide about the update, so that it need not wait for us; False where it cannot.
+
+        The fused optimiser leaves everything as it is where it is told that a number is not finite.
+        """
+        optimiser: Any = self.optimiser
+        if self.world.size > 1 or self.device.type != "cuda":
+            return False
+        if not getattr(optimiser, "_step_supports_amp_scaling", False):
+            return False
+        optimiser.found_inf = bad.float()
+        try:
+            optimiser.step()
+        finally:
+            del optimiser.found_inf
+        return True
 
     def _all_gradients(self) -> list[torch.Tensor]:
         """One per parameter: zeros where this batch left none, as an adaptive softmax does for unused clusters.
@@ -239,7 +259,7 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def _gradients(self, batch: Rows, count: float, shares: Shares) -> tuple[float, Carry]:
+    def _gradients(self, batch: Rows, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
         """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
@@ -259,9 +279,9 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, batch: Rows, count: float, shares: Shares) -> tuple[float, Carry]:
+    def _accumulate(self, batch: Rows, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
         size = math.ceil(batch.rows / self.place.pieces)
-        total, carries = 0.0, []
+        total, carries = torch.zeros((), dtype=torch.float64, device=self.device), []
         for first in range(0, batch.rows, size):
             for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
                 piece = batch.slice(start, stop) if stop - start < batch.rows else batch
@@ -269,7 +289,7 @@ class Trainer:
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
                     loss, carry = self.model(piece, carry)
                 (loss.total * weight / count).backward()
-                total += weight * float(loss.total.detach())
+                total += weight * loss.total.detach()
                 carries.append(detach(carry))
         return total, carries[0] if len(carries) == 1 else join_rows(carries) if carries else None
 
