@@ -3,7 +3,8 @@
 #   PYTHON     the interpreter to build .venv with; otherwise the first one found that is new enough
 #   PIP_ARGS   passed on to pip, e.g. PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 #              for PyTorch's small CPU build where the default index would fetch gigabytes of CUDA
-#   ARGS       passed on to pytest or to the demo, e.g. make test ARGS="tests/layers -x"
+#   ARGS       passed on to pytest, to the demo or to the benchmarks, e.g. make test ARGS="tests/layers -x"
+#   AREA       the benchmark to run, e.g. make bench AREA=recurrent ARGS="--device cpu --quick"
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -21,7 +22,7 @@ help:
 	@echo "make test-gpu    the tests that need a CUDA device"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
-	@echo "make bench       the measurements in benchmarks/"
+	@echo "make bench       measurements beside peers, in build/bench as JSON; AREA=recurrent for one of them"
 	@echo "make clean       remove .venv and everything that was built"
 	@echo
 	@echo "PyTorch without CUDA, where the default index would fetch gigabytes of it:"
@@ -52,8 +53,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# One area that misses its goal does not keep the others from running.
+AREA := recurrent transformer language loss decoding translation vectors reading cost
 bench: $(STAMP)
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@status=0; for area in $(AREA); do \
+	  $(BIN)/python benchmarks/$$area.py --json build/bench/$$area.json $(ARGS) || status=1; echo; done; exit $$status
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -2,7 +2,7 @@
 
     python benchmarks/vectors.py                                    # all rows, three seeds, all processors
     python benchmarks/vectors.py --rows skipgram,gensim-skipgram --seeds 1
-    python benchmarks/vectors.py --rows gpu-skipgram,gpu-cbow,skipgram,cbow      # on a machine with a GPU
+    python benchmarks/vectors.py --device cuda                      # on a GPU beside our own on the CPU
     python benchmarks/vectors.py CORPUS --tests FILE …              # other text, other questions
 
 Reads $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval unless told otherwise. Every row is a process of its own,
@@ -29,7 +29,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "gpu-skipgram": {**GPU, "method": "skipgram"},
     "gpu-cbow": {**GPU, "method": "cbow"},
 }
-USUAL = [name for name in ROWS if not name.startswith("gpu-")]
+USUAL = {
+    "cpu": [name for name in ROWS if not name.startswith("gpu-")],
+    "cuda": ["gpu-skipgram", "gpu-cbow", "skipgram", "cbow"],
+}
 # (ours, peer, least ratio of speeds)
 DUELS = (("skipgram", "gensim-skipgram", 3.0), ("cbow-as-gensim", "gensim-cbow", 1.5), ("cbow", "gensim-cbow", 1.5))
 GPU_LEAST = 10_000_000  # words per second on an H200
@@ -107,7 +111,7 @@ def measure(name: str, corpus: Path, seed: int, threads: int, tests: Sequence[Pa
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "vectors.bin" if name.startswith("gensim-") else "vectors.safetensors")
         command = [
-            sys.executable, __file__, str(corpus), "--one", name, "--seed", str(seed), "--threads", str(threads),
+            sys.executable, __file__, "--one", name, str(corpus), "--seed", str(seed), "--threads", str(threads),
             "--out", str(out),
         ]  # fmt: skip
         began = time.perf_counter()
@@ -172,67 +176,92 @@ def verdict(table: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
     return ratios, missed
 
 
-def print_table(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tests: Sequence[str]) -> None:
-    print(f"{'':<18}{'words/s':>12}{'seconds':>9}{'peak MB':>9}" + "".join(f"{test:>18}" for test in tests))
+def lines_of(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tests: Sequence[str]) -> Iterator[str]:
+    """The table of means and medians, with half the distance between the extremes."""
+    yield f"{'':<18}{'words/s':>12}{'seconds':>9}{'peak MB':>9}" + "".join(f"{test:>18}" for test in tests)
     for name, row in table.items():
         values = []
         for test in tests:
             found = [each[test] for each in rows if each["row"] == name]
             values.append(f"{row[test]:8.3f} ±{(max(found) - min(found)) / 2:.3f}")
         unit = "*" if name == "glove" else " "
-        print(
-            f"{name:<18}{row['words_per_second']:>11,.0f}{unit}{row['seconds']:>9.1f}{row['peak_mb']:>9.0f}"
-            + "".join(f"{value:>18}" for value in values)
-        )
+        speed = f"{name:<18}{row['words_per_second']:>11,.0f}{unit}{row['seconds']:>9.1f}{row['peak_mb']:>9.0f}"
+        yield speed + "".join(f"{value:>18}" for value in values)
     if "glove" in table:
-        print("* pairs of words per second")
+        yield "* pairs of words per second"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", nargs="?", type=Path)
-    parser.add_argument("--rows", default=",".join(USUAL), help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--tests", type=Path, nargs="*")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
-    for hidden in ("--one", "--seed", "--out"):
-        parser.add_argument(hidden, help=argparse.SUPPRESS)
-    asked = parser.parse_args(arguments)
-    if asked.one:
-        print(json.dumps(one(asked.one, str(asked.corpus), int(asked.seed), asked.threads, asked.out)))
-        return
+def main(arguments: Sequence[str] | None = None) -> int:
+    from measuring import Column, Report, parser, settle  # it brings PyTorch, which a process of one row has no use for
+
+    command = parser(__doc__)
+    command.add_argument("corpus", nargs="?", type=Path)
+    command.add_argument("--rows", help=f"of {', '.join(ROWS)}, with commas; those of the device unless set")
+    command.add_argument("--seeds", type=int, help="three unless set")
+    command.add_argument("--tests", type=Path, nargs="*")
+    asked = command.parse_args(arguments)
     data = os.environ.get("SEQWISE_DATA")
     if asked.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
-        return
+        return 0
     corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     tests = sorted(Path(data, "vectors-eval").iterdir()) if asked.tests is None and data else asked.tests or []
-    names = asked.rows.split(",")
-    if importlib.util.find_spec("gensim") is None and any(name.startswith("gensim-") for name in names):
-        print("gensim is not installed: its rows are left out. pip install gensim")
-        names = [name for name in names if not name.startswith("gensim-")]
+    asked.device = asked.device or "cpu"  # the peer has no other
+    columns = (
+        Column("row", "", width=-18),
+        Column("seed", "seed", width=6),
+        Column("words_per_second", "words/s", ",.0f", width=13),
+        Column("seconds", "seconds", ".1f"),
+        Column("peak_mb", "peak MB", ".0f"),
+    )
+    report = Report("vectors", asked, settle(asked), columns, arguments)
+    names = present(asked.rows.split(",") if asked.rows else USUAL[asked.device], report.say)
+    with unpacked(corpus) as plain:
+        for seed in range(1, (asked.seeds or (1 if asked.quick else 3)) + 1):
+            for name in names:
+                report.add(measure(name, plain, seed, asked.threads, tests))
+    keys = [key for key in report.rows[0] if key not in ("row", "seed", "loss", "unit")]
+    table = report.facts["table"] = summary(report.rows, names, keys)
+    ratios, missed = verdict(table)
+    asked_of = [key for key in keys if key not in ("words_per_second", "seconds", "peak_mb")]
+    for line in (*lines_of(table, report.rows, asked_of), *ratios):
+        report.say(line)
+    return report.finish(missed)
+
+
+def present(names: list[str], say: Callable[[str], None]) -> list[str]:
+    """The rows whose program is installed."""
+    if importlib.util.find_spec("gensim") is not None or not any(name.startswith("gensim-") for name in names):
+        return names
+    say("gensim is not installed: its rows are left out. pip install gensim")
+    return [name for name in names if not name.startswith("gensim-")]
+
+
+@contextmanager
+def unpacked(corpus: Path) -> Iterator[Path]:
+    """The corpus as a plain file."""
+    if corpus.suffix != ".gz":
+        yield corpus
+        return
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder, "corpus.txt")
-        if corpus.suffix == ".gz":
-            with gzip.open(corpus, "rb") as packed, plain.open("wb") as file:
-                shutil.copyfileobj(packed, file)
-            corpus = plain
-        rows = []
-        for seed in range(1, asked.seeds + 1):
-            for name in names:
-                rows.append(measure(name, corpus, seed, asked.threads, tests))
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    columns = [key for key in rows[0] if key not in ("row", "seed", "loss", "unit")]
-    table = summary(rows, names, columns)
-    ratios, missed = verdict(table)
-    if asked.json:
-        print(json.dumps({"rows": rows, "table": table, "not met": missed}, indent=1))
-    else:
-        print_table(table, rows, [key for key in columns if key not in ("words_per_second", "seconds", "peak_mb")])
-        print("\n".join([*ratios, *(f"not met: {line}" for line in missed)]))
-    sys.exit(1 if missed else 0)
+        with gzip.open(corpus, "rb") as packed, plain.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+        yield plain
+
+
+def main_of_one(arguments: Sequence[str]) -> int:
+    """One row in this process: what `measure` starts."""
+    command = argparse.ArgumentParser()
+    command.add_argument("name")
+    command.add_argument("corpus")
+    command.add_argument("--seed", type=int)
+    command.add_argument("--threads", type=int)
+    command.add_argument("--out")
+    asked = command.parse_args(arguments)
+    print(json.dumps(one(asked.name, asked.corpus, asked.seed, asked.threads, asked.out)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main_of_one(sys.argv[2:]) if sys.argv[1:2] == ["--one"] else main())

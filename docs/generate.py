@@ -1,6 +1,6 @@
 """Writes the parts of the documentation that the code knows best.
 
-    python docs/generate.py                  the tables of settings, recorded names and comparisons
+    python docs/generate.py                  the tables of settings, recorded names, comparisons and speed
     python docs/generate.py --transcripts    as well: run every `$ ` command of docs/*.md and put its real output below
     python docs/generate.py --transcripts tag.md caption.md                the same for some pages
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -157,8 +158,6 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
     yield "`Rotary`", Rotary(), (x.view(SIZES["B"], SIZES["T"], SIZES["H"], SIZES["K"]).transpose(1, 2),)
 
 
-# ---- writing
-
 # ---- the recorded comparisons
 
 
@@ -195,7 +194,7 @@ def comparison_row(family: dict[str, Any], metric: str) -> str:
     if low is None and family["sampling"]:
         low, high = family["sampling"]["low"], family["sampling"]["high"]
     reach = None if low is None else (high - low) / 2
-    mark = {"best": " **best**", "tied": " =", "unsure": " ?"}.get(family["rank"], "")
+    mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family["rank"], "")
     count, speed = family["parameters"], (family["training"] or {}).get("tokens_per_second")
     cells = [
         f"`{family['name']}`{mark}",
@@ -208,11 +207,98 @@ def comparison_row(family: dict[str, Any], metric: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+# ---- the tables of speed and memory
+
+AREAS = {
+    "recurrent": "Recurrent layers", "transformer": "A training step of the Transformer",
+    "language": "Language models through the trainer", "loss": "Projection and cross-entropy",
+    "decoding": "Writing with caches", "translation": "Beam search beside transformers",
+    "vectors": "Word vectors", "reading": "From text to tokens", "cost": "Cost of a token",
+}  # fmt: skip
+MACHINES = {"h200": "one H200", "cpu": "CPU"}
+MANY = 30  # rows above which a table is folded
+
+
+def performance_tables() -> str:
+    """For each area what was measured on each machine: its command, its table, what was missed."""
+    parts = []
+    for area, title in AREAS.items():
+        found = [measured(area, machine) for machine in MACHINES if performance_file(area, machine).exists()]
+        if found:
+            parts.append("\n\n".join([f"## {title}", *found]))
+    return "\n\n".join(parts)
+
+
+def performance_file(area: str, machine: str) -> Path:
+    return DOCS / "performance" / f"{area}-{machine}.json"
+
+
+def measured(area: str, machine: str) -> str:
+    run = json.loads(performance_file(area, machine).read_text(encoding="utf-8"))
+    lines = [
+        f"### {MACHINES[machine]}",
+        f"```text\n{re.sub(r' --json [^ ]+', '', run['command'])}\n```",
+        conditions(run),
+    ]
+    rows = run["rows"]
+    if any("group" in row for row in rows):
+        lines.append(groups_table(rows))
+    table = rows_table(run["columns"], rows)
+    folded = f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
+    lines.append(folded if len(rows) > MANY else table)
+    lines += [f"Failed: {row.get('name', '')}: {row['failed']}" for row in rows if "failed" in row]
+    if run.get("missed"):
+        lines.append("Missed:\n\n" + "\n".join(f"- {line}" for line in run["missed"]))
+    if area == "cost" and (DOCS / "images" / f"cost-{machine}.png").exists():
+        lines.append(f"![microseconds per token over time, batch and width](images/cost-{machine}.png)")
+    return "\n\n".join(lines)
+
+
+def conditions(run: dict[str, Any]) -> str:
+    """Where and when, and whether the machine had other work."""
+    words = [run["where"], f"torch {run['machine']['packages']['torch']}", run["date"]]
+    before, after = run["load"]
+    if run["device"] == "cpu" and before is not None:
+        words.append(f"load {before} before and {after} after, on {run['machine']['cpu']['count']} processors")
+    quick = " A short run with few repeats: read it as a sketch." if run["quick"] else ""
+    return f"{', '.join(words)}.{quick}"
+
+
+def rows_table(columns: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    """Columns as the script prints them; those that no row fills are left out."""
+    filled_in = [column for column in columns if any(row.get(column["key"]) is not None for row in rows)]
+    head = "| " + " | ".join(column["heading"] for column in filled_in) + " |"
+    body = ["| " + " | ".join(cell(column, row) for column in filled_in) + " |" for row in rows]
+    return "\n".join([head, "|---" * len(filled_in) + "|", *body])
+
+
+def cell(column: dict[str, Any], row: dict[str, Any]) -> str:
+    value = row.get(column["key"])
+    if value is None or isinstance(value, str):
+        return value or ""
+    return format(value if column["scale"] == 1 else value * column["scale"], column["format"])
+
+
+def groups_table(rows: list[dict[str, Any]]) -> str:
+    """Ratios to PyTorch's own, by kind of row: how many rows, the least, the median, the largest."""
+    lines = ["| beside PyTorch | rows | lowest ratio | median | highest |", "|---|---|---|---|---|"]
+    beside = [row for row in rows if row.get("peer") == "pytorch" and "ratio" in row]
+    for group in dict.fromkeys(row["group"] for row in beside):
+        ratios = sorted(row["ratio"] for row in beside if row["group"] == group)
+        low, middle, high = ratios[0], statistics.median(ratios), ratios[-1]
+        lines.append(f"| {group} | {len(ratios)} | {low:.2f} | {middle:.2f} | {high:.2f} |")
+    return "\n".join(lines)
+
+
 PARTS = {
     "settings": ("settings.md", settings_tables),
     "names": ("layers.md", names_table),
     "comparisons": ("comparisons/README.md", comparison_tables),
+    "performance": ("performance.md", performance_tables),
 }
+
+
+# ---- writing
 
 
 def filled(name: str) -> tuple[Path, str]:

@@ -1,0 +1,146 @@
+"""What does a token cost each family, as sequences, batches and models grow?
+
+    python benchmarks/cost.py [--device cpu|cuda] [--chart FILE.png] [--quick] [--json FILE]
+
+The backbone of each family with two layers (the feed-forward one sees 5 tokens, attentive-rnn looks back at 256 states,
+heads are 64 wide), forward and backward, with the gradients of the input and of all weights; float32 on a CPU, bfloat16
+on a GPU. One of time T, batch B and width H changes at a time; the families take turns at each point. Microseconds per
+token are those of the fastest turn, on a CPU of several passes over all points, so that a busy minute does not bend a
+line. The chart has one panel for each of the three, both axes logarithmic: a flat line
+means that a token costs the same however much work there is, a slope of −1 that the machine is waiting, a slope of 2 in
+H that products of matrices are all there is. Nothing is required.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring import QUICK, Column, Report, in_turn, parser, settle
+
+from seqwise.backbones.build import build_backbone
+from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
+
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+AXES = {"T": "steps", "B": "rows", "H": "width"}
+MIDDLE = {"cpu": {"T": 64, "B": 16, "H": 128}, "cuda": {"T": 512, "B": 32, "H": 512}}
+POINTS = {
+    "cpu": {"T": (16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64), "H": (32, 64, 128, 256, 512)},
+    "cuda": {"T": (64, 128, 256, 512, 1024, 2048), "B": (1, 8, 32, 128), "H": (128, 256, 512, 1024)},
+}
+DEPTH = 2  # layers
+PASSES = {"cpu": 3, "cuda": 1}
+COLOURS = ("#777777", "#d1495b", "#edae49", "#00798c", "#6a4c93", "#2e5339")
+MARKS = "osD^vP"
+
+
+def points_of(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
+    """(what changes, sizes); the middle is a point of each axis."""
+    found = []
+    for axis, values in POINTS[device].items():
+        for value in (values[0], MIDDLE[device][axis]) if quick else values:
+            found.append((axis, {**MIDDLE[device], axis: value}))
+    return found
+
+
+def step_of(family: str, sizes: dict[str, int], device: torch.device) -> Callable[[], object]:
+    """Forward and backward of one backbone on random vectors."""
+    time, rows, width = sizes["T"], sizes["B"], sizes["H"]
+    settings = Settings(
+        model=family,
+        network=NetworkSettings(width=width, depth=DEPTH, dropout=0.0),
+        data=DataSettings(window=time),
+        transformer=TransformerSettings(heads=max(1, width // 64)),
+    )
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    torch.manual_seed(0)
+    with device:  # orthogonal matrices are drawn faster there
+        backbone = build_backbone(settings, width).to(dtype)
+    x = torch.randn(rows, time, width, device=device, dtype=dtype, requires_grad=True)
+    gradient = torch.randn_like(x)
+    inputs = [x, *backbone.parameters()]
+    return lambda: torch.autograd.grad(backbone(x).vectors, inputs, gradient)
+
+
+def measure(sizes: dict[str, int], device: torch.device, repeats: int) -> dict[str, Any]:
+    """Microseconds per token of each family."""
+    steps = {family: step_of(family, sizes, device) for family in FAMILIES}
+    times = in_turn(steps, device, repeats, warm=1)
+    tokens = sizes["T"] * sizes["B"]
+    return {family: each.least / tokens * 1e6 for family, each in times.items()}
+
+
+def lower(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+    return found if before is None else {family: min(value, before[family]) for family, value in found.items()}
+
+
+def draw(document: dict[str, Any], path: Path) -> None:
+    """One panel per axis; lines are named at their end in the last panel."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 3, figsize=(12, 4.6), sharey=True, layout="constrained")
+    rows = [row for row in document["rows"] if "failed" not in row]
+    for panel, (axis, name) in zip(panels, AXES.items()):
+        line = sorted((row for row in rows if row["axis"] == axis), key=lambda row: row[axis])
+        for family, colour, mark in zip(FAMILIES, COLOURS, MARKS):
+            x, y = [row[axis] for row in line], [row[family] for row in line]
+            panel.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1.6, label=family)
+        values = sorted({row[axis] for row in line})
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_xticks(values, [str(value) for value in values])
+        others = ", ".join(f"{key} {value}" for key, value in document["middle"].items() if key != axis)
+        panel.set_title(f"{name} {axis}  ({others})", fontsize=11)
+        panel.grid(True, which="major", color="#dddddd", linewidth=0.7)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("µs per token, forward and backward")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(FAMILIES), frameon=False)
+    figure.suptitle(f"Cost of a token: {document['where']}, {document['precision']}", fontsize=12)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+COLUMNS = (
+    Column("axis", "", width=-3),
+    *(Column(axis, axis, width=6) for axis in AXES),
+    *(Column(family, family, ",.2f", width=15) for family in FAMILIES),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    command = parser(__doc__)
+    command.add_argument("--chart", type=Path, metavar="FILE", help=".png or .svg")
+    command.add_argument("--draw", type=Path, metavar="JSON", help="measure nothing: draw the chart of a saved run")
+    options = command.parse_args(arguments)
+    if options.draw:
+        draw(json.loads(options.draw.read_text(encoding="utf-8")), options.chart or options.draw.with_suffix(".png"))
+        return 0
+    device = settle(options)
+    repeats = options.repeats or QUICK + 2 * (not options.quick)
+    precision = "bfloat16" if device.type == "cuda" else "float32"
+    facts = {"middle": MIDDLE[device.type], "depth": DEPTH, "precision": precision, "unit": "µs per token"}
+    report = Report("cost", options, device, COLUMNS, arguments, facts)
+    points = points_of(device.type, options.quick)
+    earlier: list[dict[str, Any] | None] = [None] * len(points)
+    for _ in range(PASSES[device.type] - 1 if not options.quick else 0):
+        report.say("(another pass follows)")
+        earlier = [lower(measure(sizes, device, repeats), before) for (_, sizes), before in zip(points, earlier)]
+    for (axis, sizes), before in zip(points, earlier):
+        known = {"axis": axis, **sizes}
+        report.measured(known, lambda sizes=sizes, before=before: lower(measure(sizes, device, repeats), before))
+    if options.chart:
+        draw(report.document(), options.chart)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
