@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqwise.kernels.recurrence import cpu
+from seqwise.kernels.recurrence import cpu_choice as choice
 from seqwise.kernels.recurrence.availability import obstacle
 from seqwise.kernels.recurrence.kinds import Direction, Kind
 from seqwise.layers import cells
@@ -46,14 +48,16 @@ def kind_of(cell: Cell) -> Kind | None:
     return make(cell) if make else None
 
 
-def path_of(cell: Cell, x: Tensor, scans: int = 1) -> str:
+def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
     """How this call is to be computed: "triton", "compiled", "aten" (on a GPU cuDNN) or "open", the loop over steps."""
     kind = kind_of(cell)
     other = "aten" if has_twin(cell) else "open"
     if kind is None:
         return other
     if x.device.type == "cpu":
-        return other
+        padded = lengths is not None and bool((lengths < x.shape[1]).any())
+        suits = choice.fits(x) and (other == "open" or choice.pays(kind, x, cell.units, scans, padded))
+        return "compiled" if suits and obstacle(x.device) is None else other
     if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
         return other
     from seqwise.kernels.recurrence.gpu import persistent
@@ -82,8 +86,6 @@ def fused_scan(
     kind = kind_of(cell)
     assert kind is not None
     if path == "compiled":
-        from seqwise.kernels.recurrence import cpu
-
         with unwatched():
             return cpu.scan(kind, x, directions, cpu.Steps(len(x), x.shape[1], lengths), look)
     from seqwise.kernels.recurrence.gpu import persistent

@@ -36,14 +36,14 @@ class Recurrent(nn.Module):
         x = blank(x, real)  # not even a NaN in the padding may reach a gradient
         state = self.begin(x, state)
         weight = self.matrix()
-        self.path = "open" if observed_live(cell) else path_of(cell, x)
+        self.path = "open" if observed_live(cell) else path_of(cell, x, lengths)
         if self.path in FUSED:
             done = fused_scan(self.path, cell, x, [direction_of(cell, weight, state)], lengths, observed(cell))
             if done is not None:
                 outputs, (after,), (seen, *_) = done[0], done[1], done[2] or [{}]
                 self.show(seen, x, state, weight, real)
                 return outputs, after
-            self.path = path_of(cell, x)
+            self.path = path_of(cell, x, lengths)
         if self.path == "open":
             return scan(cell, x, state, weight, real)
         self.show({}, x, state, weight, real)
@@ -128,7 +128,7 @@ class Bidirectional(nn.Module):
         if any(observed(side.cell) for side in sides) or kind_of(cell) != kind_of(self.backwards.cell):
             return None
         real = real_steps(x, cell.inputs, lengths)
-        path = path_of(cell, x, scans=2) if self.forwards.units == self.backwards.units else "open"
+        path = path_of(cell, x, lengths, scans=2) if self.forwards.units == self.backwards.units else "open"
         if path not in FUSED:
             return None
         x = blank(x, real)

@@ -38,6 +38,7 @@ from seqwise.training.word_vectors import WordVectors
 
 SAVE_SECONDS = 120  # at most so much work is lost to a kill
 LOG_EVERY = 10  # updates between lines of metrics.jsonl
+RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")  # families whose layers have several paths
 
 
 def create_run(
@@ -86,7 +87,9 @@ def begin_run(
     """The folder of a run with resolved settings."""
     origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
     start = {} if vectors is None else vectors.found(task, say)
-    machine = {**environment.describe(), "recurrent_path": described_path(choose_device(settings))}
+    machine = environment.describe()
+    if settings.model in RECURRENT:
+        machine["recurrent_path"] = described_path(choose_device(settings))
     return Run.create(folder, settings, origin, task.learned, machine, start)
 
 

@@ -34,7 +34,11 @@ def _on_gpu(device: torch.device) -> str | None:
 
 
 def _elsewhere(device: torch.device) -> str | None:
-    return None if device.type == "cpu" else f"there are none for {device.type}"
+    if device.type != "cpu":
+        return f"there are none for {device.type}"
+    from seqwise.kernels.recurrence.cpu_choice import obstacle  # LLVM is imported where it is needed
+
+    return obstacle()
 
 
 def described_path(device: torch.device) -> str:

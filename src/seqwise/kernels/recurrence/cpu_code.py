@@ -1,0 +1,368 @@
+"""Equations and loops written in Python, turned into machine code by LLVM. It knows nothing of cells.
+
+    code = Code("float")
+    with code.function("double", 2) as (values, width):
+        def one(u):
+            x = code.load(values, u)
+            code.store(x + x, values, u)
+        code.over(width, one)
+    run = code.build()["double"]                # a C function; run(address, count)
+
+A value is a whole number of 64 bits (`Int`; addresses too) or a vector of reals (`Vec`) as wide as a register of this
+machine. Nothing is vectorised by chance, and nothing is kept between processes: a function of this size is compiled in
+a few hundredths of a second. Importing this imports LLVM, 0.1 s.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+WORD, NUMBER, NOTHING = ir.IntType(64), ir.IntType(32), ir.VoidType()
+REALS: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}  # type and bytes
+FUSED = ("contract",)  # a product and a sum may become one instruction
+
+
+@cache
+def machine() -> tuple[int, int]:
+    """(bytes of a vector register, vectors in the width of a tile of a product): what registers can hold."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64, 4
+    return (32, 2) if features.get("avx2") else (16, 4 if features.get("neon") else 2)
+
+
+def _target() -> Any:
+    """A description of this machine. Who compiles with it owns it, so there is one for each module."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+    )
+
+
+class Int:
+    """A whole number in a register."""
+
+    def __init__(self, code: Code, value: Any):
+        self.code, self.value = code, value
+
+    def _with(self, operation: str, other: Int | int) -> Int:
+        return Int(self.code, getattr(self.code.builder, operation)(self.value, self.code.whole(other).value))
+
+    def __add__(self, other: Int | int) -> Int:
+        return self._with("add", other)
+
+    def __sub__(self, other: Int | int) -> Int:
+        return self._with("sub", other)
+
+    def __mul__(self, other: Int | int) -> Int:
+        return self._with("mul", other)
+
+    def __floordiv__(self, other: Int | int) -> Int:
+        return self._with("sdiv", other)
+
+    def least(self, other: Int | int) -> Int:
+        other = self.code.whole(other)
+        return self.code.choose(self < other, self, other)
+
+    def __lt__(self, other: Int | int) -> Any:
+        return self.code.builder.icmp_signed("<", self.value, self.code.whole(other).value)
+
+    def __ge__(self, other: Int | int) -> Any:
+        return self.code.builder.icmp_signed(">=", self.value, self.code.whole(other).value)
+
+
+class Vec:
+    """Reals in a register, worked on lane by lane."""
+
+    def __init__(self, code: Code, value: Any):
+        self.code, self.value = code, value
+
+    def _with(self, operation: str, other: Vec | float) -> Vec:
+        right = self.code.real(other).value
+        return Vec(self.code, getattr(self.code.builder, operation)(self.value, right, flags=FUSED))
+
+    def __add__(self, other: Vec | float) -> Vec:
+        return self._with("fadd", other)
+
+    def __sub__(self, other: Vec | float) -> Vec:
+        return self._with("fsub", other)
+
+    def __mul__(self, other: Vec | float) -> Vec:
+        return self._with("fmul", other)
+
+    def __truediv__(self, other: Vec | float) -> Vec:
+        return self._with("fdiv", other)
+
+    def __rtruediv__(self, other: float) -> Vec:
+        return self.code.real(other) / self
+
+    def __rsub__(self, other: float) -> Vec:
+        return self.code.real(other) - self
+
+    def below(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
+        """`yes` where self < other, else `no`, also where self is no number."""
+        builder, real = self.code.builder, self.code.real
+        found = builder.fcmp_ordered("<", self.value, real(other).value)
+        return Vec(self.code, builder.select(found, real(yes).value, real(no).value))
+
+
+class Code:
+    """A module of functions that is being written, and the place where the next instruction goes."""
+
+    def __init__(self, kind: str):
+        self.kind, (self.scalar, self.size) = kind, REALS[kind]
+        self.lanes = machine()[0] // self.size
+        self.vector = ir.VectorType(self.scalar, self.lanes)
+        self.module = ir.Module()
+        self.builder: Any = None
+        self.names: dict[str, int] = {}
+        self.masked: Any = None  # inside the last, narrower vector of a row: the lanes that exist
+
+    # --- functions and loops ---
+
+    @contextmanager
+    def function(self, name: str, arguments: int) -> Iterator[list[Int]]:
+        """A C function of whole numbers."""
+        function = ir.Function(self.module, ir.FunctionType(NOTHING, [WORD] * arguments), name)
+        self.builder = ir.IRBuilder(function.append_basic_block())
+        self.names[name] = arguments
+        yield [Int(self, argument) for argument in function.args]
+        self.builder.ret_void()
+
+    @contextmanager
+    def loop(self, start: Int | int, stop: Int | int, step: Int | int = 1) -> Iterator[Int]:
+        builder, before = self.builder, self.builder.block
+        head, body, after = (builder.append_basic_block() for _ in range(3))
+        builder.branch(head)
+        builder.position_at_end(head)
+        count = builder.phi(WORD)
+        count.add_incoming(self.whole(start).value, before)
+        builder.cbranch(Int(self, count) < stop, body, after)
+        builder.position_at_end(body)
+        yield Int(self, count)
+        count.add_incoming((Int(self, count) + step).value, builder.block)
+        builder.branch(head)
+        builder.position_at_end(after)
+
+    def when(self, condition: Any) -> Any:
+        return self.builder.if_then(condition)
+
+    def over(self, width: Int, body: Callable[[Int], None]) -> None:
+        """`body` of every vector that begins at u < width. The last one has only as many lanes as are left."""
+        full = width // self.lanes * self.lanes
+        with self.loop(0, full, self.lanes) as u:
+            body(u)
+        with self.when(full < width):
+            places = ir.VectorType(WORD, self.lanes)
+            count = self._spread((width - full).value, places)
+            self.masked = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), count)
+            body(full)
+            self.masked = None
+
+    def call(self, address: Int, *arguments: Int | int) -> None:
+        """The function of whole numbers at an address."""
+        kind = ir.FunctionType(NOTHING, [WORD] * len(arguments)).as_pointer()
+        function = self.builder.inttoptr(address.value, kind)
+        self.builder.call(function, [self.whole(argument).value for argument in arguments])
+
+    def hide(self, name: str) -> Any:
+        """A function that only this module calls; it stays a function."""
+        function = self.module.globals[name]
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        del self.names[name]
+        return function
+
+    def inside(self, function: Any, *arguments: Int | int) -> None:
+        """A function of this module."""
+        self.builder.call(function, [self.whole(argument).value for argument in arguments])
+
+    def from_words(self, name: str, known: str, count: int) -> None:
+        """A function of this module once more, with the address of a list of its arguments."""
+        with self.function(name, 1) as (words,):
+            self.inside(self.module.globals[known], *(self.word(words, place) for place in range(count)))
+
+    # --- values ---
+
+    def whole(self, value: Int | int) -> Int:
+        return value if isinstance(value, Int) else Int(self, WORD(value))
+
+    def real(self, value: Vec | float) -> Vec:
+        return value if isinstance(value, Vec) else Vec(self, ir.Constant(self.vector, [value] * self.lanes))
+
+    def choose(self, condition: Any, yes: Int, no: Int) -> Int:
+        return Int(self, self.builder.select(condition, yes.value, no.value))
+
+    def spread(self, scalar: Any) -> Vec:
+        """One real in every lane."""
+        return Vec(self, self._spread(scalar, self.vector))
+
+    def number(self, value: Int) -> Vec:
+        """A whole number as a real, in every lane."""
+        return self.spread(self.builder.sitofp(value.value, self.scalar))
+
+    def total(self, vector: Vec) -> Any:
+        """The sum of the lanes, one real. Halves are added until one is left."""
+        part, width = vector.value, self.lanes
+        while width > 1:
+            width //= 2
+            kind = ir.VectorType(NUMBER, width)
+            low, high = (ir.Constant(kind, list(range(at, at + width))) for at in (0, width))
+            part = self.builder.fadd(*(self.builder.shuffle_vector(part, part, half) for half in (low, high)))
+        return self.builder.extract_element(part, NUMBER(0))
+
+    def _spread(self, scalar: Any, kind: Any) -> Any:
+        empty = ir.Constant(kind, ir.Undefined)
+        first = self.builder.insert_element(empty, scalar, NUMBER(0))
+        return self.builder.shuffle_vector(
+            first, empty, ir.Constant(ir.VectorType(NUMBER, self.lanes), [0] * self.lanes)
+        )
+
+    # --- memory ---
+
+    def at(self, address: Int, offset: Int | int = 0) -> Any:
+        """A pointer to the real that lies `offset` reals behind the address."""
+        return self.builder.inttoptr((address + self.whole(offset) * self.size).value, self.scalar.as_pointer())
+
+    def word(self, address: Int, place: Int | int = 0) -> Int:
+        """The whole number that lies `place` whole numbers behind the address."""
+        pointer = self.builder.inttoptr((address + self.whole(place) * 8).value, WORD.as_pointer())
+        return Int(self, self.builder.load(pointer))
+
+    def one(self, address: Int, offset: Int | int = 0) -> Any:
+        """A single real."""
+        return self.builder.load(self.at(address, offset))
+
+    def put_one(self, value: Any, address: Int, offset: Int | int = 0) -> None:
+        self.builder.store(value, self.at(address, offset))
+
+    def copy(self, address: Int, offset: Int, to: Int, place: Int) -> None:
+        self.put_one(self.one(address, offset), to, place)
+
+    def aside(self, vectors: int) -> Int:
+        """Memory of so many vectors that lives while the function runs."""
+        with self.builder.goto_entry_block():
+            return Int(self, self.builder.ptrtoint(self.builder.alloca(self.vector, vectors), WORD))
+
+    def load(self, address: Int, offset: Int | int = 0) -> Vec:
+        pointer = self.builder.bitcast(self.at(address, offset), self.vector.as_pointer())
+        if self.masked is not None:
+            nothing = ir.Constant(self.vector, [0.0] * self.lanes)
+            return Vec(self, self._masked("load", self.vector, [pointer], [nothing]))
+        value = self.builder.load(pointer)
+        value.align = self.size
+        return Vec(self, value)
+
+    def store(self, value: Vec, address: Int, offset: Int | int = 0) -> None:
+        pointer = self.builder.bitcast(self.at(address, offset), self.vector.as_pointer())
+        if self.masked is not None:
+            self._masked("store", NOTHING, [value.value, pointer], [])
+        else:
+            self.builder.store(value.value, pointer).align = self.size
+
+    def variable(self) -> Sum:
+        return Sum(self)
+
+    def running(self) -> Running:
+        return Running(self)
+
+    def _masked(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
+        arguments = [*first, NUMBER(self.size), self.masked, *last]
+        return self.known(f"masked.{name}", result, arguments, suffix=f"{self._suffix}.p0")
+
+    # --- functions that LLVM knows ---
+
+    @property
+    def _suffix(self) -> str:
+        return f"v{self.lanes}f{8 * self.size}"
+
+    def known(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
+        full = f"llvm.{name}.{suffix or self._suffix}"
+        function = self.module.globals.get(full)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(result, [one.type for one in arguments]), full)
+        return self.builder.call(function, arguments)
+
+    def fma(self, x: Vec, y: Vec | float, z: Vec | float) -> Vec:
+        """x · y + z, rounded once where the machine can."""
+        values = [self.real(one).value for one in (x, y, z)]
+        return Vec(self, self.known("fmuladd", self.vector, values))
+
+    def magnitude(self, x: Vec) -> Vec:
+        return Vec(self, self.known("fabs", self.vector, [x.value]))
+
+    def root(self, x: Vec) -> Vec:
+        return Vec(self, self.known("sqrt", self.vector, [x.value]))
+
+    # --- the end ---
+
+    def build(self) -> dict[str, Compiled]:
+        """Machine code of every function, by name."""
+        target, module = _target(), llvm.parse_assembly(str(self.module))
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False  # it is done by hand
+        builder = llvm.create_pass_builder(target, options)
+        builder.getModulePassManager().run(module, builder)
+        engine = llvm.create_mcjit_compiler(module, target)
+        engine.finalize_object()
+        return {name: Compiled(engine, name, count) for name, count in self.names.items()}
+
+
+class Sum:
+    """A vector that a loop adds to."""
+
+    def __init__(self, code: Code):
+        self.code = code
+        with code.builder.goto_entry_block():
+            self.place = code.builder.alloca(code.vector)
+        code.builder.store(code.real(0.0).value, self.place)
+
+    def add(self, value: Vec) -> None:
+        code = self.code
+        if code.masked is not None:  # lanes that do not exist count nothing, whatever was computed in them
+            value = Vec(code, code.builder.select(code.masked, value.value, code.real(0.0).value))
+        code.builder.store(code.builder.fadd(code.builder.load(self.place), value.value), self.place)
+
+    def spread(self) -> Vec:
+        """The sum of all lanes, in every lane."""
+        return self.code.spread(self.code.total(Vec(self.code, self.code.builder.load(self.place))))
+
+
+class Running:
+    """A single real that a loop adds to."""
+
+    def __init__(self, code: Code):
+        self.code = code
+        with code.builder.goto_entry_block():
+            self.place = code.builder.alloca(code.scalar)
+        self.set(ir.Constant(code.scalar, 0.0))
+
+    def set(self, value: Any) -> None:
+        self.code.builder.store(value, self.place)
+
+    def plus(self, x: Any, y: Any) -> None:
+        self.set(self.code.builder.fadd(self.value(), self.code.builder.fmul(x, y), flags=FUSED))
+
+    def value(self) -> Any:
+        return self.code.builder.load(self.place)
+
+
+class Compiled:
+    """A C function of whole numbers. Other threads of Python run while it does."""
+
+    def __init__(self, engine: Any, name: str, arguments: int):
+        self.engine = engine  # owns the machine code
+        self.address = engine.get_function_address(name)
+        self._call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(self.address)
+
+    def __call__(self, *arguments: int) -> None:
+        self._call(*arguments)

@@ -1,0 +1,90 @@
+"""Products with all rows of a batch, by the compiled functions and all threads. It knows nothing of time.
+
+They are faster than the library's on the shapes of recurrent layers, a weight is rearranged once for several parts of a
+batch, and no result depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KINDS = {torch.float32: "float", torch.float64: "double"}
+WORTH = 2e6  # products and sums from which on threads share the work
+MOVED = 8  # moving a number takes as long as so many products
+
+
+class Factor:
+    """A weight (K, M), or with `turned` (M, K), rearranged once for the rows that are multiplied with it."""
+
+    def __init__(self, weight: Tensor, turned: bool):
+        weight = weight.contiguous()
+        self.width, self.panels = weight.shape[0 if turned else 1], packed(weight, turned)
+
+    def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. The start may be the result's place."""
+        from seqwise.kernels.recurrence.cpu_product import products
+
+        (rows, depth), width, size = x.shape, self.width, x.element_size()
+        out = x.new_empty(rows, width) if out is None else out
+        begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
+        jobs = []
+        for first, end in shares(rows, rows * width * depth):
+            left, place = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
+            middle = [self.panels.data_ptr(), place, out.stride(0), end - first, depth, width]
+            jobs.append([left, x.stride(0), *middle, begin + first * step * size, step])
+        _run(products(KINDS[x.dtype])["product_of"], jobs)
+        return out
+
+
+def packed(weight: Tensor, turned: bool) -> Tensor:
+    """The panels of a weight (K, N), or with `turned` (N, K), whose rows may have gaps between them."""
+    from seqwise.kernels.recurrence.cpu_product import packed_size, products, widths
+
+    width, depth = weight.shape if turned else weight.shape[::-1]
+    size, step = weight.element_size(), weight.stride(0)
+    panels = weight.new_empty(packed_size(width, depth, size))
+    span = packed_size(1, 1, size) * widths()[0]  # workers begin where a panel does
+    jobs = []
+    for first, end in shares(width, width * depth * MOVED, span):
+        place = weight.data_ptr() + first * (step if turned else 1) * size
+        jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
+    _run(products(KINDS[weight.dtype])["pack_rows_of" if turned else "pack_columns_of"], jobs)
+    return panels
+
+
+def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None:
+    """left (N, M) turned · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
+    from seqwise.kernels.recurrence.cpu_product import products
+
+    (depth, rows), width, size = left.shape, right.shape[1], left.element_size()
+    if not depth and not more:
+        out.zero_()
+    if not depth:
+        return
+    jobs = []
+    for first, end in shares(rows, rows * width * depth):
+        own = out.data_ptr() + first * out.stride(0) * size
+        factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
+        jobs.append([*factors, own, out.stride(0), end - first, depth, width, int(more)])
+    _run(products(KINDS[left.dtype])["across_of"], jobs)
+
+
+def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
+    """(first, end) for every worker: whole tiles each, as far as it goes."""
+    from seqwise.kernels.recurrence.cpu_product import ROWS
+
+    threads, height = torch.get_num_threads() if 2 * work >= WORTH else 1, height or ROWS[0]
+    tiles = -(-rows // height)
+    borders = [min(rows, tiles * worker // threads * height) for worker in range(threads + 1)]
+    return [(first, end) for first, end in pairwise(borders) if first < end]
+
+
+def _run(function: Any, jobs: list[list[int]]) -> None:
+    from seqwise.kernels.recurrence.cpu_team import run
+
+    if jobs:
+        run(function, jobs, torch.get_num_threads())

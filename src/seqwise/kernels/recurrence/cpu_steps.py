@@ -1,0 +1,115 @@
+"""Which steps of a batch are real, in the order in which they are computed. It knows nothing of cells.
+
+Rows are put in the order of their length, the longest first; then come the first steps of all rows, the second steps of
+those that have one, and so on. Packed like this, a batch (B, T, D) is (N, D) with N real steps and no padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Window(NamedTuple):
+    """Some steps, one after the other: from `first` to before `end`, as packed rows from `row` to before `stop`.
+
+    `starts` says where each step begins among the window's rows.
+    """
+
+    first: int
+    end: int
+    row: int
+    stop: int
+    starts: Tensor
+
+
+class Steps:
+    """The order for one batch. Layers on the same batch can share it."""
+
+    def __init__(self, batch: int, time: int, lengths: Tensor | None = None):
+        self.batch, self.time = batch, time
+        if lengths is not None and (batch == 0 or bool((lengths == time).all())):
+            lengths = None
+        self.padded = lengths is not None
+        if lengths is None:
+            self.total = batch * time
+            self.order, self.starts = torch.arange(batch), torch.arange(0, self.total + 1, max(batch, 1))
+            if not batch:
+                self.starts = torch.zeros(time + 1, dtype=torch.long)
+            return
+        lengths = lengths.to("cpu", torch.long)
+        ordered, self.order = lengths.sort(descending=True, stable=True)
+        there = torch.arange(time)[:, None] < ordered  # (T, B)
+        self.starts = torch.zeros(time + 1, dtype=torch.long)
+        torch.cumsum(there.sum(1), 0, out=self.starts[1:])
+        self.times, self.rows = there.nonzero(as_tuple=True)
+        self.rows = self.order[self.rows]
+        self.total = len(self.times)
+        self.back = torch.empty_like(self.order)
+        self.back[self.order] = torch.arange(batch)
+
+    def pack(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (N, D)"""
+        return _Pack.apply(x, self) if self.padded else _rows(x)
+
+    def windows(self, rows: int) -> list[Window]:
+        """All steps in windows of at least so many rows; fewer in the last, and in all if one window is enough."""
+        if self.total <= 2 * rows:
+            return [Window(0, self.time, 0, self.total, self.starts)]
+        borders, last, found = self.starts.tolist(), 0, []
+        for t in range(1, self.time + 1):
+            if borders[t] - borders[last] >= rows or (t == self.time and t > last):
+                starts = self.starts[last : t + 1] - borders[last]
+                found.append(Window(last, t, borders[last], borders[t], starts))
+                last = t
+        return found
+
+    def part(self, x: Tensor, window: Window) -> Tensor:
+        """(B, T, D) → (rows of the window, D), without gradients."""
+        if not self.padded:
+            return _rows(x[:, window.first : window.end])
+        flat, place = _flat(x, self)
+        return flat.index_select(0, place[window.row : window.stop])
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """(N, D) → (B, T, D), zero in the padding."""
+        if not self.padded:
+            return values.view(self.time, self.batch, -1).transpose(0, 1)
+        full = values.new_zeros(self.time * self.batch, values.shape[1])
+        full[self.times * self.batch + self.rows] = values
+        return full.view(self.time, self.batch, -1).transpose(0, 1)
+
+    def sort(self, state: Tensor) -> Tensor:
+        """(B, U) in the order of the rows, as a copy."""
+        return state[self.order] if self.padded else state.clone(memory_format=torch.contiguous_format)
+
+    def unsort(self, state: Tensor) -> Tensor:
+        return state[self.back] if self.padded else state
+
+
+class _Pack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, steps: Steps) -> Tensor:
+        ctx.steps = steps
+        flat, place = _flat(x, steps)
+        return flat.index_select(0, place)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.steps.unpack(gradient), None
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(B, T, D) → (T · B, D), without gaps"""
+    return x.transpose(0, 1).reshape(x.shape[0] * x.shape[1], x.shape[2]).contiguous()
+
+
+def _flat(x: Tensor, steps: Steps) -> tuple[Tensor, Tensor]:
+    """The batch as rows, without a copy where it lies in one of the two orders, and the real ones' places."""
+    if x.transpose(0, 1).is_contiguous():
+        return x.transpose(0, 1).reshape(-1, x.shape[2]), steps.times * steps.batch + steps.rows
+    return x.reshape(-1, x.shape[2]), steps.rows * steps.time + steps.times

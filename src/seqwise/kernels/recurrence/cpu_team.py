@@ -1,0 +1,78 @@
+"""Runs compiled workers side by side. It knows nothing of what they do.
+
+PyTorch's own threads do it where they can be reached: they are awake after a product, and nobody waits for a core that
+another pool's idle thread holds. Elsewhere threads of Python do; compiled code does not hold them up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import torch
+from llvmlite import ir
+
+from seqwise.kernels.recurrence.cpu_code import NUMBER, WORD, Code, Compiled, Int
+
+
+def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
+    """`function` of each job, a list of words. Returns when all are done."""
+    words = array("q", [word for job in jobs for word in job])
+    start, length = words.buffer_info()[0], 8 * len(jobs[0])
+    places = [start + place * length for place in range(len(jobs))]
+    if len(jobs) == 1 or threads == 1:
+        for place in places:
+            function(place)
+    elif (team := _openmp()) is not None:
+        team(function.address, start, length, len(jobs), min(threads, len(jobs)))
+    else:
+        with ThreadPoolExecutor(min(threads, len(jobs))) as pool:
+            list(pool.map(function, places))
+
+
+class Team:
+    """The threads of the OpenMP library that PyTorch has loaded."""
+
+    def __init__(self, library: Any):
+        self._begin = library.GOMP_parallel
+        self._begin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._begin.restype = None
+        asked = (library.omp_get_thread_num, library.omp_get_num_threads)
+        self._asked = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in asked]
+        self._member = _member()
+
+    def __call__(self, function: int, start: int, length: int, jobs: int, threads: int) -> None:
+        words = array("q", [function, start, length, jobs, *self._asked])
+        self._begin(self._member.address, words.buffer_info()[0], threads, 0)
+
+
+@cache
+def _openmp() -> Team | None:
+    """The functions are those of GCC's library; LLVM's offers them too."""
+    if "OpenMP" not in torch.__config__.parallel_info():
+        return None
+    try:
+        return Team(ctypes.CDLL(None))
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+def _member() -> Compiled:
+    """What each thread of a team does: every n-th job, as it is one of n. It need not get as many as were asked for."""
+    code = Code("float")
+    with code.function("member", 1) as (words,):
+        function, start, length, jobs, own, all_of_them = (code.word(words, place) for place in range(6))
+        mine, count = (_ask(code, address) for address in (own, all_of_them))
+        with code.loop(mine, jobs, count) as job:
+            code.call(function, start + job * length)
+    return code.build()["member"]
+
+
+def _ask(code: Code, address: Int) -> Int:
+    kind = ir.FunctionType(NUMBER, []).as_pointer()
+    answer = code.builder.call(code.builder.inttoptr(address.value, kind), [])
+    return Int(code, code.builder.sext(answer, WORD))
