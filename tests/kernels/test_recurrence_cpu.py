@@ -412,10 +412,6 @@ def test_a_machine_that_cannot_compile_is_named(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(cpu_choice, "Factor", broken)
         assert "no target" in obstacle()
-        obstacle.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setenv("SEQWISE_KERNELS", "off")
-        assert obstacle() == "SEQWISE_KERNELS=off"
     obstacle.cache_clear()
 
 

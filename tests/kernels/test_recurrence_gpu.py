@@ -172,9 +172,9 @@ def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.Mo
     from seqwise.layers import fused
 
     def broken(*_: object) -> None:
-        raise RuntimeError("no such luck")
+        raise RuntimeError("Triton Error [CUDA]: no such luck")
 
-    monkeypatch.setattr(persistent, "scan", broken)
+    monkeypatch.setattr(persistent, "rehearse", broken)
     monkeypatch.setattr(fused, "_refused", set())
     layer = layer_of("lstm", 8, 16, torch.float32)
     x = torch.randn(2, 5, 8, device=DEVICE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from interpreted import side_by_side
@@ -12,8 +14,11 @@ from seqwise.layers.scan import scan as open_scan
 
 pytest.importorskip("triton")
 
-from seqwise.kernels.recurrence.gpu.launch import Rows
+from seqwise.kernels.recurrence.gpu import launch
+from seqwise.kernels.recurrence.gpu.launch import OWN, Rows, cut
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
 SHAPES = {  # scans, steps, rows, units, lengths
     "one program": (1, 3, 3, 16, None),
@@ -22,6 +27,8 @@ SHAPES = {  # scans, steps, rows, units, lengths
     "two groups of rows": (1, 3, 11, 18, None),
     "two directions and lengths": (2, 4, 9, 40, [4, 0, 1, 3, 2, 4, 1, 0, 2]),
     "a group of padding": (1, 3, 10, 16, [3, 2, 3, 1, 3, 2, 3, 1, 0, 0]),
+    "nothing but padding": (1, 2, 3, 16, [0, 0, 0]),
+    "one step, one row, one unit": (1, 1, 1, 1, None),
 }
 
 
@@ -61,6 +68,21 @@ def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
         torch.testing.assert_close(mine, true, atol=1e-5, rtol=1e-4)
 
 
+def test_a_matrix_that_does_not_fit_on_chip_and_rows_that_need_several_launches(monkeypatch) -> None:
+    small = replace(cut(40, OWN, 5, 1, 4, torch.device("cpu")), columns=32, held=1, rows=2, groups=1)
+    monkeypatch.setattr(launch, "cut", lambda *_: small)
+    inputs, lengths = tensors(1, 3, 5, 40), torch.tensor([3, 1, 0, 2, 3])
+    wanted = expected(*inputs, lengths)
+    slopes = [torch.randn_like(part) for part in wanted]
+    with side_by_side():
+        found = lstm_scan(inputs[0].clone(), *inputs[1:], Rows.of(lengths, torch.device("cpu")))[:3]
+        gradients = torch.autograd.grad(found, inputs, slopes)
+    for mine, true in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, true, atol=1e-5, rtol=1e-5)
+    for mine, true in zip(gradients, torch.autograd.grad(wanted, inputs, slopes), strict=True):
+        torch.testing.assert_close(mine, true, atol=1e-5, rtol=1e-4)
+
+
 def test_the_memory_of_the_inputs_takes_the_gates() -> None:
     gates, weight, h, c = (tensor.detach() for tensor in tensors(1, 3, 2, 20))
     with side_by_side():
@@ -79,10 +101,12 @@ def test_a_nan_is_passed_on_and_nobody_waits_for_it() -> None:
     gates, weight, h, c = (tensor.detach() for tensor in tensors(1, 3, 3, 20))
     gates[0, 1, 2] = float("nan")
     gates[0, 1, 2, ::2].view(torch.int32).fill_(-1)  # the very bits that mean "not written yet"
+    h[0, 1].view(torch.int32).fill_(-1)
     with side_by_side():
         outputs, *_ = lstm_scan(gates, weight, h, c, Rows())
     assert outputs[0, 1:, 2].isnan().all()
-    assert not outputs[0, :, :2].isnan().any()
+    assert outputs[0, :, 1].isnan().all()
+    assert not outputs[0, :, 0].isnan().any()
 
 
 def test_two_runs_are_the_same_to_the_bit() -> None:

@@ -24,6 +24,8 @@ from seqwise.kernels.recurrence.gpu.launch import Rows
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.kinds import Kind
 
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
+
 CPU = torch.device("cpu")
 Run = Callable[..., Any]
 CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Run, Kind]] = {

@@ -242,3 +242,34 @@ def test_autocast_on_a_gpu_stays_near_single_precision(kind: str) -> None:
     (outputs.float().sum() + again.float().sum()).backward()  # in evaluation mode: dynamic evaluation needs it
     torch.testing.assert_close(outputs.float(), expected, rtol=0.05, atol=0.05)
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru before"])
+@pytest.mark.parametrize("shape", [(1, 3), (9, 3), (4, 2), (4, 3, 1)])
+def test_a_state_of_another_size_is_refused(kind: str, shape: tuple[int, ...]) -> None:
+    layer = layer_of(kind)
+    parts = len(layer.cell.start(1, some_input()))
+    with pytest.raises(UsageError, match=r"expected a state of \(4, 3\)"):
+        layer(some_input(), tuple(torch.zeros(shape, dtype=torch.float64) for _ in range(parts)))
+    with pytest.raises(UsageError, match="received nothing"):
+        layer(some_input(), ())
+
+
+def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
+    layer, x = layer_of("gru before"), some_input().requires_grad_()
+    outputs, _ = layer(x)
+    assert layer.path == "compiled"
+    with pytest.raises(UsageError, match="no gradient of its own"):
+        torch.autograd.grad(outputs.sum(), x, create_graph=True)
+
+
+def test_a_recording_leaves_both_directions_to_the_bit() -> None:
+    both = Bidirectional(layer_of("lstm"), layer_of("lstm"))
+    x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
+    plain, _ = both(x, None, lengths)
+    assert both.forwards.path == "compiled"
+    with record(both) as seen:
+        recorded, _ = both(x, None, lengths)
+    assert torch.equal(plain, recorded)
+    torch.testing.assert_close(seen["forwards.lstm.hidden"], plain[..., :3])
+    torch.testing.assert_close(seen["backwards.lstm.hidden"], turn(plain[..., 3:], lengths))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence import cpu
 from seqwise.kernels.recurrence import cpu_choice as choice
 from seqwise.kernels.recurrence.availability import obstacle
-from seqwise.kernels.recurrence.kinds import Direction, Kind
+from seqwise.kernels.recurrence.kinds import Direction, Kind, scan_dtype
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.norm import LayerNorm
@@ -35,7 +34,7 @@ KINDS: dict[type[Cell], Callable[[Any], Kind]] = {
     cells.LayerNormGRUCell: lambda cell: Kind("gru", normed=True),
     cells.LayerNormReplacingGRUCell: lambda cell: Kind("gru", update="replaces", normed=True),
 }
-VECTORS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
+NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
 
 FUSED = ("triton", "compiled")
 
@@ -69,43 +68,52 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
 
 def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = False) -> Direction:
     """What a kernel needs of a cell."""
-    norms = [getattr(cell, name) for name in VECTORS if isinstance(getattr(cell, name, None), LayerNorm)]
+    norms = [getattr(cell, name) for name in NORMS if isinstance(getattr(cell, name, None), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)
     return Direction(cell.project, weight_hidden, tuple(vectors), state, turned)
 
 
+class Scanned(NamedTuple):
+    """Outputs (B, T, U) of all directions side by side; for each direction its last state, and what is inside."""
+
+    outputs: Tensor
+    states: list[State]
+    seen: list[dict[str, Tensor]]
+
+
 def fused_scan(
     path: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
-) -> tuple[Tensor, list[State], list[dict[str, Tensor]]] | None:
-    """x (B, T, D) → outputs (B, T, U) of all directions side by side, their last states, and what is inside.
+) -> Scanned | None:
+    """The scan of x (B, T, D) by a kernel; with `look`, every gate by its name.
 
     None if the kernel cannot be launched: then that is said, once, and this machine does not try it again.
     """
     kind = kind_of(cell)
     assert kind is not None
-    if path == "compiled":
-        with unwatched():
-            return cpu.scan(kind, x, directions, cpu.Steps(len(x), x.shape[1], lengths), look)
-    from seqwise.kernels.recurrence.gpu import persistent
+    with unwatched():
+        if path == "compiled":
+            return Scanned(*cpu.scan(kind, x, directions, cpu.Steps(len(x), x.shape[1], lengths), look))
+        from seqwise.kernels.recurrence.gpu import persistent
 
-    try:
-        with unwatched():
-            return persistent.scan(kind, x, directions, lengths, look)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # of the compiler or the driver: there is another way to the same result
-        _refused.add(_key(kind, x, cell.units, len(directions)))
-        reason = (str(error).strip() or "no reason given").splitlines()[-1]
-        warnings.warn(
-            f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
-            f"({type(error).__name__}: {reason})",
-            stacklevel=2,
-        )
-        return None
+        ready = persistent.prepare(x, directions, lengths)
+        try:
+            persistent.rehearse(kind, ready)
+            done = persistent.run(kind, ready, look)
+        except Exception as error:
+            if not persistent.cannot_launch(error):
+                raise
+            _refused.add(_key(kind, x, cell.units, len(directions)))
+            reason = (str(error).strip() or "no reason given").splitlines()[-1]
+            warnings.warn(
+                f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
+                f"({type(error).__name__}: {reason})",
+                stacklevel=2,
+            )
+            return None
+        return Scanned(*done)
 
 
 def _key(kind: Kind, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-    return kind, units, scans, dtype, x.device
+    return kind, units, scans, scan_dtype(x), x.device

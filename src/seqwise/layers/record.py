@@ -80,6 +80,9 @@ def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Itera
 @contextmanager
 def unwatched() -> Iterator[None]:
     """Nobody sees what happens in the block: values pass there in another order, and are shown afterwards."""
+    if torch.compiler.is_compiling():
+        yield
+        return
     token = _active.set(())
     try:
         yield
@@ -96,6 +99,11 @@ def observe(module: nn.Module, name: str, value: Tensor) -> None:
 def observed(module: nn.Module) -> bool:
     """Does anybody record values that this module may have?"""
     return any(id(module) in recording.wanted for recording in _recordings())
+
+
+def observed_within(module: nn.Module) -> bool:
+    """Does anybody record values of this module or of one inside it?"""
+    return bool(_recordings()) and any(observed(part) for part in module.modules())
 
 
 def observed_live(module: nn.Module) -> bool:

@@ -40,9 +40,8 @@ class Recurrent(nn.Module):
         if self.path in FUSED:
             done = fused_scan(self.path, cell, x, [direction_of(cell, weight, state)], lengths, observed(cell))
             if done is not None:
-                outputs, (after,), (seen, *_) = done[0], done[1], done[2] or [{}]
-                self.show(seen, x, state, weight, real)
-                return outputs, after
+                self.show(done.seen[0] if done.seen else {}, x, state, weight, real)
+                return done.outputs, done.states[0]
             self.path = path_of(cell, x, lengths)
         if self.path == "open":
             return scan(cell, x, state, weight, real)
@@ -50,8 +49,15 @@ class Recurrent(nn.Module):
         return fast_scan(cell, x, state, weight, lengths)
 
     def begin(self, x: Tensor, state: State | None) -> State:
-        """The state before the first step."""
-        return self.cell.start(len(x), x) if state is None else tuple(part.to(x.dtype) for part in state)
+        """The state before the first step. One of another size is refused: kernels would read and write beside it."""
+        zeros = self.cell.start(len(x), x)
+        if state is None:
+            return zeros
+        shapes = [tuple(part.shape) for part in state]
+        if shapes != [tuple(part.shape) for part in zeros]:
+            wanted = " and ".join(str(tuple(part.shape)) for part in zeros)
+            raise UsageError(f"expected a state of {wanted}, received {' and '.join(map(str, shapes)) or 'nothing'}.")
+        return tuple(part.to(x.dtype) for part in state)
 
     def matrix(self) -> Tensor:
         """The recurrent matrix of one sequence."""
@@ -76,8 +82,10 @@ class Recurrent(nn.Module):
         return self.get_submodule(self.name)  # type: ignore[return-value]
 
     def extra_repr(self) -> str:
-        parts = [f"path={self.path}" if self.path else "", f"weight_dropout={self.weight_dropout}"]
-        return ", ".join(part for part in parts[: 2 if self.weight_dropout else 1] if part)
+        parts = [f"path={self.path}"] if self.path else []
+        if self.weight_dropout:
+            parts.append(f"weight_dropout={self.weight_dropout}")
+        return ", ".join(parts)
 
 
 class Deep(nn.Module):
@@ -123,27 +131,28 @@ class Bidirectional(nn.Module):
     def _at_once(
         self, x: Tensor, before_forwards: Any, before_backwards: Any, lengths: Tensor | None
     ) -> tuple[Tensor, tuple[Any, Any]] | None:
-        """Both directions by one kernel, where there is one and nobody looks inside."""
+        """Both directions by one kernel, where there is one. Whoever looks gets what the open scans see besides."""
         sides, cell = (self.forwards, self.backwards), self.forwards.cell
-        if any(observed(side.cell) for side in sides) or kind_of(cell) != kind_of(self.backwards.cell):
+        if any(observed_live(side.cell) for side in sides) or kind_of(cell) != kind_of(self.backwards.cell):
             return None
         real = real_steps(x, cell.inputs, lengths)
         path = path_of(cell, x, lengths, scans=2) if self.forwards.units == self.backwards.units else "open"
         if path not in FUSED:
             return None
         x = blank(x, real)
-        states = [
-            side.begin(x, before) for side, before in zip(sides, (before_forwards, before_backwards), strict=True)
-        ]
-        directions = [
-            direction_of(side.cell, side.matrix(), state, turned)
-            for side, state, turned in zip(sides, states, (False, True), strict=True)
-        ]
-        done = fused_scan(path, cell, x, directions, lengths, False)
+        ahead = direction_of(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards))
+        back = direction_of(
+            self.backwards.cell, self.backwards.matrix(), self.backwards.begin(x, before_backwards), turned=True
+        )
+        done = fused_scan(path, cell, x, [ahead, back], lengths, False)
         if done is None:
             return None
-        self.forwards.path = self.backwards.path = path
-        return done[0], (done[1][0], done[1][1])
+        for side, direction in zip(sides, (ahead, back), strict=True):
+            side.path = path
+            if observed(side.cell):
+                read = turn(x, lengths) if direction.turned else x
+                side.show({}, read, direction.state, direction.weight_hidden, real)
+        return done.outputs, (done.states[0], done.states[1])
 
 
 def real_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:

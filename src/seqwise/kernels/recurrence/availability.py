@@ -22,14 +22,25 @@ def obstacle(device: torch.device) -> str | None:
 
 
 def _on_gpu(device: torch.device) -> str | None:
-    found = package_version("triton")
+    if torch.version.hip:
+        return "an AMD GPU; they are written for NVIDIA's Hopper"
+    if (reason := triton_obstacle()) is not None:
+        return reason
+    major, minor = torch.cuda.get_device_capability(device)
+    if major != 9:
+        return f"compute capability {major}.{minor}; they are written for 9.0 (Hopper) and were tried nowhere else"
+    return None
+
+
+def triton_obstacle() -> str | None:
+    """Why no kernel of ours in Triton is used, on any GPU; None where they may be."""
+    if os.environ.get(SWITCH, "").lower() == "off":
+        return f"{SWITCH}=off"
+    found = package_version("triton") or package_version("pytorch-triton")
     if found is None:
         return "Triton is not installed"
     if tuple(int(part) for part in found.split(".")[:2]) < LEAST_TRITON:
         return f"Triton {found} is older than {LEAST_TRITON[0]}.{LEAST_TRITON[1]}"
-    major, minor = torch.cuda.get_device_capability(device)
-    if major != 9:
-        return f"compute capability {major}.{minor}; they are written for 9.0 (Hopper) and were tried nowhere else"
     return None
 
 

@@ -32,7 +32,7 @@ def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False
         return time >= 4
     if kind.name != "lstm":
         return time >= 16 or (time >= 4 and batch * units >= 4096)
-    if scans > 1:
+    if scans > 1 or time < 16:
         return time >= 16
     if batch < torch.get_num_threads() and units >= 256:
         return False  # rows are shared among threads, and there are not enough of them

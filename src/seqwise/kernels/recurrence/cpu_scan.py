@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from seqwise.kernels.recurrence.cpu_linear import Factor, across
 from seqwise.kernels.recurrence.cpu_memory import Job, Plan
 from seqwise.kernels.recurrence.cpu_steps import Window
+from seqwise.kernels.recurrence.gradients import first_order
 
 STATES, CHANGES = ("h", "c"), ("dh", "dc")
 
@@ -95,7 +95,7 @@ class Scan(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         x, *saved = ctx.saved_tensors

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from seqwise.kernels.recurrence.gradients import first_order
 
 
 class Window(NamedTuple):
@@ -98,7 +99,7 @@ class _Pack(torch.autograd.Function):
         return flat.index_select(0, place)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.steps.unpack(gradient), None
 

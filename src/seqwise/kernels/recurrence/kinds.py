@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -18,6 +19,14 @@ class Kind:
     reset: str = "after"
     update: str = "keeps"
     normed: bool = False
+
+
+def scan_dtype(x: Tensor) -> torch.dtype:
+    """The type in which x is scanned: autocast's where it applies, which is not to float64."""
+    device = x.device.type
+    if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
+        return x.dtype
+    return torch.get_autocast_dtype(device)
 
 
 class Direction(NamedTuple):

@@ -29,8 +29,12 @@ def exact_copy(x: Tensor) -> Tensor:
 
 class _InOrder(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> Tensor:
         return in_order(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        pass
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Tensor:

@@ -6,8 +6,11 @@ barrier and no counter: memory that nobody has written yet holds the pattern `EM
 and a program reads until none is left. Every step has memory of its own, so nothing is overwritten that somebody may
 still read. A partial sum has no memory of its own: the lowest bit of each number says in which round it was written.
 
-All programs must run at the same time; who launches them takes care of that. A wait ends after `PATIENCE` looks in any
-case, and what is missing then stays NaN.
+A tile that is awaited must have at least as many numbers as a program has threads. With fewer, threads share a number,
+each loads it for itself, and what one of them has seen says nothing about what another has loaded.
+
+All programs must run at the same time; who launches them takes care of that. Each wait ends after `PATIENCE` looks in
+any case, and what is missing then stays NaN.
 
 Shapes: R rows of the matrix held by a program, K columns in chunks of KC, M rows of the batch. It knows no cell.
 """

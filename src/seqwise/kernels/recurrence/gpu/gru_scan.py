@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from seqwise.kernels.recurrence.gpu.early_gru import early_gru_backward, early_gru_forward
 from seqwise.kernels.recurrence.gpu.gru import gru_backward, gru_forward
@@ -22,6 +21,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
     SCRATCH,
     Cut,
     Rows,
+    begun,
     columns_of,
     launches,
     needed,
@@ -29,6 +29,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
     ring,
     unwritten,
 )
+from seqwise.kernels.recurrence.gradients import first_order
 from seqwise.kernels.recurrence.layout import exact_copy, in_order
 
 LITTLE = 1 << 15  # bytes of published values that a program reads rather than exchange a partial sum
@@ -63,7 +64,7 @@ def _forward(
     gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last = _states(gates, h), torch.empty_like(h)
+    hidden, last = begun(h, gates.shape[1]), torch.empty_like(h)
     for offset, shape, options in launches(gates, units, OWN):
         gru_forward[(-(-units // OWN), shape.groups, scans)](
             gates, weight, bias, hidden, last, rows.lengths, rows.order, steps, batch, offset,
@@ -76,7 +77,7 @@ def _early_forward(
     gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last = _states(gates, h), torch.empty_like(h)
+    hidden, last = begun(h, gates.shape[1]), torch.empty_like(h)
     shown = unwritten((scans, steps, batch, units), gates.dtype, gates.device)
     for offset, shape, options in launches(gates, units, OWN):
         early_gru_forward[(-(-units // OWN), shape.groups, scans)](
@@ -97,7 +98,7 @@ class _GRU(torch.autograd.Function):
         return hidden[:, 1:], last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, bias, hidden = ctx.saved_tensors
         (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
@@ -131,7 +132,7 @@ class _EarlyGRU(torch.autograd.Function):
         return hidden[:, 1:], last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, hidden = ctx.saved_tensors
         (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
@@ -169,14 +170,6 @@ def quarters(shape: Cut, columns: int, matrices: int, size: int, device: torch.d
         chunk = HELD_ROWS * width
         held = max(0, (memory - rows * width - chunk) // (matrices * chunk))  # and one at a time from the cache
     return {"KC": width, "HELD": held, "SPLIT": split, "ROUNDS": ROUNDS, "num_warps": warps}
-
-
-def _states(gates: Tensor, h: Tensor) -> Tensor:
-    """Memory of all states (S, T + 1, B, U), of which only the start is there yet."""
-    scans, steps, batch, _ = gates.shape
-    hidden = unwritten((scans, steps + 1, batch, h.shape[-1]), gates.dtype, gates.device)
-    hidden[:, 0] = h.view(hidden.dtype)
-    return hidden
 
 
 def _slopes(gates: Tensor, units: int) -> Tensor:

@@ -143,12 +143,26 @@ def resources(device: torch.device) -> tuple[int, int]:
 
 def precision(dtype: torch.dtype) -> str:
     """How float32 is multiplied: as cuDNN does, by PyTorch's own setting."""
-    return "tf32" if torch.backends.cudnn.allow_tf32 or dtype != torch.float32 else "tf32x3"
+    if dtype != torch.float32:
+        return "tf32"  # of no importance
+    try:
+        allowed = torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # the newer setting is in use
+        allowed = torch.backends.cudnn.rnn.fp32_precision == "tf32"  # type: ignore[attr-defined]
+    return "tf32" if allowed else "tf32x3"
 
 
 def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory in which nothing has been published yet, as integers."""
     return torch.full(shape, -1, dtype={2: torch.int16, 4: torch.int32}[dtype.itemsize], device=device)
+
+
+def begun(h: Tensor, steps: int) -> Tensor:
+    """Memory of all states (S, T + 1, B, U) as integers, of which only the start is there. A NaN is the usual one."""
+    scans, batch, units = h.shape
+    hidden = unwritten((scans, steps + 1, batch, units), h.dtype, h.device)
+    hidden.view(h.dtype)[:, 0] = torch.where(h == h, h, torch.nan)
+    return hidden
 
 
 def ring(shape: Cut, scans: int, device: torch.device) -> Tensor:

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, Rows, launches, needed, ring, unwritten
+from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, Rows, begun, launches, needed, ring, unwritten
 from seqwise.kernels.recurrence.gpu.lstm import lstm_backward, lstm_forward
+from seqwise.kernels.recurrence.gradients import first_order
 from seqwise.kernels.recurrence.layout import exact_copy, in_order
 
 
@@ -36,8 +36,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     scans, steps, batch, width = gates.shape
     units = width // 4
-    hidden = unwritten((scans, steps + 1, batch, units), gates.dtype, gates.device)
-    hidden[:, 0] = h.view(hidden.dtype)
+    hidden = begun(h, steps)
     cell = gates.new_empty(scans, steps * save + 1, batch, units)
     cell[:, 0] = c
     last_h, last_c = torch.empty_like(h), torch.empty_like(c)
@@ -61,7 +60,7 @@ class _LSTM(torch.autograd.Function):
         return hidden[:, 1:], last_h, last_c, cell
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor, of_c: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, hidden, cell = ctx.saved_tensors
         scans, steps, batch, width = gates.shape

@@ -20,6 +20,17 @@ from seqwise.kernels.recurrence.gpu.exchange import PATIENCE
 
 EPSILON = tl.constexpr(1e-5)  # that of the layer
 SMALL = tl.constexpr(4096)  # numbers that a program hears at once, at most
+THREADS = tl.constexpr(256)  # of a program, at most
+
+
+@triton.constexpr_function
+def part(programs, rows, numbers):
+    """Programs that are heard at once. A tile that is awaited has at least as many numbers as a program has threads:
+
+    with fewer, several threads load the same number, only one of them looks whether it has come, and any of them may
+    be the one whose number is taken.
+    """
+    return max(min(programs, SMALL.value // (rows * numbers)), THREADS.value // (rows * numbers))
 
 
 @triton.jit
@@ -99,7 +110,7 @@ def moments(
 ):  # fmt: skip
     """Mean and 1 / √(variance + ε), (M,) each, of the values (R, M) of all programs under their masks (R, 1)."""
     M: tl.constexpr = values.shape[1]
-    PART: tl.constexpr = P if P * M * 2 <= SMALL else SMALL // (M * 2)
+    PART: tl.constexpr = part(P, M, 2)
     mean, squares = spread(values, mask)
     place, mark = tell(tl.join(mean, squares), words, group, turn, P, ROUNDS)
     mean, squares = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
@@ -116,7 +127,7 @@ def two_moments(
 ):  # fmt: skip
     """The same of two norms in one exchange: of the values under `mask`, EACH to a unit, and of those under `other`."""
     M: tl.constexpr = values.shape[1]
-    PART: tl.constexpr = P if P * M * 4 <= SMALL else SMALL // (M * 4)
+    PART: tl.constexpr = part(P, M, 4)
     mean, squares = spread(values, mask)
     mean_, squares_ = spread(values, other)
     numbers = tl.reshape(tl.join(tl.join(mean, squares), tl.join(mean_, squares_)), (M, 4))
@@ -138,7 +149,7 @@ def sums(parts, words, group, turn, P: tl.constexpr, ROUNDS: tl.constexpr):
     """Parts (R, M, N) of N numbers for each row → their sums over all units, (M, N)."""
     M: tl.constexpr = parts.shape[1]
     N: tl.constexpr = parts.shape[2]
-    PART: tl.constexpr = P if P * M * N <= SMALL else SMALL // (M * N)
+    PART: tl.constexpr = part(P, M, N)
     place, mark = tell(tl.sum(parts, axis=0), words, group, turn, P, ROUNDS)
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, P, PART):

@@ -13,12 +13,23 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, OWN, ROUNDS, Cut, Rows, launches, needed, ring, unwritten
+from seqwise.kernels.recurrence.gpu.launch import (
+    HELD_ROWS,
+    OWN,
+    ROUNDS,
+    Cut,
+    Rows,
+    begun,
+    launches,
+    needed,
+    ring,
+    unwritten,
+)
 from seqwise.kernels.recurrence.gpu.normalised_gru import normalised_gru_backward, normalised_gru_forward
 from seqwise.kernels.recurrence.gpu.normalised_lstm import normalised_lstm_backward, normalised_lstm_forward
 from seqwise.kernels.recurrence.gpu.normalised_rnn import normalised_rnn_backward, normalised_rnn_forward
+from seqwise.kernels.recurrence.gradients import first_order
 from seqwise.kernels.recurrence.layout import exact_copy, in_order
 
 
@@ -75,7 +86,7 @@ def _lstm_forward(
     gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
 ) -> tuple[Tensor, ...]:
     (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last_h, last_c = _states(gates, h), torch.empty_like(h), torch.empty_like(c)
+    hidden, last_h, last_c = begun(h, gates.shape[1]), torch.empty_like(h), torch.empty_like(c)
     cell = gates.new_empty(scans, steps * save + 1, batch, units)
     cell[:, 0] = c
     statistics = gates.new_empty(scans, steps * save, batch, 4, dtype=torch.float32)
@@ -101,7 +112,7 @@ class _NormalisedLSTM(torch.autograd.Function):
         return hidden[:, 1:], last_h, last_c, cell
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(
         ctx: Any, of_outputs: Tensor, of_h: Tensor, of_c: Tensor, of_cells: Tensor
     ) -> tuple[Tensor | None, ...]:
@@ -129,7 +140,7 @@ def _gru_forward(
     gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last = _states(gates, h), torch.empty_like(h)
+    hidden, last = begun(h, gates.shape[1]), torch.empty_like(h)
     statistics = gates.new_empty(scans, steps * save, batch, 4, dtype=torch.float32)
     programs = -(-units // OWN)
     for offset, shape, options in launches(gates, units, OWN):
@@ -152,7 +163,7 @@ class _NormalisedGRU(torch.autograd.Function):
         return hidden[:, 1:], last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, gains, biases, hidden, statistics = ctx.saved_tensors
         (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
@@ -177,7 +188,7 @@ def _rnn_forward(
     inputs: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, activation: str, save: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     scans, steps, batch, units = inputs.shape
-    hidden, last = _states(inputs, h), torch.empty_like(h)
+    hidden, last = begun(h, inputs.shape[1]), torch.empty_like(h)
     statistics = inputs.new_empty(scans, steps * save, batch, 2, dtype=torch.float32)
     for offset, shape, options in launches(inputs, units, HELD_ROWS):
         normalised_rnn_forward[(shape.blocks, shape.groups, scans)](
@@ -199,7 +210,7 @@ class _NormalisedRNN(torch.autograd.Function):
         return hidden[:, 1:], last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, gains, hidden, statistics = ctx.saved_tensors
         rows, (scans, steps, batch, units) = ctx.rows, inputs.shape
@@ -219,14 +230,6 @@ class _NormalisedRNN(torch.autograd.Function):
 def _joined(norms: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """All gains one after another, and all biases, in float32."""
     return torch.cat([*norms[::2]], dim=-1).float(), torch.cat([*norms[1::2]], dim=-1).float()
-
-
-def _states(gates: Tensor, h: Tensor) -> Tensor:
-    """Memory of all states (S, T + 1, B, U), of which only the start is there yet."""
-    scans, batch, units = h.shape
-    hidden = unwritten((scans, gates.shape[1] + 1, batch, units), gates.dtype, gates.device)
-    hidden[:, 0] = h.view(hidden.dtype)
-    return hidden
 
 
 def _ours(programs: int) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Recurrent scans on a GPU by persistent kernels. Importing this imports triton.
 
-    outputs, after, seen = scan(Kind("lstm"), x, [Direction(project, weight_hidden, (), (h, c))], lengths)
+    ready = prepare(x, [Direction(project, weight_hidden, (), (h, c))], lengths)
+    outputs, after, seen = run(Kind("lstm"), ready)
 
 One or two directions run at the same time. Beside each kernel stands the rule by which it is worth its launch; whether
 the machine has what it takes is asked in `availability.py`. It knows nothing of modules.
@@ -9,19 +10,23 @@ the machine has what it takes is asked in `availability.py`. It knows nothing of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.gru_scan import early_gru_scan, gru_scan
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, Rows, cut
+from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, Rows, cut, needed
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.gpu.rnn_scan import rnn_scan
-from seqwise.kernels.recurrence.kinds import Direction, Kind
+from seqwise.kernels.recurrence.kinds import Direction, Kind, scan_dtype
 from seqwise.kernels.recurrence.layout import time_first
 
 FEW_STEPS = 4  # below which setting out costs more than the steps
+
+_rehearsed: set[tuple[Any, ...]] = set()
 
 Seen = dict[str, Tensor]
 States = tuple[Tensor, ...]
@@ -29,45 +34,81 @@ States = tuple[Tensor, ...]
 
 def fits(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
     """Can the kernels run this?"""
-    return x.shape[1] > 0 and len(x) > 0 and kernel_dtype(x) in NAMES and _cut(kind, x, units, scans) is not None
+    dtype = scan_dtype(x)
+    return len(x) > 0 and dtype in NAMES and _cut(kind, len(x), dtype, x.device, units, scans) is not None
 
 
 def pays(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
     """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are."""
-    shape = _cut(kind, x, units, scans)
+    shape = _cut(kind, len(x), scan_dtype(x), x.device, units, scans)
     return shape is not None and x.shape[1] >= FEW_STEPS and shape.whole and shape.taken >= len(x)
 
 
-def kernel_dtype(x: Tensor) -> torch.dtype:
-    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+class Ready(NamedTuple):
+    """What a launch needs: projected inputs (S, T, B, …), matrices, what stands beside them, states, rows."""
+
+    gates: Tensor
+    matrices: Tensor
+    vectors: list[Tensor]
+    states: list[Tensor]
+    rows: Rows
+    turned: tuple[bool, ...]
 
 
-def scan(
-    kind: Kind, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool = False
-) -> tuple[Tensor, list[States], list[Seen]]:
-    """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
-    each row's last step and, if `look` is set, every gate by its name, (B, T, U)."""
-    dtype = kernel_dtype(x)
-    rows, x = Rows.of(lengths, x.device), time_first(x)
+def prepare(x: Tensor, directions: Sequence[Direction], lengths: Tensor | None) -> Ready:
+    """Everything that is no kernel of ours. A length that does not fit must not leave the memory."""
+    dtype = scan_dtype(x)
+    rows = Rows.of(None if lengths is None else lengths.clamp(0, x.shape[1]), x.device)
+    x = time_first(x)
     turned = turn(x, rows.lengths) if any(one.turned for one in directions) else x
-    projected = [one.project(turned if one.turned else x).to(dtype) for one in directions]
-    matrices = together([one.weight_hidden.to(dtype) for one in directions])
-    vectors = [together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)]
-    states = [
-        together([part.to(dtype) for part in group]) for group in zip(*(one.state for one in directions), strict=True)
+    return Ready(
+        together([one.project(turned if one.turned else x).to(dtype) for one in directions]),
+        together([one.weight_hidden.to(dtype) for one in directions]),
+        [together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
+        [together([part.to(dtype) for part in g]) for g in zip(*(one.state for one in directions), strict=True)],
+        rows,
+        tuple(one.turned for one in directions),
+    )
+
+
+def run(kind: Kind, ready: Ready, look: bool = False) -> tuple[Tensor, list[States], list[Seen]]:
+    """Outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after each row's
+    last step and, if `look` is set, every gate by its name, (B, T, U), in the order in which it was computed."""
+    outputs, after, seen = RUNS[kind.name, kind.normed](kind, *ready[:5], look)
+    sides = [
+        turn(part, ready.rows.lengths) if turned else part for turned, part in zip(ready.turned, outputs, strict=True)
     ]
-    run = RUNS[kind.name, kind.normed]
-    outputs, after, seen = run(kind, together(projected), matrices, vectors, states, rows, look)
-    sides = [turn(part, rows.lengths) if one.turned else part for one, part in zip(directions, outputs, strict=True)]
     joined = sides[0] if len(sides) == 1 else torch.cat(sides, dim=-1)
-    looks = [
-        {
-            name: (turn(value[s], rows.lengths) if one.turned else value[s]).transpose(0, 1)
-            for name, value in seen.items()
-        }
-        for s, one in enumerate(directions)
-    ]
-    return joined.transpose(0, 1), [tuple(part[s] for part in after) for s in range(len(directions))], looks
+    places = range(len(ready.turned))
+    looks = [{name: value[place].transpose(0, 1) for name, value in seen.items()} for place in places]
+    return joined.transpose(0, 1), [tuple(part[place] for part in after) for place in places], looks
+
+
+def rehearse(kind: Kind, ready: Ready) -> None:
+    """One step forward and back, the first time that a shape is met with a gradient to come.
+
+    So a kernel of the backward pass that this machine cannot launch is found while there is still another way.
+    """
+    gates, units = ready.gates, ready.matrices.shape[-1]
+    shape = _cut(kind, gates.shape[2], gates.dtype, gates.device, units, len(gates))
+    key = kind, units, shape, ready.rows.lengths is None, gates.dtype, gates.device
+    if key in _rehearsed or not needed(gates, ready.matrices, *ready.vectors, *ready.states):
+        return
+    with torch.enable_grad():
+        matrices, *others = (part.detach() for part in (ready.matrices, *ready.vectors, *ready.states))
+        vectors, states = others[: len(ready.vectors)], others[len(ready.vectors) :]
+        lengths = None if ready.rows.lengths is None else ready.rows.lengths.clamp(max=1)
+        one = torch.zeros_like(gates[:, :1], requires_grad=True)
+        rows = Rows(lengths, ready.rows.order)
+        outputs, *_ = RUNS[kind.name, kind.normed](kind, one.clone(), matrices, vectors, states, rows, False)
+        torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
+    _rehearsed.add(key)
+
+
+def cannot_launch(error: Exception) -> bool:
+    """Is it the compiler's or the driver's refusal, and not somebody's mistake?"""
+    refusals = (triton.CompilationError, triton.OutOfResources, triton.runtime.errors.PTXASError)
+    return isinstance(error, refusals) or "Triton Error" in str(error)
 
 
 def together(tensors: list[Tensor]) -> Tensor:
@@ -103,7 +144,7 @@ def _lstm(
     if not look:
         return outputs, (h, c), {}
     i, f, g, o = gates.detach().chunk(4, dim=-1)
-    return outputs, (h, c), _copied(input=i, forget=f, candidate=g, output=o, cell=cells[:, 1:], hidden=outputs)
+    return outputs, (h, c), _seen(input=i, forget=f, candidate=g, output=o, cell=cells[:, 1:], hidden=outputs)
 
 
 def _gru(
@@ -118,12 +159,11 @@ def _gru(
     if not look:
         return outputs, (h,), {}
     r, z, n = gates.detach().chunk(3, dim=-1)
-    return outputs, (h,), _copied(reset=r, update=z, candidate=n, hidden=outputs)
+    return outputs, (h,), _seen(reset=r, update=z, candidate=n, hidden=outputs)
 
 
-def _copied(**values: Tensor) -> Seen:
-    """The gradient will write over some of this memory."""
-    return {name: value.detach().clone() for name, value in values.items()}
+def _seen(**values: Tensor) -> Seen:
+    return {name: value.detach() for name, value in values.items()}
 
 
 RUNS: dict[tuple[str, bool], Run] = {  # name, normed
@@ -136,6 +176,6 @@ RUNS: dict[tuple[str, bool], Run] = {  # name, normed
 }
 
 
-def _cut(kind: Kind, x: Tensor, units: int, scans: int) -> Cut | None:
+def _cut(kind: Kind, batch: int, dtype: torch.dtype, device: torch.device, units: int, scans: int) -> Cut | None:
     own = HELD_ROWS if kind.name == "rnn" else OWN
-    return cut(units, own, len(x), scans, kernel_dtype(x).itemsize, x.device)
+    return cut(units, own, batch, scans, dtype.itemsize, device)

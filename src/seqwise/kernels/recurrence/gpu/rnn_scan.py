@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, Rows, launches, needed, unwritten
+from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, Rows, begun, launches, needed, unwritten
 from seqwise.kernels.recurrence.gpu.rnn import rnn_backward, rnn_forward
+from seqwise.kernels.recurrence.gradients import first_order
 from seqwise.kernels.recurrence.layout import exact_copy, in_order
 
 OWN = HELD_ROWS  # one matrix: a unit is one row
@@ -32,8 +32,7 @@ def rnn_scan(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: 
 
 def _forward(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str) -> tuple[Tensor, Tensor]:
     scans, steps, batch, units = inputs.shape
-    hidden = unwritten((scans, steps + 1, batch, units), inputs.dtype, inputs.device)
-    hidden[:, 0] = h.view(hidden.dtype)
+    hidden = begun(h, steps)
     last = torch.empty_like(h)
     for offset, shape, options in launches(inputs, units, OWN):
         rnn_forward[(shape.blocks, shape.groups, scans)](
@@ -54,7 +53,7 @@ class _RNN(torch.autograd.Function):
         return hidden[:, 1:], last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         weight, hidden = ctx.saved_tensors
         rows, (scans, steps, batch, units) = ctx.rows, of_outputs.shape
