@@ -4,11 +4,13 @@
 
 The backbone of each family with two layers (the feed-forward one sees 5 tokens, attentive-rnn looks back at 256 states,
 heads are 64 wide), forward and backward, with the gradients of the input and of all weights; float32 on a CPU, bfloat16
-on a GPU. One of time T, batch B and width H changes at a time; the families take turns at each point. Microseconds per
-token are those of the fastest turn, on a CPU of several passes over all points, so that a busy minute does not bend a
-line. The chart has one panel for each of the three, both axes logarithmic: a flat line
-means that a token costs the same however much work there is, a slope of −1 that the machine is waiting, a slope of 2 in
-H that products of matrices are all there is. Nothing is required.
+on a GPU. One of time T, batch B and width H changes at a time; the three lines meet in one point, which is measured
+once. The families take turns at each point. Microseconds per token are those of the fastest turn; on a CPU there are
+three passes over all points, so that a busy minute does not bend a line.
+
+The chart has one panel for each of the three, both axes logarithmic: a flat line means that a token costs the same
+however much work there is, a slope of −1 that the machine is waiting, a slope of 2 in H that products of matrices are
+all there is. Nothing is required.
 """
 
 from __future__ import annotations
@@ -74,8 +76,31 @@ def measure(sizes: dict[str, int], device: torch.device, repeats: int) -> dict[s
     return {family: each.least / tokens * 1e6 for family, each in times.items()}
 
 
-def lower(found: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
-    return found if before is None else {family: min(value, before[family]) for family, value in found.items()}
+def lower(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    return {family: min(value, before[family]) for family, value in found.items()}
+
+
+def once(measure: Callable[[dict[str, int]], dict[str, Any]]) -> Callable[[dict[str, int]], dict[str, Any]]:
+    """The same measurement for the same sizes."""
+    known: dict[tuple[int, ...], dict[str, Any]] = {}
+
+    def found(sizes: dict[str, int]) -> dict[str, Any]:
+        key = tuple(sizes.values())
+        if key not in known:
+            known[key] = measure(sizes)
+        return known[key]
+
+    return found
+
+
+def repeated(report: Report, again: Callable[[dict[str, int]], dict[str, Any]]) -> None:
+    """Another pass over all points that did not fail; what is lower stays."""
+    points: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+    for row in report.rows:
+        if "failed" not in row:
+            points.setdefault(tuple(row[axis] for axis in AXES), []).append(row)
+    for sizes, rows in points.items():
+        report.revised(rows, lambda sizes=sizes, rows=rows: lower(again(dict(zip(AXES, sizes))), rows[0]))
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
@@ -128,15 +153,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     repeats = options.repeats or QUICK + 2 * (not options.quick)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     facts = {"middle": MIDDLE[device.type], "depth": DEPTH, "precision": precision, "unit": "µs per token"}
-    report = Report("cost", options, device, COLUMNS, arguments, facts)
     points = points_of(device.type, options.quick)
-    earlier: list[dict[str, Any] | None] = [None] * len(points)
-    for _ in range(PASSES[device.type] - 1 if not options.quick else 0):
-        report.say("(another pass follows)")
-        earlier = [lower(measure(sizes, device, repeats), before) for (_, sizes), before in zip(points, earlier)]
-    for (axis, sizes), before in zip(points, earlier):
-        known = {"axis": axis, **sizes}
-        report.measured(known, lambda sizes=sizes, before=before: lower(measure(sizes, device, repeats), before))
+    planned = [f"{axis} {sizes[axis]}" for axis, sizes in points]
+    report = Report("cost", options, device, COLUMNS, arguments, facts, planned)
+    measured = once(lambda sizes: measure(sizes, device, repeats))
+    for axis, sizes in points:
+        report.measured({"axis": axis, **sizes}, lambda sizes=sizes: measured(sizes))
+    passes = 1 if options.quick else PASSES[device.type]
+    for number in range(1, passes):
+        repeated(report, lambda sizes: measure(sizes, device, repeats))
+        report.say(f"lowest of {number + 1} passes of {passes}")
+        report.say_head()
+        for row in report.rows:
+            report.say_row(row)
     if options.chart:
         draw(report.document(), options.chart)
     return report.finish()

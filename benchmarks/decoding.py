@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from measuring import QUICK, Column, Report, in_turn, parser, settle
+from measuring import QUICK, Column, Report, chosen, in_turn, parser, settle
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
@@ -187,7 +187,7 @@ def missed_of(rows: Sequence[dict[str, Any]]) -> list[str]:
     found = []
     for row in rows:
         if "failed" not in row and row["ratio"] < 1:
-            found.append(f"{row['name']}: {row['ratio']:.2f} times as fast with a cache as without")
+            found.append(f"{row['name']}: {row['ratio']:.3f} times as fast with a cache as without")
         if row.get("same") is not None and row["same"] < EQUAL:
             found.append(f"{row['name']}: {row['same']:.1%} of the tokens are those of the plain way")
     return found
@@ -210,11 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parse_args(arguments)
     device = settle(options)
     repeats = options.repeats or (QUICK if options.quick or device.type == "cuda" else 5)
-    report = Report("decoding", options, device, COLUMNS, arguments)
-    for row in rows_of(device.type, options.quick):
-        if set(options.rows) <= {row.model, row.how}:
-            report.measured({"name": str(row), **asdict(row)}, lambda row=row: measure(row, device, repeats))
-    return report.finish(missed_of(report.rows))
+    rows = chosen(rows_of(device.type, options.quick), options.rows, lambda row: {row.model, row.how})
+    planned = [str(row) for row in rows]
+    report = Report("decoding", options, device, COLUMNS, arguments, planned=planned, judge=missed_of)
+    for row in rows:
+        report.measured({"name": str(row), **asdict(row)}, lambda row=row: measure(row, device, repeats))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -251,12 +251,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usual = GPU_ROWS if device.type == "cuda" else ROWS
     chosen = [row for row in (*ROWS, *GPU_ROWS) if row.name in options.rows] if options.rows else usual
     steps = options.repeats or (QUICK if options.quick else 15)
-    report = Report("language", options, device, COLUMNS, arguments)
+    planned = [row.name for row in chosen]
+    report = Report(
+        "language", options, device, COLUMNS, arguments, planned=planned, judge=lambda rows: missed_of(rows, device)
+    )
     with tempfile.TemporaryDirectory() as folder:
         for row in chosen:
             known = {**asdict(row), "size": str(row)}
             report.measured(known, lambda row=row: measure(row, steps, Path(folder), device))
-    return report.finish(missed_of(report.rows, device))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ Peers run in one process and in turn, one call each, so that whatever else the m
 counts is the median. On a GPU the calls are timed by events and not waited for in between, as in training. On a CPU
 short calls are repeated until a turn is long enough for the clock, and short turns are taken more often.
 
-A script makes a `Report`, adds rows to it as they are measured (each is printed and saved at once), and ends with
-`return report.finish(…)`: status 1 where something was required and missed, or where a row failed.
+A script makes a `Report`, adds rows to it as they are measured (each is printed and saved at once, with what is missed
+so far), and ends with `return report.finish()`: status 1 where something was required and missed, or where a row
+failed. Until then the file says that the run is not finished.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import json
 import math
 import os
+import re
 import shlex
 import statistics
 import sys
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library speaks of every start; read when it is loaded
 
@@ -31,6 +33,8 @@ import torch
 from seqwise.environment import cpu_count, describe
 
 Run = Callable[[], object]
+Row = TypeVar("Row")
+Judge = Callable[[Sequence[dict[str, Any]]], list[str]]  # rows → what is not as required
 TURN = 0.01  # seconds of one turn on a CPU: the clock and the caches are then no part of it
 SPENT, MORE = 0.6, 5  # seconds for which rounds go on there, up to so many times as many as asked for: it may be busy
 QUICK = 3  # turns of a short run
@@ -44,10 +48,30 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--device", choices=("cpu", "cuda"), help="cuda where there is one, unless set")
     made.add_argument("--quick", action="store_true", help="few rows, few repeats, nothing required: for trying")
-    made.add_argument("--json", nargs="?", const="-", metavar="FILE", help="save there; without FILE print it instead")
+    made.add_argument(
+        "--json", nargs="?", const="-", type=json_file, metavar="FILE", help="save there; without FILE print it instead"
+    )
     made.add_argument("--threads", type=int, default=usual_threads(), help="all processors, or OMP_NUM_THREADS")
     made.add_argument("--repeats", type=int, help="turns of each peer")
     return made
+
+
+def json_file(name: str) -> str:
+    """Refuses what is there already and no JSON: it would be written over."""
+    if name != "-" and Path(name).exists() and Path(name).suffix != ".json":
+        raise argparse.ArgumentTypeError(f"{name} is there already and does not end in .json")
+    return name
+
+
+def chosen(rows: Iterable[Row], words: Sequence[str], of: Callable[[Row], set[str]]) -> list[Row]:
+    """The rows with all the words, x standing for × between numbers. None at all is refused."""
+    rows = list(rows)
+    wanted = {re.sub(r"(?<=\d)x(?=\d)", "×", word) for word in words}
+    found = [row for row in rows if wanted <= of(row)]
+    if not found:
+        names = "".join(f"\n  {row}" for row in rows)
+        raise SystemExit(f"no row has all of these words: {' '.join(words)}. The rows are:{names}")
+    return found
 
 
 def usual_threads() -> int:
@@ -56,6 +80,8 @@ def usual_threads() -> int:
 
 def settle(options: argparse.Namespace) -> torch.device:
     """Threads and device as asked for; products of float32 in tf32 on a GPU, as cuDNN takes them."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("PyTorch finds no CUDA device here. Leave out --device, or see: seqwise doctor")
     torch.set_num_threads(options.threads)
     torch.set_float32_matmul_precision("high")
     return torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -202,11 +228,16 @@ class Report:
     columns: Sequence[Column]
     arguments: Sequence[str] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    planned: Sequence[str] = ()  # names of all rows, in their order
+    judge: Judge | None = None
+    rows: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.began, self.machine, self.load = time.perf_counter(), describe(), load()
+        self.began, self.machine, self.load, self.finished = time.perf_counter(), describe(), load(), False
         self.say(f"{self.area} on {self.where()}" + (" (quick)" if self.options.quick else ""))
+        self.say_head()
+
+    def say_head(self) -> None:
         self.say(self._line({column.key: column.heading for column in self.columns}, plain=True))
 
     def where(self) -> str:
@@ -222,18 +253,30 @@ class Report:
 
     def measured(self, known: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
         """A row of what is known and what is measured. One that fails is noted, and the next goes on."""
+        self.add({**known, **self._tried(measure)})
+
+    def revised(self, rows: Sequence[dict[str, Any]], measure: Callable[[], Mapping[str, Any]]) -> None:
+        """The same rows with what is measured once more."""
+        found = self._tried(measure)
+        for row in rows:
+            row.update(found)
+        self._save()
+
+    def _tried(self, measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         try:
-            row = {**known, **measure()}
+            return measure()
         except Exception as error:
-            message = " ".join(str(error).split())[:200]
-            row = {**known, "failed": f"{type(error).__name__}: {message}"}
-        release(self.device)
-        self.add(row)
+            return failure(error)
+        finally:
+            release(self.device)
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
-        self.say(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
+        self.say_row(row)
         self._save()
+
+    def say_row(self, row: Mapping[str, Any]) -> None:
+        self.say(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
 
     def _line(self, row: Mapping[str, Any], plain: bool = False) -> str:
         cells = [str(row[c.key]) if plain else c.cell(row) for c in self.columns]
@@ -254,6 +297,9 @@ class Report:
             "machine": self.machine,
             "where": self.where(),
             **self.facts,
+            "finished": self.finished,
+            "planned": list(self.planned),
+            "missed": self.missed(),
             "columns": [asdict(column) for column in self.columns],
             "rows": self.rows,
         }
@@ -264,17 +310,26 @@ class Report:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def finish(self, missed: Iterable[str] = ()) -> int:
-        """Say what was missed, save, and give the exit status. A short run requires nothing but that it runs."""
-        lines = [] if self.options.quick else list(missed)
-        failed = [row for row in self.rows if "failed" in row]
-        self.facts["missed"] = lines
+    def missed(self) -> list[str]:
+        """What is not as required so far. A short run requires nothing but that it runs."""
+        return [] if self.options.quick or self.judge is None else self.judge(self.rows)
+
+    def finish(self) -> int:
+        """Say what was missed, save, and give the exit status."""
+        self.finished = True
+        lines, failed = self.missed(), [row for row in self.rows if "failed" in row]
         for line in lines:
             self.say(f"missed: {line}")
         self._save()
         if self.options.json == "-":
             print(json.dumps(self.document(), indent=1, ensure_ascii=False))
         return int(bool(failed or lines))
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """What a row says that failed."""
+    message = " ".join(str(error).split())[:200]
+    return {"failed": f"{type(error).__name__}: {message}"}
 
 
 def load() -> float | None:

@@ -67,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.device = "cpu"
     device = settle(options)
     characters = options.characters or (2_000_000 if options.quick else 50_000_000)
-    report = Report("reading", options, device, COLUMNS, arguments, {"characters": characters})
+    facts = {"characters": characters}
+    report = Report("reading", options, device, COLUMNS, arguments, facts, planned=options.kinds)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SEQWISE_CACHE"] = folder  # so that nothing is found ready
         path = Path(folder, "text.txt")

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from measuring import QUICK, Column, Report, in_turn, is_h200, parser, peak, settle
+from measuring import QUICK, Column, Report, chosen, in_turn, is_h200, parser, peak, settle
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -271,9 +271,9 @@ def missed_on_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:
         if "failed" in row:
             continue
         if row["least"] and row["ratio"] < row["least"]:
-            found.append(f"{row['name']}: {row['ratio']:.2f} times the peer, not {row['least']:.2f}")
+            found.append(f"{row['name']}: {row['ratio']:.3f} times the peer, not {row['least']:.3f}")
         if row["most"] and row["ours"] > row["most"]:
-            found.append(f"{row['name']}: {row['ours']:.1f} µs a step, not {row['most']}")
+            found.append(f"{row['name']}: {row['ours']:.3f} µs a step, not {row['most']}")
         if row["peer"] == "pytorch" and row["memory_ours"] > row["memory_theirs"]:
             ours, theirs = row["memory_ours"] / 1e6, row["memory_theirs"] / 1e6
             found.append(f"{row['name']}: {ours:.0f} MB, more than the peer's {theirs:.0f}")
@@ -286,11 +286,11 @@ def missed_on_cpu(rows: Sequence[dict[str, Any]]) -> list[str]:
     for group, least in MEDIAN.items():
         ratios = [row["ratio"] for row in measured if row["group"] == group]
         if ratios and statistics.median(ratios) < least:
-            found.append(f"{group}: {statistics.median(ratios):.2f} times the peer in the median, not {least}")
+            found.append(f"{group}: {statistics.median(ratios):.3f} times the peer in the median, not {least}")
     for row in measured:
         for what, ratio in (("", row["ratio"]), (" forward", row["forward_ratio"])):
             if ratio < NEVER:
-                found.append(f"{row['name']}{what}: {ratio:.2f} times the peer, not {NEVER}")
+                found.append(f"{row['name']}{what}: {ratio:.3f} times the peer, not {NEVER}")
     return found
 
 
@@ -318,13 +318,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = command.parse_args(arguments)
     device = settle(options)
     repeats = options.repeats or (QUICK if options.quick else 10)
-    report = Report("recurrent", options, device, COLUMNS, arguments)
-    for row in rows_of(device.type, options.quick):
-        if set(options.rows) <= set(str(row).split()) | {row.group}:
-            report.measured(known_of(row), lambda row=row: measure(row, device, repeats))
-    if device.type == "cpu":
-        return report.finish(missed_on_cpu(report.rows))
-    return report.finish(missed_on_gpu(report.rows) if is_h200(device) else ())
+    rows = chosen(rows_of(device.type, options.quick), options.rows, lambda row: {*str(row).split(), row.group})
+    judge = missed_on_cpu if device.type == "cpu" else missed_on_gpu if is_h200(device) else None
+    planned = [str(row) + ("" if row.peer == "pytorch" else f" beside {row.peer}") for row in rows]
+    report = Report("recurrent", options, device, COLUMNS, arguments, planned=planned, judge=judge)
+    for row in rows:
+        report.measured(known_of(row), lambda row=row: measure(row, device, repeats))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ def timed(run: Callable[[], object]) -> tuple[float, float]:
 def missed_of(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The ratio on the same batch decides."""
     return [
-        f"{row['name']}: {row['ratio']:.2f} times as fast, not {REQUIRED}"
+        f"{row['name']}: {row['ratio']:.3f} times as fast, not {REQUIRED}"
         for row in rows
         if "failed" not in row and row["ratio"] < REQUIRED
     ]
@@ -301,10 +301,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = settle(options)
     chosen = [row for row in ROWS if row.name in (options.rows or names[: 1 if options.quick else None])]
     repeats = options.repeats or (QUICK if options.quick else 5)
-    report = Report("translation", options, device, COLUMNS, arguments, {"beam": BEAM})
+    planned = [row.name for row in chosen]
+    report = Report("translation", options, device, COLUMNS, arguments, {"beam": BEAM}, planned, missed_of)
     for row in chosen:
         report.measured({**asdict(row), "size": str(row)}, lambda row=row: measure(row, repeats))
-    return report.finish(missed_of(report.rows))
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def measure(name: str, corpus: Path, seed: int, threads: int, tests: Sequence[Pa
         done = subprocess.run(command, capture_output=True, text=True)
         seconds = time.perf_counter() - began
         if done.returncode:
-            sys.exit(f"{name}: {done.stderr.strip()}")
+            raise RuntimeError((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1])
         return {"row": name, "seed": seed, "seconds": seconds, **json.loads(done.stdout), **ask(out, tests)}
 
 
@@ -143,11 +143,15 @@ def ask(vectors: Path, tests: Sequence[Path]) -> dict[str, float]:
     return found
 
 
-def summary(rows: list[dict[str, Any]], names: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Row → the mean of each column over the seeds; of speeds the median."""
+def summary(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], columns: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Row → the mean of each column over the seeds, of speeds the median; none for a row that always failed."""
     table = {}
     for name in names:
-        of = [row for row in rows if row["row"] == name]
+        of = [row for row in rows if row["row"] == name and "failed" not in row]
+        if not of:
+            continue
         table[name] = {
             column: (statistics.median if column == "words_per_second" else statistics.mean)(row[column] for row in of)
             for column in columns
@@ -165,7 +169,7 @@ def verdict(table: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
         ratio = mine["words_per_second"] / theirs["words_per_second"]
         ratios.append(f"{ours} is {ratio:.2f} times as fast as {peer}")
         if ratio < least:
-            missed.append(f"{ours}: {ratio:.2f} times as fast as {peer}, not {least:g}")
+            missed.append(f"{ours}: {ratio:.3f} times as fast as {peer}, not {least:g}")
         if mine["peak_mb"] > theirs["peak_mb"]:
             missed.append(f"{ours}: {mine['peak_mb']:.0f} MB, more than the {theirs['peak_mb']:.0f} MB of {peer}")
         for test, slack in (("wordsim353", WORDSIM), ("questions-words", ANALOGY)):
@@ -182,7 +186,7 @@ def lines_of(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tes
     for name, row in table.items():
         values = []
         for test in tests:
-            found = [each[test] for each in rows if each["row"] == name]
+            found = [each[test] for each in rows if each["row"] == name and "failed" not in each]
             values.append(f"{row[test]:8.3f} ±{(max(found) - min(found)) / 2:.3f}")
         unit = "*" if name == "glove" else " "
         speed = f"{name:<18}{row['words_per_second']:>11,.0f}{unit}{row['seconds']:>9.1f}{row['peak_mb']:>9.0f}"
@@ -214,19 +218,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Column("seconds", "seconds", ".1f"),
         Column("peak_mb", "peak MB", ".0f"),
     )
-    report = Report("vectors", asked, settle(asked), columns, arguments)
-    names = present(asked.rows.split(",") if asked.rows else USUAL[asked.device], report.say)
+    device, wanted = settle(asked), known_rows(asked.rows, asked.device)
+    names = present(wanted, lambda line: print(line, file=sys.stderr))
+    runs = [(name, seed) for seed in range(1, (asked.seeds or (1 if asked.quick else 3)) + 1) for name in names]
+    planned = [f"{name}, seed {seed}" for name, seed in runs]
+    told = [test.name.partition(".")[0] for test in tests]
+    keys = ["words_per_second", "seconds", "peak_mb", *told]
+
+    def judge(rows: Sequence[dict[str, Any]]) -> list[str]:
+        return verdict(summary(rows, names, keys))[1]
+
+    report = Report("vectors", asked, device, columns, arguments, planned=planned, judge=judge)
     with unpacked(corpus) as plain:
-        for seed in range(1, (asked.seeds or (1 if asked.quick else 3)) + 1):
-            for name in names:
-                report.add(measure(name, plain, seed, asked.threads, tests))
-    keys = [key for key in report.rows[0] if key not in ("row", "seed", "loss", "unit")]
+        for name, seed in runs:
+            known = {"row": name, "seed": seed}
+            report.measured(known, lambda name=name, seed=seed: measure(name, plain, seed, asked.threads, tests))
     table = report.facts["table"] = summary(report.rows, names, keys)
-    ratios, missed = verdict(table)
-    asked_of = [key for key in keys if key not in ("words_per_second", "seconds", "peak_mb")]
-    for line in (*lines_of(table, report.rows, asked_of), *ratios):
+    for line in (*lines_of(table, report.rows, told), *verdict(table)[0]):
         report.say(line)
-    return report.finish(missed)
+    return report.finish()
+
+
+def known_rows(given: str | None, device: str) -> list[str]:
+    """Those that are named, or those of the device."""
+    names = given.split(",") if given else USUAL[device]
+    if unknown := [name for name in names if name not in ROWS]:
+        raise SystemExit(f"there is no row {', '.join(unknown)}. The rows are: {', '.join(ROWS)}")
+    return names
 
 
 def present(names: list[str], say: Callable[[str], None]) -> list[str]:

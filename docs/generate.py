@@ -39,6 +39,9 @@ from seqwise.tasks.language.task import LanguageModel
 from seqwise.vectors.settings import VectorSettings
 
 DOCS = Path(__file__).parent
+sys.path.append(str(DOCS.parent / "benchmarks"))
+from measuring import Column  # noqa: E402 - it lies where scripts lie, not in the package
+
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 # ---- the table of settings
@@ -247,11 +250,19 @@ def measured(area: str, machine: str) -> str:
     folded = f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
     lines.append(folded if len(rows) > MANY else table)
     lines += [f"Failed: {row.get('name', '')}: {row['failed']}" for row in rows if "failed" in row]
+    if not run.get("finished", True):
+        lines.append(cut_off(run))
     if run.get("missed"):
         lines.append("Missed:\n\n" + "\n".join(f"- {line}" for line in run["missed"]))
     if area == "cost" and (DOCS / "images" / f"cost-{machine}.png").exists():
         lines.append(f"![microseconds per token over time, batch and width](images/cost-{machine}.png)")
     return "\n\n".join(lines)
+
+
+def cut_off(run: dict[str, Any]) -> str:
+    """What an unfinished run does not have. Rows come in the order in which they were planned."""
+    missing = run.get("planned", [])[len(run["rows"]) :]
+    return f"Cut off after {len(run['rows'])} rows." + (f" Not measured: {'; '.join(missing)}." if missing else "")
 
 
 def conditions(run: dict[str, Any]) -> str:
@@ -268,15 +279,8 @@ def rows_table(columns: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str
     """Columns as the script prints them; those that no row fills are left out."""
     filled_in = [column for column in columns if any(row.get(column["key"]) is not None for row in rows)]
     head = "| " + " | ".join(column["heading"] for column in filled_in) + " |"
-    body = ["| " + " | ".join(cell(column, row) for column in filled_in) + " |" for row in rows]
+    body = ["| " + " | ".join(Column(**column).cell(row) for column in filled_in) + " |" for row in rows]
     return "\n".join([head, "|---" * len(filled_in) + "|", *body])
-
-
-def cell(column: dict[str, Any], row: dict[str, Any]) -> str:
-    value = row.get(column["key"])
-    if value is None or isinstance(value, str):
-        return value or ""
-    return format(value if column["scale"] == 1 else value * column["scale"], column["format"])
 
 
 def groups_table(rows: list[dict[str, Any]]) -> str:

@@ -1,22 +1,16 @@
-"""The benchmark suite measures what it says: peers in turn and equal, memory counted, failures told, goals judged."""
+"""The benchmark suite measures what it says: peers that are equal, failures told, goals judged."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def measuring(benchmark_script):
-    return benchmark_script("measuring")
 
 
 @pytest.fixture(scope="module")
@@ -38,77 +32,6 @@ def command(*more: str) -> list[str]:
     return ["--device", "cpu", "--quick", "--repeats", "1", "--threads", str(torch.get_num_threads()), *more]
 
 
-# ---- measuring
-
-
-def test_peers_take_turns(measuring, monkeypatch):
-    monkeypatch.setattr(measuring, "TURN", 0.0)
-    monkeypatch.setattr(measuring, "SPENT", 0.0)
-    calls: list[str] = []
-    times = measuring.in_turn({name: lambda name=name: calls.append(name) for name in "ab"}, CPU, repeats=3, warm=1)
-    # The first call of each, a warm round, one call each to see how long it takes, then the turns.
-    assert "".join(calls) == "ab" + "ab" + "ab" + "ababab"
-    assert len(times["a"].turns) == len(times["b"].turns) == 3
-    assert measuring.Times([3.0, 1.0, 2.5]).median == 2.5
-    assert measuring.Times([3.0, 1.0, 2.5]).least == 1.0
-
-
-def test_short_calls_are_repeated_within_a_turn(measuring, monkeypatch):
-    monkeypatch.setattr(measuring, "TURN", 0.005)
-    calls: list[int] = []
-    times = measuring.in_turn({"a": lambda: calls.append(1)}, CPU, repeats=2)["a"]
-    assert len(calls) > 100
-    assert len(times.turns) == 2 * measuring.MORE  # turns that are short are taken more often
-    assert all(seconds < 0.001 for seconds in times.turns)
-
-
-def test_memory_is_counted_at_its_peak_beyond_what_was_there(measuring):
-    before = torch.zeros(1_000_000)
-
-    def run() -> torch.Tensor:
-        a = before + 1  # 4 MB
-        b = a + 1  # 8
-        del a  # 4
-        return b + 1  # 8
-
-    assert measuring.peak(run, CPU) == pytest.approx(8e6, rel=0.01)
-
-
-@pytest.fixture
-def report(measuring, tmp_path):
-    def make(quick: bool = False):
-        options = argparse.Namespace(quick=quick, json=str(tmp_path / "made" / "rows.json"))
-        columns = (measuring.Column("name", "", width=-6), measuring.Column("ratio", "ratio", ".2f"))
-        return measuring.Report("area", options, CPU, columns, ["--device", "cpu"])
-
-    return make
-
-
-def test_a_row_that_fails_is_noted_and_the_others_are_saved_as_they_come(report, tmp_path, capsys):
-    made, file = report(), tmp_path / "made" / "rows.json"
-    made.measured({"name": "good"}, lambda: {"ratio": 1.5})
-    assert [row["name"] for row in json.loads(file.read_text())["rows"]] == ["good"]
-    made.measured({"name": "bad"}, lambda: {"ratio": 1 / 0})
-    made.measured({"name": "last"}, lambda: {"ratio": 2})
-    assert made.finish() == 1
-    saved = json.loads(file.read_text())
-    assert [row.get("failed") for row in saved["rows"]] == [None, "ZeroDivisionError: division by zero", None]
-    assert saved["command"] == "python benchmarks/area.py --device cpu"
-    assert saved["machine"]["cpu"]["count"] > 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "          ratio",
-        "good       1.50",
-        "bad  failed: ZeroDivisionError: division by zero",
-        "last       2.00",
-    ]
-
-
-@pytest.mark.parametrize(("quick", "missed", "status"), [(False, [], 0), (False, ["x: 1, not 2"], 1), (True, ["x"], 0)])
-def test_what_is_missed_decides_the_status_but_not_of_a_short_run(report, tmp_path, quick, missed, status):
-    assert report(quick).finish(missed) == status
-    assert json.loads((tmp_path / "made" / "rows.json").read_text())["missed"] == ([] if quick else missed)
-
-
 # ---- recurrent layers
 
 
@@ -120,11 +43,21 @@ def test_both_sides_have_the_same_outputs_and_gradients(recurrent):
     for row in rows:
         ours, peer = recurrent.sides_of(row, CPU).values()
         torch.testing.assert_close(ours.output(), peer.output(), rtol=1e-4, atol=1e-5)
-        mine, theirs = ours.both(), peer.both()
-        of_x = theirs[0] if peer.batch_first else theirs[0].transpose(0, 1)
-        torch.testing.assert_close(mine[0], of_x, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(mine[1], theirs[1], rtol=1e-3, atol=1e-4)  # the input's weights
-        assert len(mine) == 1 + len(list(ours.module.parameters()))
+        (of_our_x, *mine), (of_x, *theirs) = ours.both(), peer.both()
+        torch.testing.assert_close(of_our_x, of_x if peer.batch_first else of_x.transpose(0, 1), rtol=1e-3, atol=1e-4)
+        gradients = dict(zip((name for name, _ in peer.module.named_parameters()), theirs, strict=True))
+        wanted = theirs if peer.module is ours.module else list(as_ours(gradients, row.cell, row.units))
+        assert len(mine) == len(list(ours.module.parameters())) == len(wanted)
+        for found, expected in zip(mine, wanted):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def as_ours(of: dict[str, torch.Tensor], cell: str, units: int) -> Iterator[torch.Tensor]:
+    """PyTorch's gradients, scan by scan, as our cells have them: a GRU has a second bias in its candidate only."""
+    for scan in (name.removeprefix("weight_ih") for name in of if name.startswith("weight_ih")):
+        yield from (of[f"weight_ih{scan}"], of[f"weight_hh{scan}"], of[f"bias_ih{scan}"])
+        if cell == "gru":
+            yield of[f"bias_hh{scan}"][2 * units :]
 
 
 def test_lengths_are_sorted_reach_all_steps_and_leave_padding_empty(recurrent):
@@ -172,19 +105,22 @@ def test_goals_on_the_cpu_are_a_median_and_never_slower(recurrent):
     rows = [judged(ratio=ratio) for ratio in (0.97, 1.2, 5.0)]
     assert recurrent.missed_on_cpu(rows) == []
     rows[1] = judged(ratio=1.1)
-    assert recurrent.missed_on_cpu(rows) == ["gru: 1.10 times the peer in the median, not 1.2"]
+    assert recurrent.missed_on_cpu(rows) == ["gru: 1.100 times the peer in the median, not 1.2"]
     rows = [judged(ratio=2.0), judged(ratio=2.0, forward_ratio=0.9), judged(ratio=0.5)]
     assert [line.split(":")[0] for line in recurrent.missed_on_cpu(rows)] == ["x forward", "x"]
 
 
-def test_a_recurrent_row_is_measured_and_told(recurrent, capsys):
-    recurrent.main(command("--rows", "rnn", "32×20×128", "--json"))
+def test_a_recurrent_row_is_measured_and_told(recurrent, monkeypatch, capsys):
+    from seqwise.layers import fused
+
+    monkeypatch.setattr(fused, "obstacle", lambda device: "not here")
+    recurrent.main(command("--rows", "rnn", "32x20×128", "--json"))
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["name"] for row in rows] == ["rnn 32×20×128 fp32", "rnn layer norm 32×20×128 fp32"]
-    for row in rows:
+    for row, path in zip(rows, ("aten", "open")):
         assert row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
         assert row["apart"] < 1e-5
-        assert row["path"] in ("aten", "open", "compiled")
+        assert row["path"] == row["forward_path"] == path
         assert min(row["memory_ours"], row["memory_theirs"], row["forward_ours"]) > 0
 
 
@@ -205,9 +141,22 @@ def test_another_size_of_chunks_is_tried_and_put_back(loss, monkeypatch):
     before = [dict(loss.kernel.MOST), dict(loss.kernel.ROWS)]
     found = loss.measure_chunk(loss.Row(200, 64, 16), CPU, 1, chunk=1 << 8)
     assert before == [loss.kernel.MOST, loss.kernel.ROWS]
-    assert found["chunk"] == 1 << 8
-    assert found["share"] < 1  # 8 rows of scores at a time instead of 64
+    assert found["chunk"] == 2 * 200  # rows of equal number, about 256 scores
+    assert found["share"] < 1  # 2 rows of scores at a time instead of 64
     assert found["apart"] < 1e-5
+
+
+def test_the_scores_at_a_time_are_those_of_the_way_that_is_taken(loss, monkeypatch):
+    def told(row, way: str) -> int:
+        monkeypatch.setattr(loss.kernel, "_way", lambda device, dtype: way)
+        return loss.scores_at_a_time(argparse.Namespace(row=row, device=CPU, dtype=getattr(torch, row.dtype)))
+
+    assert told(loss.Row(128_000, 8192, 768, "bfloat16"), "cuda") == 832 * 128_000
+    assert told(loss.Row(10_000, 8192, 768, "bfloat16"), "cuda") == 8192 * 10_000, "all: the usual functions"
+    assert told(loss.Row(10_000, 8192, 768, "float32"), "cuda") == 8192 * 10_000, "all fit into one piece"
+    assert told(loss.Row(128_000, 8192, 768, "float32"), "plain") == 2048 * 128_000
+    assert told(loss.Row(10_000, 512, 256, "float32"), "cpu") == 512 * 10_000
+    assert told(loss.Row(32_000, 512, 256, "float32"), "cpu") == 256 * 32_000
 
 
 def test_memory_and_time_are_both_required_at_one_vocabulary(loss):
@@ -244,6 +193,40 @@ def test_an_unknown_variant_is_refused(transformer):
     for variant in ("layers", "trainer+loop", "trainer+fast"):
         with pytest.raises(SystemExit, match="a variant is trainer or loop"):
             transformer.words_of(variant)
+
+
+def test_a_wrong_variant_is_refused_before_anything_else(transformer, monkeypatch):
+    monkeypatch.setattr(transformer, "settle", lambda options: pytest.fail("too late"))
+    with pytest.raises(SystemExit, match="a variant is trainer or loop"):
+        transformer.main(command("--variants", "trainer", "trainer+fast"))
+
+
+@pytest.mark.parametrize("broken", ["trainer+learned", "peer"])
+def test_a_variant_that_fails_is_noted_and_the_others_are_measured(transformer, tiny, monkeypatch, capsys, broken):
+    def fail(*_):
+        raise ValueError("no such positions")
+
+    ours, peer = transformer.our_steps, transformer.peer_steps
+    monkeypatch.setattr(transformer, "peer_steps", fail if broken == "peer" else peer)
+    monkeypatch.setattr(
+        transformer,
+        "our_steps",
+        lambda words, *more: (fail if "learned" in words and broken != "peer" else ours)(words, *more),
+    )
+    assert transformer.main(command("--json")) == 1
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows[0] == {"name": broken, "failed": "ValueError: no such positions"}
+    assert {row["name"] for row in rows[1:]} == {"peer", "trainer", "trainer+learned"} - {broken}
+    assert all(row["tokens_per_second"] > 0 for row in rows[1:])
+
+
+def test_the_speed_of_one_variant_is_required(transformer):
+    rows = [{"name": transformer.BY, "tokens_per_second": speed} for speed in (514_000, 513_999)]
+    assert transformer.missed_of(rows) == [f"{transformer.BY}: 513,999 tokens per second, not 514,000"]
+    assert (
+        transformer.missed_of([{"name": "trainer", "tokens_per_second": 1}, {"name": transformer.BY, "failed": "x"}])
+        == []
+    )
 
 
 def test_the_table_of_the_transformer_has_the_peer_and_the_variants(transformer, tiny, capsys):
@@ -288,9 +271,15 @@ def test_every_family_has_its_cost_at_every_point_and_a_chart(benchmark_script, 
     cost = benchmark_script("cost")
     monkeypatch.setitem(cost.MIDDLE, "cpu", {"T": 4, "B": 2, "H": 8})
     monkeypatch.setitem(cost.POINTS, "cpu", {"T": (2, 4), "B": (1, 2), "H": (4, 8)})
-    file = tmp_path / "cost.json"
+    file, asked = tmp_path / "cost.json", []
+    measure = cost.measure
+    monkeypatch.setattr(
+        cost, "measure", lambda sizes, *more: (asked.append(tuple(sizes.values())), measure(sizes, *more))[1]
+    )
     assert cost.main(command("--json", str(file), "--chart", str(tmp_path / "cost.png"))) == 0
     rows = json.loads(file.read_text())["rows"]
+    assert asked == [(2, 2, 8), (4, 2, 8), (4, 1, 8), (4, 2, 4)], "the point that all share is measured once"
+    assert len({row["lstm"] for row in rows if (row["T"], row["B"], row["H"]) == (4, 2, 8)}) == 1
     assert [(row["axis"], row["T"], row["B"], row["H"]) for row in rows] == [
         ("T", 2, 2, 8), ("T", 4, 2, 8), ("B", 4, 1, 8), ("B", 4, 2, 8), ("H", 4, 2, 4), ("H", 4, 2, 8),
     ]  # fmt: skip
@@ -301,21 +290,18 @@ def test_every_family_has_its_cost_at_every_point_and_a_chart(benchmark_script, 
     assert "</svg>" in (tmp_path / "again.svg").read_text()
 
 
-# ---- the page
+def test_passes_keep_what_is_lowest_and_a_point_that_fails_costs_no_other(benchmark_script, monkeypatch, capsys):
+    cost = benchmark_script("cost")
+    monkeypatch.setitem(cost.MIDDLE, "cpu", {"T": 4, "B": 2, "H": 8})
+    monkeypatch.setitem(cost.POINTS, "cpu", {"T": (2, 4), "B": (2,), "H": (4, 8)})
+    answers = {(2, 2, 8): [3.0, 2.0, 4.0], (4, 2, 8): [5.0, 6.0, 7.0], (4, 2, 4): [None]}
 
+    def measure(sizes, *_):
+        value = answers[tuple(sizes.values())].pop(0)
+        return dict.fromkeys(cost.FAMILIES, value / 1)
 
-def test_the_page_shows_columns_as_the_script_prints_them_and_ratios_by_group():
-    path = Path(__file__).parents[1] / "docs" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate_for_performance", path)
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    columns = [
-        {"key": "name", "heading": "T×B×H", "format": "", "scale": 1.0},
-        {"key": "memory", "heading": "MB", "format": ",.0f", "scale": 1e-6},
-        {"key": "nobody", "heading": "left out", "format": "", "scale": 1.0},
-    ]
-    rows = [{"name": "a", "memory": 2_500_000_000}, {"name": "b", "failed": "no"}]
-    assert generate.rows_table(columns, rows) == "| T×B×H | MB |\n|---|---|\n| a | 2,500 |\n| b |  |"
-    ratios = [{"group": "gru", "peer": "pytorch", "ratio": ratio} for ratio in (2.0, 1.0, 4.0)]
-    ratios += [{"group": "gru", "peer": "loop", "ratio": 90.0}, {"group": "gru", "peer": "pytorch", "failed": "no"}]
-    assert generate.groups_table(ratios).splitlines()[2:] == ["| gru | 3 | 1.00 | 2.00 | 4.00 |"]
+    monkeypatch.setattr(cost, "measure", measure)
+    assert cost.main([word for word in command("--json") if word != "--quick"]) == 1
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row.get("lstm") for row in rows] == [2.0, 5.0, 5.0, None, 5.0]
+    assert rows[3]["failed"].startswith("TypeError")

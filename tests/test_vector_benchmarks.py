@@ -206,6 +206,24 @@ def test_both_sides_are_trained_asked_and_told_with_their_memory(beside, text, t
     assert found[1]["loss"] < 6 * np.log(2)
 
 
+def test_a_row_that_fails_is_noted_and_the_others_are_measured(beside, text, monkeypatch, capsys):
+    measure = beside.measure
+    monkeypatch.setattr(
+        beside, "measure", lambda name, corpus, *more: measure(name, corpus if name == "cbow" else Path("none"), *more)
+    )
+    assert beside.main([str(text), "--rows", "skipgram,cbow", "--seeds", "1", "--tests", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["rows"][0]["failed"].startswith("RuntimeError: ")
+    assert report["rows"][1]["words_per_second"] > 1_000
+    assert list(report["table"]) == ["cbow"]
+    assert report["planned"] == ["skipgram, seed 1", "cbow, seed 1"]
+
+
+def test_a_row_that_does_not_exist_is_refused_with_the_names(beside, text):
+    with pytest.raises(SystemExit, match=r"there is no row skipgran. The rows are: gensim-skipgram, skipgram, "):
+        beside.main([str(text), "--rows", "skipgran", "--tests"])
+
+
 def test_speed_quality_and_memory_are_all_required(beside):
     peer = {"words_per_second": 100.0, "peak_mb": 50.0, "wordsim353": 0.4, "questions-words": 0.2}
     good = {"words_per_second": 301.0, "peak_mb": 50.0, "wordsim353": 0.391, "questions-words": 0.191}

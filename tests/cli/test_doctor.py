@@ -44,6 +44,7 @@ def test_json_is_one_document(capsys, tmp_path):
     assert report["cache"] == {"folder": str(tmp_path), "size": 5}
     assert report["extras"]["dev"]["packages"]["pytest"] == pytest.__version__
     assert report["recurrent_path"].startswith(("triton", "cudnn") if report["gpu"] else "compiled")
+    assert report["loss_path"].startswith(("triton", "plain") if report["gpu"] else "cpu")
     assert report["missing"] == []
     assert report["disk"]["free"] > 0
 

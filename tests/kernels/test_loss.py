@@ -29,6 +29,8 @@ def _way(request, monkeypatch):
         if torch.cuda.is_available():
             pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU take this way")
         monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if dtype == torch.float64 else "cuda")
+        monkeypatch.setattr(kernel, "FEW_OF_16_BITS", 0)
+        monkeypatch.setattr(kernel, "_refused", set())
 
 
 def example(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
@@ -149,7 +151,39 @@ def test_a_target_outside_the_vocabulary_is_refused():
         linear_cross_entropy(*leaves, targets)
 
 
-def test_few_scores_take_the_separate_functions(monkeypatch):
+@pytest.fixture
+def few(monkeypatch):
     monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, N * V + 1))
+    monkeypatch.setattr(kernel, "FEW_OF_16_BITS", N * V + 1)
+    monkeypatch.setattr(kernel, "_sweep", lambda *_: pytest.fail("in pieces"))
+
+
+@pytest.mark.usefixtures("few")
+def test_few_scores_take_the_separate_functions():
     *leaves, targets = example()
     assert torch.equal(linear_cross_entropy(*leaves, targets), apart(*leaves, targets))
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("autocast", [False, True])
+def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
+    *leaves, targets = example(torch.float32 if autocast else torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        losses = linear_cross_entropy(*leaves, targets)
+    assert losses.dtype == torch.float32
+    scores = F.linear(*(leaf.detach().bfloat16() for leaf in leaves))
+    assert torch.equal(losses, F.cross_entropy(scores.float(), targets, reduction="none"))
+    gradients = torch.autograd.grad(losses.sum(), leaves)
+    assert [gradient.dtype for gradient in gradients] == [leaf.dtype for leaf in leaves]
+
+
+@pytest.mark.parametrize("number", [0, N * V + 1], ids=["in pieces", "few"])
+def test_float64_is_left_alone_under_autocast(monkeypatch, number):
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, number))
+    *leaves, targets = example(torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = linear_cross_entropy(*leaves, targets)
+    assert losses.dtype == torch.float64
+    torch.testing.assert_close(losses, apart(*leaves, targets), rtol=1e-12, atol=1e-12)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(linear_cross_entropy(*leaves, targets), losses, rtol=1e-12, atol=1e-12)

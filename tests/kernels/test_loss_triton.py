@@ -123,6 +123,16 @@ def test_a_broken_score_breaks_its_row_and_no_other(value, column):
     torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
 
 
+def test_the_lowest_numbers_are_scores_as_others():
+    lowest = torch.finfo(torch.float32).min
+    scores, targets = torch.full((2, 9), lowest, device=DEVICE), torch.tensor([3, 4], device=DEVICE)
+    scores[1, 5] = lowest / 2
+    losses, error = expected(scores, targets)
+    scores = placed(scores)
+    torch.testing.assert_close(row_losses(scores, targets).double(), losses, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
+
+
 def test_a_row_without_a_finite_score_has_no_loss():
     scores = placed(torch.full((1, 9), -math.inf, device=DEVICE), torch.bfloat16)
     assert row_losses(scores, torch.zeros(1, dtype=torch.int64, device=DEVICE)).isnan().all()

@@ -61,10 +61,14 @@ class ToyBatches:
             yield Batch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, fresh=step == 0)
 
 
-def make(dropout: float = 0.0, budget: str = "2-epochs", validate=None, rows: int = 8, **settings) -> Trainer:
+def make(
+    dropout: float = 0.0, budget: str = "2-epochs", validate=None, rows: int = 8, device: str = "cpu", **settings
+) -> Trainer:
     torch.manual_seed(0)
     values = {"learning_rate": 0.01, "weight_decay": 0.1, **settings}
-    return Trainer(Toy(dropout), ToyBatches(rows), TrainingSettings(**values), Budget.parse(budget), validate, seed=3)
+    return Trainer(
+        Toy(dropout).to(device), ToyBatches(rows), TrainingSettings(**values), Budget.parse(budget), validate, seed=3
+    )
 
 
 def run(trainer: Trainer) -> list[Step]:
@@ -274,6 +278,56 @@ def test_a_non_finite_loss_stops_before_the_update_and_names_the_samples():
     assert f"begin at token {', '.join(str(row * 7) for row in rows)}" in str(caught.value)
     after = trainer.snapshot().tensors
     assert all(torch.equal(torch.nan_to_num(saved[name]), torch.nan_to_num(after[name])) for name in saved)
+
+
+CLIPS = ["norm", "value", "none"]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_where_the_device_decides_a_bad_update_changes_neither_weights_nor_moments(device, clip):
+    trainer = make(clip=clip, device=device)
+    assert trainer.device_decides == (device == "cuda")
+    trainer.device_decides = True  # the fused optimiser of CPUs can be told the same
+    steps = trainer.steps()
+    for _ in range(3):
+        next(steps)
+    before = {name: tensor.clone() for name, tensor in trainer.snapshot().tensors.items()}
+    embedded = trainer.model.embedding.forward
+    trainer.model.embedding.forward = lambda ids: embedded(ids) * math.nan
+    with pytest.raises(NonFiniteError, match=r"at step 4.*The update was not made"):
+        next(steps)
+    after = trainer.snapshot().tensors
+    kept = [name for name in before if name.startswith(("model.", "optimizer."))]
+    assert any(name.endswith("exp_avg_sq") for name in kept)
+    assert any(name.endswith(".step") for name in kept)
+    assert all(torch.equal(before[name], after[name]) for name in kept)
+    assert not hasattr(trainer.optimiser, "found_inf")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_where_the_device_decides_good_updates_are_the_same(device):
+    waits, decides = make(device=device), make(device=device)
+    waits.device_decides, decides.device_decides = False, True
+    assert [step.loss for step in run(waits)] == [step.loss for step in run(decides)]
+    assert torch.equal(weights(waits), weights(decides))
+
+
+def test_an_optimiser_that_cannot_be_told_waits():
+    trainer = make(optimizer="sgd", budget="48-tokens")
+    trainer.device_decides = True
+    before = weights(trainer)
+    assert len(run(trainer)) == 1
+    assert not torch.equal(weights(trainer), before), "the update was made all the same"
+
+
+def test_the_loss_of_a_last_update_is_weighted_and_summed_in_float64():
+    trainer = make(optimizer="sgd", budget="20-tokens", accumulate=8)
+    batch = next(ToyBatches().epoch(0))
+    losses = [float(trainer.model(batch.slice(row, row + 1))[0].total.detach()) for row in range(4)]
+    wanted = (sum(losses[:3]) + 2 / 6 * losses[3]) / 20  # three rows of six targets, and a third of another
+    assert run(trainer)[0].loss == pytest.approx(wanted, rel=1e-12)
 
 
 def test_early_stopping_waits_for_its_patience():

@@ -74,7 +74,7 @@ def examine() -> dict[str, Any]:
         **report,
         "device": "cuda" if report["gpu"] else "cpu",
         "cpu_bfloat16": environment.probe_cpu_bfloat16() if works else None,
-        "recurrent_path": _recurrent_path(report) if works else None,
+        **(_paths(report) if works else {"recurrent_path": None, "loss_path": None}),
         "disk": {"folder": str(Path.cwd()), "free": shutil.disk_usage(Path.cwd()).free},
         "cache": {"folder": str(cache), "size": _size(cache)},
         "extras": _extras(needs),
@@ -84,13 +84,15 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _recurrent_path(report: dict[str, Any]) -> str:
-    """How recurrent layers run here, and why not by our own kernels if they do not."""
+def _paths(report: dict[str, Any]) -> dict[str, str]:
+    """How recurrent layers and losses run here, and why not by our own kernels if they do not."""
     import torch
 
+    from seqwise.kernels.loss import described_way
     from seqwise.kernels.recurrence.availability import described_path
 
-    return described_path(torch.device("cuda", 0) if report["gpu"] else torch.device("cpu"))
+    device = torch.device("cuda", 0) if report["gpu"] else torch.device("cpu")
+    return {"recurrent_path": described_path(device), "loss_path": described_way(device)}
 
 
 def requirements() -> list[Requirement]:
@@ -143,6 +145,7 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("cpu bfloat16", f"{bfloat16} (probed in a child process)"),
         ("gpu", f"{gpu['name']}, {_gigabytes(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none"),
         ("recurrent path", report["recurrent_path"] or "unknown"),
+        ("loss path", report["loss_path"] or "unknown"),
         ("memory", f"{_gigabytes(memory['free'])} free of {_gigabytes(memory['total'])}"),
         ("disk", f"{_gigabytes(report['disk']['free'])} free at {report['disk']['folder']}"),
         ("cache", f"{_gigabytes(report['cache']['size'])} in {report['cache']['folder']}"),

@@ -13,13 +13,15 @@ What is exact: scores and p − y are rounded to the type of the products; softm
 float32 (float64 for such weights). Gradients of weight and bias are rounded to their type once, at the end.
 
 Three ways lead there: "cpu"; "cuda", where Triton takes each row in one program (`loss_triton`); and "plain", the
-operations of the CPU on other devices. It knows nothing of layers, masks or means.
+operations of the CPU on other devices, and where Triton's programs cannot be launched. It knows nothing of layers,
+masks or means.
 """
 
 from __future__ import annotations
 
 import math
-import os
+import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -28,19 +30,24 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from seqwise.environment import package_version
-from seqwise.kernels.recurrence.availability import LEAST_TRITON, SWITCH
+from seqwise.kernels.recurrence.availability import triton_obstacle
 
 # Scores below which the separate functions are as fast, and scores that exist at a time. On CPUs those are 32 MB: the C
 # library returns larger blocks to the system at once, and filling 41 MB mapped in anew took 17 ms on one core,
 # nearly three times as long as their softmax. With Triton they are 210 MB in 16 bits. The plain operations save memory
-# on a GPU, not time, so they begin where memory counts.
+# on a GPU, not time, so they begin where memory counts. So does Triton with weights in 16 bits: against a softmax that
+# is all in 16 bits it took 1.3 times as long for 82 million scores on an H200, and as long for 262 million.
 FEW = {"cpu": 1 << 18, "cuda": 1 << 24, "plain": 1 << 27}
+FEW_OF_16_BITS = 1 << 27
 MOST = {"cpu": 1 << 23, "cuda": 100 << 20, "plain": 1 << 28}
 # Rows that exist at a time whatever the vocabulary, if the matrix is as wide: with fewer, reading and writing the sums
 # (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
 ROWS = {"cpu": 1, "cuda": 768, "plain": 1}
 TILE = 64  # products on a GPU like rows in multiples of it
+
+CAPABILITY = (8, 0)  # of the first GPUs with bfloat16
+
+_refused: set[torch.device] = set()  # where Triton's programs could not be launched
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of vectors, weight and bias
 
@@ -49,24 +56,54 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
     """−log softmax(vectors Wᵀ + b)[target] in nats, (N,), of vectors (N, D), weight (V, D), bias (V,), targets (N,).
 
     Equal to `cross_entropy(linear(vectors, weight, bias), targets, reduction="none")` to rounding. Under autocast the
-    products are in its dtype; the softmax, the sums over rows and the losses stay in float32.
+    products are in its dtype, unless weights are float64; the softmax, the sums over rows and the losses stay in
+    float32, or float64.
     """
-    device = vectors.device.type
-    if len(targets) * len(weight) < FEW[_way(vectors.device, weight.dtype)]:
-        return F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="none")
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-    with torch.autocast(device, enabled=False):
+    device, dtype = vectors.device.type, weight.dtype
+    if _casts(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
+    way = _way(vectors.device, dtype)
+    with _no_casts(device):
+        if len(targets) * len(weight) < _few(way, weight.dtype):
+            return _separately(vectors.to(dtype), weight.to(dtype), bias.to(dtype), targets)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
-            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype)
-        return _sweep(vectors, weight, bias, targets, dtype, (False, False, False))[0]
+            return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, way)
+        return _sweep(vectors, weight, bias, targets, dtype, way, (False, False, False))[0]
+
+
+def described_way(device: torch.device) -> str:
+    """How large losses are computed there, in words; and why, where it is not by Triton's programs on a GPU."""
+    reason = _obstacle(device) if device.type == "cuda" else None
+    return "cpu" if device.type == "cpu" else f"plain ({reason})" if reason else "triton"
+
+
+def _casts(device: str) -> bool:
+    """Is autocast on? Some devices have none, such as that of tensors without memory."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _no_casts(device: str) -> AbstractContextManager[Any]:
+    return torch.autocast(device, enabled=False) if _casts(device) else nullcontext()
+
+
+def _separately(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
+    scores = F.linear(vectors, weight, bias)
+    logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    return F.nll_loss(logs, targets, reduction="none")
+
+
+def _few(way: str, dtype: torch.dtype) -> int:
+    return FEW_OF_16_BITS if way == "cuda" and dtype.itemsize == 2 else FEW[way]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype, way: str
+    ) -> Tensor:
         ctx.save_for_backward(vectors, weight, bias, targets)
-        ctx.dtype, ctx.needed = dtype, ctx.needs_input_grad[:3]
-        losses, ctx.ready = _sweep(vectors, weight, bias, targets, dtype, ctx.needed)
+        ctx.dtype, ctx.way, ctx.needed = dtype, way, ctx.needs_input_grad[:3]
+        losses, ctx.ready = _sweep(vectors, weight, bias, targets, dtype, way, ctx.needed)
         return losses
 
     @staticmethod
@@ -77,13 +114,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         # A sum over the losses hands back one number, expanded: its stride tells without a look at the values.
         one = len(targets) == 1 or (len(targets) > 1 and factors.stride() == (0,))
         if ready is None or not (one or ctx.needed == (True, False, False)):
-            with torch.autocast(vectors.device.type, enabled=False):
-                ready = _sweep(vectors, weight, bias, targets, ctx.dtype, ctx.needed, factors)[1]
-            return *map(_cast, ready, (vectors.dtype, weight.dtype, bias.dtype)), None, None
+            with _no_casts(vectors.device.type):
+                ready = _sweep(vectors, weight, bias, targets, ctx.dtype, ctx.way, ctx.needed, factors)[1]
+            return *map(_cast, ready, (vectors.dtype, weight.dtype, bias.dtype)), None, None, None
         of_vectors, of_weight, of_bias = ready
         if of_vectors is not None:
             of_vectors.mul_(factors[:, None])
-        return of_vectors, _scaled(of_weight, factors, weight), _scaled(of_bias, factors, bias), None, None
+        return of_vectors, _scaled(of_weight, factors, weight), _scaled(of_bias, factors, bias), None, None, None
 
 
 def _sweep(
@@ -92,11 +129,44 @@ def _sweep(
     bias: Tensor,
     targets: Tensor,
     dtype: torch.dtype,
+    way: str,
     needed: tuple[bool, bool, bool],
     factors: Tensor | None = None,
 ) -> tuple[Tensor, Gradients]:
-    """Losses and the gradients of their sum, each loss times its factor, some rows at a time."""
-    way, exact = _way(vectors.device, dtype), torch.promote_types(dtype, torch.float32)
+    """Losses and the gradients of their sum, each loss times its factor, some rows at a time.
+
+    Where Triton's programs cannot be launched, all of it is done again the plain way: scores may be half overwritten.
+    """
+    if way != "cuda" or vectors.device in _refused:
+        way = "plain" if way == "cuda" else way
+        return _swept(vectors, weight, bias, targets, dtype, way, needed, factors)
+    try:
+        return _swept(vectors, weight, bias, targets, dtype, way, needed, factors)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # of the compiler or the driver: there is another way to the same result
+        failure = error
+    found = _swept(vectors, weight, bias, targets, dtype, "plain", needed, factors)  # fails too where arguments are bad
+    _refused.add(vectors.device)
+    reason = (str(failure).strip() or "no reason given").splitlines()[-1]
+    warnings.warn(
+        f"the fused loss does not run on {vectors.device}; going on without it. ({type(failure).__name__}: {reason})",
+        stacklevel=2,
+    )
+    return found
+
+
+def _swept(
+    vectors: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    dtype: torch.dtype,
+    way: str,
+    needed: tuple[bool, bool, bool],
+    factors: Tensor | None,
+) -> tuple[Tensor, Gradients]:
+    exact = torch.promote_types(dtype, torch.float32)
     matrix, offset = weight.to(dtype), bias.to(dtype)
     pieces = _pieces(len(vectors), vectors.shape[1], len(weight), way)
     losses = vectors.new_empty(len(targets), dtype=exact)
@@ -177,18 +247,22 @@ def _way(device: torch.device, dtype: torch.dtype) -> str:
     if device.type == "cpu":
         return "cpu"
     # torch.compile takes the plain operations apart, but not a product that is added in another type.
-    usable = dtype != torch.float64 and not torch.compiler.is_compiling() and _has_triton(device)
-    return "cuda" if usable else "plain"
+    if dtype == torch.float64 or torch.compiler.is_compiling() or device in _refused:
+        return "plain"
+    return "plain" if _obstacle(device) else "cuda"
 
 
 @cache
-def _has_triton(device: torch.device) -> bool:
-    if device.type != "cuda" or os.environ.get(SWITCH, "").lower() == "off":
-        return False
-    found = package_version("triton")
-    if found is None or tuple(int(part) for part in found.split(".")[:2]) < LEAST_TRITON:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)  # the first with bfloat16
+def _obstacle(device: torch.device) -> str | None:
+    """Why Triton's programs are not used there, in words; None where they are."""
+    if device.type != "cuda":
+        return f"there are none for {device.type}"
+    if torch.version.hip:
+        return "an AMD GPU; they were tried on NVIDIA's only"
+    major, minor = torch.cuda.get_device_capability(device)
+    if (major, minor) < CAPABILITY:
+        return f"compute capability {major}.{minor} has no bfloat16"
+    return triton_obstacle()
 
 
 def _pieces(rows: int, width: int, vocabulary: int, way: str) -> list[slice]:

@@ -22,7 +22,8 @@ from torch import Tensor
 EIGHT = 8  # columns that are loaded together: rows must begin at a multiple of it
 PER_THREAD = 16  # columns at a time; each has a running maximum and sum in registers
 BLOCK = 8192  # most columns at a time
-LOWEST = tl.constexpr(-3.0e38)  # a maximum to begin with, finite: −inf minus −inf is NaN
+# A maximum to begin with: the lowest finite float32, so below no score but −inf; −inf minus −inf would be NaN.
+LOWEST = tl.constexpr(-3.4028234663852886e38)
 NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three terms of its series
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from seqwise.errors import UsageError
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.positions import rotary as turn
+from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import observe, observed, observed_live
 
 KeysValues = tuple[Tensor, Tensor]  # (B, H, S, K) each
@@ -213,11 +214,13 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         cache: KeysValues | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """x (B, T, D) → the same shape, and the keys and values that were looked at.
 
         `mask` broadcasts to (B, T, S). In self-attention new keys are appended to those of the cache. With `memory`
-        a cache holds the memory's keys and values, which need no second computation.
+        a cache holds the memory's keys and values, which need no second computation. `turns`, from `turns_of`, are for
+        compiled code that reads whole sequences.
         """
         if memory is None:
             queries, keys, values = self.project_self(x)
@@ -228,11 +231,16 @@ class MultiHeadAttention(nn.Module):
             keys, values = self.project_memory(memory) if cache is None else cache
         looked_at = (keys, values)
         if self.rotary and memory is None:
-            queries, keys = turn(queries, keys.shape[-2] - queries.shape[-2]), turn(keys)
+            before = keys.shape[-2] - queries.shape[-2]
+            queries, keys = turn(queries, before, turns), turn(keys, 0, turns)
         if mask is not None and mask.dim() > 2:
             mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
         context = self.look(queries, keys, values, mask, causal)
         return self.join(context), looked_at
+
+    def turns_of(self, x: Tensor) -> Tensor | None:
+        """The sines and cosines that turn x (B, T, D), read from its beginning; None where nothing is turned."""
+        return sines_and_cosines(x.shape[1], self.width // self.heads, x) if self.rotary else None
 
     def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The fused context; the weights as well for whoever records them."""

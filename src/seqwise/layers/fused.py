@@ -55,7 +55,8 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
         return other
     if x.device.type == "cpu":
         padded = lengths is not None and bool((lengths < x.shape[1]).any())
-        suits = choice.fits(x) and (other == "open" or choice.pays(kind, x, cell.units, scans, padded))
+        alone = other == "open" and x.shape[1] > 1
+        suits = choice.fits(x) and (alone or choice.pays(kind, x, cell.units, scans, padded))
         return "compiled" if suits and obstacle(x.device) is None else other
     if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
         return other
@@ -72,7 +73,9 @@ def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = 
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)
-    return Direction(cell.project, weight_hidden, tuple(vectors), state, turned)
+    plain = weight_hidden.device.type == "cpu" and type(cell).project is Cell.project
+    project: Any = cpu.Projection(cell.weight_input, cell.bias) if plain else cell.project
+    return Direction(project, weight_hidden, tuple(vectors), state, turned)
 
 
 class Scanned(NamedTuple):

@@ -27,7 +27,10 @@ class Sinusoidal(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]
-        positions = _sinusoids(_rounded_up(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
+        if torch.compiler.is_compiling():
+            positions = _interleaved(_angles(start, stop, self.width, x.device), self.width, x.dtype)
+        else:
+            positions = _sinusoids(_rounded_up(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
         observe(self, "positions", positions)
         return x + positions
 
@@ -71,12 +74,16 @@ class Rotary(nn.Module):
         return turned
 
 
-def rotary(x: Tensor, start: int = 0) -> Tensor:
+def rotary(x: Tensor, start: int = 0, turns: Tensor | None = None) -> Tensor:
     """Turn each pair of entries (2i, 2i+1) by the angle position · 10000^(-2i/K) (Su et al. 2021, eq. 34).
 
     The dot product of a turned query and a turned key depends on the difference of their positions only.
     A pair is a complex number and the turn one complex product: one pass over memory forwards and one backwards
     (measured on one core, B 16, T 256, K 64: attention takes 2–7 % longer, with separate sines and cosines 11–19 %).
+
+    A compiler fuses sines and cosines with their neighbours, but no complex product; and it cannot look up a table
+    without a graph for every length of it. So compiled code is handed `turns` of these positions from
+    `sines_and_cosines`, or computes them.
     """
     if x.shape[-1] % 2:
         raise UsageError(
@@ -85,14 +92,22 @@ def rotary(x: Tensor, start: int = 0) -> Tensor:
         )
     stop = start + x.shape[-2]
     exact = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
-    if torch.compiler.is_compiling():  # a compiler fuses sines and cosines into one pass, but no complex product
-        table = _sines_and_cosines(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)
-        sine, cosine = table[:, start:stop]  # (T, K/2)
+    if turns is None and torch.compiler.is_compiling():
+        angles = _angles(start, stop, x.shape[-1], x.device)
+        turns = torch.stack((angles.sin(), angles.cos()), 1).to(exact.dtype)
+    if turns is not None:
+        sine, cosine = turns.unbind(1)  # (T, K/2) each
         even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
-    turns = _turns(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2)
+    rotations = _turns(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2)
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+    return torch.view_as_real(pairs * rotations).flatten(-2).to(x.dtype)
+
+
+def sines_and_cosines(time: int, width: int, like: Tensor) -> Tensor:
+    """(T, 2, K/2): the `turns` of the first T positions for heads of some width, as exact as those of `like` need."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return _sines_and_cosines(_rounded_up(time), width, dtype, like.device)[:time]
 
 
 def _rounded_up(length: int) -> int:
@@ -100,10 +115,14 @@ def _rounded_up(length: int) -> int:
     return max(256, 1 << (length - 1).bit_length())
 
 
-def _angles(length: int, width: int, device: torch.device) -> Tensor:
-    """(length, ⌈width/2⌉) in float64: in float32 an angle of 10,000 is already off by 0.001."""
+def _angles(start: int, stop: int, width: int, device: torch.device) -> Tensor:
+    """(stop − start, ⌈width/2⌉) in float64: in float32 an angle of 10,000 is already off by 0.001."""
     frequency = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
-    return torch.arange(length, dtype=torch.float64, device=device)[:, None] * frequency
+    return torch.arange(start, stop, dtype=torch.float64, device=device)[:, None] * frequency
+
+
+def _interleaved(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width].to(dtype)
 
 
 # The tables are shared by all layers. They are made outside inference mode because training may use them later.
@@ -112,20 +131,19 @@ def _angles(length: int, width: int, device: torch.device) -> Tensor:
 @lru_cache(maxsize=32)
 def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
-        angles = _angles(length, width, device)
-        interleaved = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
-        return interleaved[:, :width].to(dtype)
+        return _interleaved(_angles(0, length, width, device), width, dtype)
 
 
 @lru_cache(maxsize=32)
 def _turns(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
-        angles = _angles(length, width, device)
+        angles = _angles(0, length, width, device)
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
 
 
-@torch.compiler.assume_constant_result
+@lru_cache(maxsize=32)
 def _sines_and_cosines(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(2, length, width/2)"""
-    turns = _turns(length, width, dtype, device)
-    return torch.stack((turns.imag, turns.real))
+    """(length, 2, width/2): the first rows of it have the same strides, however many."""
+    with torch.inference_mode(False), torch.no_grad():
+        turns = _turns(length, width, dtype, device)
+        return torch.stack((turns.imag, turns.real), 1)

@@ -23,6 +23,7 @@ from seqwise.errors import UsageError
 from seqwise.layers.attention import KeysValues, MultiHeadAttention, padding_mask
 from seqwise.layers.feedforward import FeedForward
 from seqwise.layers.norm import LayerNorm
+from seqwise.layers.record import observed_within
 
 KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
 DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of itself and those of the memory
@@ -45,9 +46,14 @@ class EncoderLayer(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeysValues | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeysValues | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        attended, cache = self.attention(x, mask=mask, causal=causal, cache=cache)
+        attended, cache = self.attention(x, mask=mask, causal=causal, cache=cache, turns=turns)
         x = self.attention_norm(x + self.drop(attended))
         x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
         return x, cache
@@ -59,9 +65,14 @@ class PreNormEncoderLayer(EncoderLayer):
     pre_norm = True
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, causal: bool = False, cache: KeysValues | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeysValues | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        attended, cache = self.attention(self.attention_norm(x), mask=mask, causal=causal, cache=cache)
+        attended, cache = self.attention(self.attention_norm(x), mask=mask, causal=causal, cache=cache, turns=turns)
         x = x + self.drop(attended)
         x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
         return x, cache
@@ -91,9 +102,10 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         memory_mask: Tensor | None = None,
         cache: tuple[KeysValues, KeysValues] | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
         own, other = cache or (None, None)
-        attended, own = self.attention(x, causal=True, cache=own)
+        attended, own = self.attention(x, causal=True, cache=own, turns=turns)
         x = self.attention_norm(x + self.drop(attended))
         attended, other = self.cross(x, memory, mask=memory_mask, cache=other)
         x = self.cross_norm(x + self.drop(attended))
@@ -116,9 +128,10 @@ class PreNormDecoderLayer(DecoderLayer):
         memory: Tensor,
         memory_mask: Tensor | None = None,
         cache: tuple[KeysValues, KeysValues] | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
         own, other = cache or (None, None)
-        attended, own = self.attention(self.attention_norm(x), causal=True, cache=own)
+        attended, own = self.attention(self.attention_norm(x), causal=True, cache=own, turns=turns)
         x = x + self.drop(attended)
         attended, other = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=other)
         x = x + self.drop(attended)
@@ -133,20 +146,48 @@ Through = Callable[..., Tensor]  # a layer and its arguments → what it makes o
 
 
 def through(layer: nn.Module, *arguments: Any) -> Tensor:
-    """A layer without its cache: a function that can be compiled once for all layers of a stack."""
+    """A layer without the cache it returns: a function that can be compiled once for all layers of a stack."""
     return layer(*arguments)[0]
 
 
-class Encoder(nn.Module):
-    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm."""
+class Stack(nn.Module):
+    """Layers one after the other. In training a compiled function may take their place, which keeps nothing."""
 
-    through: Through | None = None  # compiled; in training it takes the layers' place, and nothing is kept
+    through: Through | None = None  # belongs to a process: copies and files are without it
 
-    def __init__(self, layers: Sequence[EncoderLayer]):
+    def __init__(self, layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]):
         super().__init__()
         self.layer = nn.ModuleList(layers)
         self.norm = _final_norm(layers)
         _initialise(layers)
+
+    def goes_through(self, cache: object, *sequences: Tensor) -> bool:
+        """Is this call one for the compiled function?
+
+        Not where it goes on from something, where somebody looks inside, or with sequences of one vector: sizes of 1
+        would have graphs of their own.
+        """
+        if self.through is None or not self.training or cache is not None:
+            return False
+        return all(x.shape[1] > 1 for x in sequences) and not observed_within(self)
+
+    def run_through(self, x: Tensor, *arguments: Any) -> Tensor:
+        assert self.through is not None
+        first: Any = self.layer[0]
+        turns = first.attention.turns_of(x)  # alike in all layers
+        for layer in self.layer:
+            x = self.through(layer, x, *arguments, None, turns)
+        return self.norm(x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "through"}
+
+
+class Encoder(Stack):
+    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm."""
+
+    def __init__(self, layers: Sequence[EncoderLayer]):
+        super().__init__(layers)
 
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, causal: bool = True, cache: KeyValueCache | None = None
@@ -164,10 +205,8 @@ class Encoder(nn.Module):
                 repair="Group the rows by length, or run them without a cache.",
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
-        if self.through is not None and self.training and cache is None:
-            for layer in self.layer:
-                x = self.through(layer, x, mask, causal)
-            return self.norm(x), None
+        if self.goes_through(cache, x):
+            return self.run_through(x, mask, causal), None
         kept = []
         for number, layer in enumerate(self.layer):
             x, entry = layer(x, mask, causal, None if cache is None else cache[number])
@@ -175,16 +214,11 @@ class Encoder(nn.Module):
         return self.norm(x), tuple(kept) if continues else None
 
 
-class Decoder(nn.Module):
+class Decoder(Stack):
     """A stack of decoder layers over a memory. Pre-norm stacks end with a norm."""
 
-    through: Through | None = None  # as in an encoder
-
     def __init__(self, layers: Sequence[DecoderLayer]):
-        super().__init__()
-        self.layer = nn.ModuleList(layers)
-        self.norm = _final_norm(layers)
-        _initialise(layers)
+        super().__init__(layers)
 
     def forward(
         self,
@@ -198,10 +232,8 @@ class Decoder(nn.Module):
         Padding at the end of x needs no mask: no earlier position looks at it.
         """
         mask = None if memory_lengths is None else padding_mask(memory_lengths, memory.shape[1])
-        if self.through is not None and self.training and cache is None:
-            for layer in self.layer:
-                x = self.through(layer, x, memory, mask)
-            return self.norm(x), ()
+        if self.goes_through(cache, x, memory):
+            return self.run_through(x, memory, mask), ()
         kept = []
         for number, layer in enumerate(self.layer):
             x, entry = layer(x, memory, mask, None if cache is None else cache[number])

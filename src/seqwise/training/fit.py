@@ -26,7 +26,7 @@ from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.budgets import Budget
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
-from seqwise.training.compiling import compile_layers
+from seqwise.training.compiling import check_compiling, compile_layers
 from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.defaults import Facts, resolve
@@ -59,8 +59,11 @@ def create_run(
     Run.refuse_existing(folder)
     settings, task, vectors = open_data(data, settings, say, progress)
     width = 0 if vectors is None else vectors.keyed.dim
-    settings, chosen = resolve(settings, facts_of(task, choose_device(settings), processes, width))
+    device = choose_device(settings)
+    settings, chosen = resolve(settings, facts_of(task, device, processes, width))
     task.check(settings)
+    if settings.training.compile:
+        check_compiling(device, None if settings.model == "ngram" else lambda: task.build(settings))
     if settings.model != "ngram":
         task.batches(settings, 0, processes)  # complains about rows that cannot be divided
     run = begin_run(folder, data, settings, task, vectors, command, say)
@@ -134,7 +137,7 @@ class Fit:
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
         begin_weights(model, task, run, say)
         if settings.training.compile:
-            compile_layers(model, next(model.parameters()).device)
+            self._compile(model)
         self.trainer = Trainer(
             model,
             task.batches(settings, world.rank, world.size),
@@ -145,6 +148,13 @@ class Fit:
             world,
         )
         self._restore()
+
+    def _compile(self, model: torch.nn.Module) -> None:
+        """A run may go on where nothing can be compiled; `create_run` refuses to begin one there."""
+        try:
+            compile_layers(model, next(model.parameters()).device)
+        except UsageError as error:
+            self.say(f"going on without compiled layers: {error.problem}")
 
     def _restore(self) -> None:
         snapshot = newest_checkpoint(self.run.checkpoints, self.say)

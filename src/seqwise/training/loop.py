@@ -27,7 +27,7 @@ from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
 from seqwise.training.ending import Shares, shares_of
-from seqwise.training.optimisers import Average, clip, make_optimiser
+from seqwise.training.optimisers import Average, clip, make_optimiser, step_unless
 from seqwise.training.schedules import make_schedule
 
 VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
@@ -100,6 +100,7 @@ class Trainer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = make_optimiser(model, settings)
+        self.device_decides = world.size == 1 and self.device.type == "cuda"  # whether an update is made
         self.schedule = make_schedule(settings.schedule, settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
         self.average = Average(model, decay) if decay != 0 else None
@@ -217,7 +218,8 @@ class Trainer:
         loss, carry = self._gradients(batch, count, shares)
         self.world.sum_gradients(self._all_gradients())
         length = clip(self.parameters, self.settings.clip, self.settings.clip_at)
-        waits = not self._step_unless(~torch.isfinite(loss + length))
+        # The device decides about the update, where it can, so that it need not wait for us to look.
+        waits = not (self.device_decides and step_unless(self.optimiser, ~torch.isfinite(loss + length)))
         mine, norm = torch.stack((loss, length.to(loss))).tolist()  # the device may have worked on until here
         total, seconds = self.world.sum(mine, self._since(self._started))
         if not math.isfinite(total + norm):
@@ -231,23 +233,6 @@ class Trainer:
         place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
         place.tokens, place.seconds = place.tokens + int(tokens), seconds
         return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
-
-    def _step_unless(self, bad: torch.Tensor) -> bool:
-        """Let the device decide about the update, so that it need not wait for us; False where it cannot.
-
-        The fused optimiser leaves everything as it is where it is told that a number is not finite.
-        """
-        optimiser: Any = self.optimiser
-        if self.world.size > 1 or self.device.type != "cuda":
-            return False
-        if not getattr(optimiser, "_step_supports_amp_scaling", False):
-            return False
-        optimiser.found_inf = bad.float()
-        try:
-            optimiser.step()
-        finally:
-            del optimiser.found_inf
-        return True
 
     def _all_gradients(self) -> list[torch.Tensor]:
         """One per parameter: zeros where this batch left none, as an adaptive softmax does for unused clusters.
@@ -289,7 +274,7 @@ class Trainer:
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
                     loss, carry = self.model(piece, carry)
                 (loss.total * weight / count).backward()
-                total += weight * loss.total.detach()
+                total += weight * loss.total.detach().double()
                 carries.append(detach(carry))
         return total, carries[0] if len(carries) == 1 else join_rows(carries) if carries else None
 

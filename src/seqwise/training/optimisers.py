@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,22 @@ def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
     return torch.optim.SGD(groups, lr=rate)
+
+
+def step_unless(optimiser: torch.optim.Optimizer, bad: Tensor) -> bool:
+    """Make the update unless the device finds `bad` true, without a look at it from here; False if nothing was done.
+
+    A fused optimiser leaves weights and moments as they are where it is told so. Others know nothing of it.
+    """
+    if not getattr(optimiser, "_step_supports_amp_scaling", False):
+        return False
+    fused: Any = optimiser
+    fused.found_inf = bad.float()
+    try:
+        fused.step()
+    finally:
+        del fused.found_inf
+    return True
 
 
 def clip(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:

@@ -1,0 +1,158 @@
+"""Which way the loss takes, and what happens where Triton's programs cannot be launched."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from seqwise.kernels import loss as kernel
+from seqwise.kernels.loss import described_way, linear_cross_entropy
+from seqwise.kernels.recurrence import availability
+
+N, D, V = 9, 4, 7
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+
+
+@pytest.fixture
+def a_gpu(monkeypatch):
+    """What is asked of a GPU, without one."""
+
+    def there(triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
+        monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
+        monkeypatch.setattr(availability, "package_version", lambda name: triton)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        kernel._obstacle.cache_clear()
+
+    monkeypatch.setattr(kernel, "_refused", set())
+    yield there
+    kernel._obstacle.cache_clear()
+
+
+def test_triton_on_gpus_with_bfloat16_and_the_plain_operations_elsewhere(a_gpu, monkeypatch):
+    a_gpu(capability=(8, 0))
+    assert kernel._way(GPU, torch.bfloat16) == kernel._way(GPU, torch.float32) == "cuda"
+    assert kernel._way(GPU, torch.float64) == "plain"
+    assert described_way(GPU) == "triton"
+    assert described_way(CPU) == "cpu"
+    a_gpu(capability=(7, 5))
+    assert described_way(GPU) == "plain (compute capability 7.5 has no bfloat16)"
+    a_gpu(triton=None)
+    assert described_way(GPU) == "plain (Triton is not installed)"
+    assert kernel._way(GPU, torch.bfloat16) == "plain"
+    a_gpu(triton="3.5.1")
+    assert described_way(GPU) == "plain (Triton 3.5.1 is older than 3.6)"
+    a_gpu()
+    monkeypatch.setenv("SEQWISE_KERNELS", "off")
+    assert described_way(GPU) == "plain (SEQWISE_KERNELS=off)"
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_tensors_without_memory_have_losses_without_memory(monkeypatch, few):
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, few))
+    with torch.device("meta"):
+        losses = linear_cross_entropy(
+            torch.empty(N, D), torch.empty(V, D), torch.empty(V), torch.empty(N, dtype=torch.int64)
+        )
+    assert losses.shape == (N,)
+
+
+def test_16_bit_weights_are_worth_it_later():
+    assert kernel._few("cuda", torch.bfloat16) > 8192 * 10_000 > kernel._few("cuda", torch.float32)
+    assert kernel._few("cuda", torch.bfloat16) < 8192 * 32_000
+    assert kernel._few("cpu", torch.bfloat16) == kernel._few("cpu", torch.float32)
+
+
+def leaves_and_targets() -> tuple[list[Tensor], Tensor]:
+    torch.manual_seed(0)
+    leaves = [torch.randn(*shape, requires_grad=True) for shape in ((N, D), (V, D), (V,))]
+    return leaves, torch.randint(V, (N,))
+
+
+@pytest.fixture
+def triton_rows(monkeypatch):
+    """Triton's way on a CPU, with rows that spoil the scores and then fail, as a launch may; → the failures."""
+    loss_triton = pytest.importorskip("seqwise.kernels.loss_triton")
+    monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if device in kernel._refused else "cuda")
+    monkeypatch.setattr(kernel, "_refused", set())
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
+    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, 2 * V))
+    monkeypatch.setattr(kernel, "ROWS", dict.fromkeys(kernel.ROWS, 1))
+    failures: list[Exception] = []
+
+    def fail(error: Exception, after: int) -> list[Exception]:
+        calls = [0]
+
+        def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, wanted: bool = True) -> Tensor:
+            calls[0] += 1
+            if calls[0] > after:
+                scores.fill_(math.nan)
+                failures.append(error)
+                raise error
+            losses = kernel._plain_losses_and_error(scores, targets)
+            if factors is not None:
+                scores *= factors[:, None]
+            return losses
+
+        monkeypatch.setattr(loss_triton, "row_losses", row_losses)
+        return failures
+
+    return fail
+
+
+@pytest.mark.parametrize("after", [0, 2, 5], ids=["at once", "in the third piece", "in the second pass"])
+def test_a_launch_that_fails_is_said_once_and_the_result_is_right(triton_rows, after):
+    failures = triton_rows(RuntimeError("first line\nout of resource: shared memory"), after)
+    leaves, targets = leaves_and_targets()
+    factors = torch.linspace(-1, 2, N)
+    expected = F.cross_entropy(F.linear(*leaves), targets, reduction="none")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            losses = linear_cross_entropy(*leaves, targets)
+            torch.testing.assert_close(losses, expected)
+            found = torch.autograd.grad(losses, leaves, factors)
+            torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, factors, retain_graph=True))
+    (one,) = [str(each.message) for each in said]
+    assert one.startswith("the fused loss does not run on cpu; going on without it.")
+    assert one.endswith("(RuntimeError: out of resource: shared memory)")
+    assert len(failures) == 1, "it is not tried again"
+
+
+@pytest.mark.filterwarnings("error")
+def test_memory_that_runs_out_is_passed_on(triton_rows):
+    triton_rows(torch.OutOfMemoryError("pretended"), 0)
+    leaves, targets = leaves_and_targets()
+    with pytest.raises(torch.OutOfMemoryError, match="pretended"):
+        linear_cross_entropy(*leaves, targets)
+    assert not kernel._refused
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_wrong_target_is_no_reason_to_give_up_the_kernel(triton_rows):
+    triton_rows(RuntimeError("index out of bounds"), 0)
+    leaves, targets = leaves_and_targets()
+    targets[1] = V
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        linear_cross_entropy(*leaves, targets)
+    assert not kernel._refused
+
+
+def test_compiled_code_takes_the_plain_way_forwards_and_backwards(a_gpu, monkeypatch):
+    a_gpu()
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert kernel._way(GPU, torch.bfloat16) == "plain"
+    taken: list[str] = []
+    swept = kernel._swept
+    monkeypatch.setattr(kernel, "_swept", lambda *given: (taken.append(given[5]), swept(*given))[1])
+    monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain")
+    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
+    leaves, targets = leaves_and_targets()
+    losses = linear_cross_entropy(*leaves, targets)
+    monkeypatch.setattr(kernel, "_way", lambda device, dtype: pytest.fail("asked anew in the backward pass"))
+    torch.autograd.grad(losses, leaves, torch.linspace(-1, 2, N))
+    assert taken == ["plain", "plain"]
