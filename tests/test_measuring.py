@@ -131,9 +131,7 @@ def test_words_choose_rows_and_words_that_choose_none_are_refused(measuring):
     rows = ["lstm 32×20×128 fp32", "gru 32×20×128 fp32"]
     assert measuring.chosen(rows, [], lambda row: set(row.split())) == rows
     assert measuring.chosen(rows, ["lstm", "32x20x128"], lambda row: set(row.split())) == rows[:1]
-    with pytest.raises(
-        SystemExit, match=r"no row has all of these words: lstm 64x1x1. The rows are:\n  lstm 32"
-    ):
+    with pytest.raises(SystemExit, match=r"no row has all of these words: lstm 64x1x1. The rows are:\n  lstm 32"):
         measuring.chosen(rows, ["lstm", "64x1x1"], lambda row: set(row.split()))
 
 
