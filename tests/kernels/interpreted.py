@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import triton.language as tl
 from triton.runtime import interpreter
@@ -21,7 +22,8 @@ from triton.runtime import interpreter
 @contextmanager
 def side_by_side() -> Iterator[None]:
     """Within, interpreted programs run at the same time."""
-    call, patch = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor
+    builder = interpreter.InterpreterBuilder
+    call, patch, splat = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor, builder.create_splat
 
     def patch_index(tensor: Any, scope: Any) -> None:
         patch(tensor, scope)  # its own __index__ is refused by new versions of numpy
@@ -47,11 +49,18 @@ def side_by_side() -> Iterator[None]:
             failed = [os.waitpid(child, 0)[1] for child in children]
         assert not any(failed), "a program failed"
 
+    def splat_truth(self: Any, kind: Any, handle: Any) -> Any:
+        if handle.data.dtype == bool:  # a scalar comparison; Triton 3.9 takes it for a number
+            return interpreter.TensorHandle(np.full(kind.shape, handle.data), tl.int1)
+        return splat(self, kind, handle)
+
     interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor = launch, patch_index
+    builder.create_splat = splat_truth
     try:
         yield
     finally:
         interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor = call, patch
+        builder.create_splat = splat
 
 
 def _run(program: Any, values: dict[str, Any]) -> None:
