@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqwise.config import RecurrentSettings
-from seqwise.kernels.recurrence import cpu_choice, cpu_memory, cpu_team
-from seqwise.kernels.recurrence.cpu import Direction, Kind, Projection, Steps, fits, obstacle, pays, scan
-from seqwise.kernels.recurrence.cpu_linear import Factor, across
+from seqwise.kernels.recurrence.cpu import choice, memory, team
+from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, fits, obstacle, pays, scan
+from seqwise.kernels.recurrence.cpu.linear import Factor, across
 from seqwise.layers import cells
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import real_steps, turn
@@ -212,7 +212,7 @@ def threads():
 @pytest.mark.parametrize("kind", [Kind("lstm"), Kind("gru", reset="before"), Kind("rnn", normed=True)], ids=str)
 def test_the_number_of_threads_changes_no_bit(kind, openmp, threads, monkeypatch):
     if not openmp:
-        monkeypatch.setattr(cpu_team, "_openmp", lambda: None)
+        monkeypatch.setattr(team, "_openmp", lambda: None)
     cell = make(kind, 48, 64, torch.float32)
     x, state = some(kind, 9, 12, 48, 64, torch.float32)
     lengths = torch.tensor([12, 3, 0, 7, 12, 1, 9, 2, 5])
@@ -350,7 +350,7 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
     one = Direction(project, cell.weight_hidden, vectors(cell), tuple(state))
     leaves, found = [x, *state, *cell.parameters()], []
     for rows in (5, 1000):
-        monkeypatch.setattr(cpu_memory, "ROWS", rows)
+        monkeypatch.setattr(memory, "ROWS", rows)
         steps = Steps(4, 9, lengths)
         assert (len(steps.windows(rows)) > 1) == (rows == 5)
         outputs, (first, second), gates = scan(kind, x, [one, one._replace(turned=True)], steps, look=True)
@@ -410,12 +410,14 @@ def test_a_machine_that_cannot_compile_is_named(monkeypatch):
         raise RuntimeError("no target")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cpu_choice, "Factor", broken)
+        patch.setattr(choice, "Factor", broken)
         assert "no target" in obstacle()
     obstacle.cache_clear()
 
 
 def test_nothing_is_imported_before_it_is_needed():
-    script = "import sys, seqwise.kernels.recurrence.cpu; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
+    script = (
+        "import sys, seqwise.kernels.recurrence.cpu.compiled; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

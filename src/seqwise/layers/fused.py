@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from seqwise.kernels.recurrence import cpu
-from seqwise.kernels.recurrence import cpu_choice as choice
 from seqwise.kernels.recurrence.availability import obstacle
+from seqwise.kernels.recurrence.cpu import choice, compiled
 from seqwise.kernels.recurrence.kinds import Direction, Kind, scan_dtype
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
@@ -74,7 +73,7 @@ def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = 
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)
     plain = weight_hidden.device.type == "cpu" and type(cell).project is Cell.project
-    project: Any = cpu.Projection(cell.weight_input, cell.bias) if plain else cell.project
+    project: Any = compiled.Projection(cell.weight_input, cell.bias) if plain else cell.project
     return Direction(project, weight_hidden, tuple(vectors), state, turned)
 
 
@@ -97,7 +96,7 @@ def fused_scan(
     assert kind is not None
     with unwatched():
         if path == "compiled":
-            return Scanned(*cpu.scan(kind, x, directions, cpu.Steps(len(x), x.shape[1], lengths), look))
+            return Scanned(*compiled.scan(kind, x, directions, compiled.Steps(len(x), x.shape[1], lengths), look))
         from seqwise.kernels.recurrence.gpu import persistent
 
         ready = persistent.prepare(x, directions, lengths)

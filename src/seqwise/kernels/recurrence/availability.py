@@ -47,7 +47,7 @@ def triton_obstacle() -> str | None:
 def _elsewhere(device: torch.device) -> str | None:
     if device.type != "cpu":
         return f"there are none for {device.type}"
-    from seqwise.kernels.recurrence.cpu_choice import obstacle  # LLVM is imported where it is needed
+    from seqwise.kernels.recurrence.cpu.choice import obstacle  # LLVM is imported where it is needed
 
     return obstacle()
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.cpu_linear import Factor, across
-from seqwise.kernels.recurrence.cpu_memory import Job, Plan
-from seqwise.kernels.recurrence.cpu_steps import Window
+from seqwise.kernels.recurrence.cpu.linear import Factor, across
+from seqwise.kernels.recurrence.cpu.memory import Job, Plan
+from seqwise.kernels.recurrence.cpu.steps import Window
 from seqwise.kernels.recurrence.gradients import first_order
 
 STATES, CHANGES = ("h", "c"), ("dh", "dc")
@@ -75,7 +75,7 @@ def seen(plan: Plan, job: Job, outputs: Tensor, place: int) -> dict[str, Tensor]
 
 
 def _run(plan: Plan, function: Any, words: list[list[int]]) -> None:
-    from seqwise.kernels.recurrence.cpu_team import run
+    from seqwise.kernels.recurrence.cpu.team import run
 
     if plan.steps.total:
         run(function, words, plan.threads)

@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.cpu_linear import KINDS, Factor
+from seqwise.kernels.recurrence.cpu.linear import KINDS, Factor
 from seqwise.kernels.recurrence.kinds import Kind
 
 

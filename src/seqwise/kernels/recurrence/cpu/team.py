@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu_code import NUMBER, WORD, Code, Compiled, Int
+from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int
 
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:

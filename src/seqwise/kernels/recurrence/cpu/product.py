@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu_code import NUMBER, WORD, Code, Compiled, Int, Vec, machine
+from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int, Vec, machine
 
 ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
 DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache

@@ -1,6 +1,6 @@
 """The memory of a scan: which buffers there are, which rows of them a worker has, and what is kept for the way back.
 
-It knows nothing of gradients; the equations are in `cpu_equations` and `cpu_normed`, the loops in `cpu_loop`.
+It knows nothing of gradients; the equations are in `equations` and `normed`, the loops in `loop`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.cpu_linear import KINDS, WORTH, packed
-from seqwise.kernels.recurrence.cpu_steps import Steps, Window
+from seqwise.kernels.recurrence.cpu.linear import KINDS, WORTH, packed
+from seqwise.kernels.recurrence.cpu.steps import Steps, Window
 from seqwise.kernels.recurrence.kinds import Kind
 
 ROWS = 2048  # of gates at a time: what is computed from them finds them in the cache
@@ -27,31 +27,31 @@ class Form:
     """All that is compiled for a cell and a precision. LLVM is imported here, when it is first needed."""
 
     def __init__(self, kind: Kind, real: str):
-        from seqwise.kernels.recurrence import cpu_equations, cpu_normed, cpu_product
+        from seqwise.kernels.recurrence.cpu import equations, normed, product
 
-        late = cpu_normed.NormedGRU if kind.normed else cpu_equations.LateReset
+        late = normed.NormedGRU if kind.normed else equations.LateReset
         equation: Any
         if kind.name == "rnn":
-            equation = (cpu_normed.NormedRNN if kind.normed else cpu_equations.RNN)(kind.activation)
+            equation = (normed.NormedRNN if kind.normed else equations.RNN)(kind.activation)
         elif kind.name == "lstm":
-            equation = (cpu_normed.NormedLSTM if kind.normed else cpu_equations.LSTM)()
+            equation = (normed.NormedLSTM if kind.normed else equations.LSTM)()
         else:
-            equation = (late if kind.reset == "after" else cpu_equations.EarlyReset)(kind.update == "keeps")
+            equation = (late if kind.reset == "after" else equations.EarlyReset)(kind.update == "keeps")
         self.equation, self.real = equation, real
         self.vectors, self.states = len(equation.extras), equation.states
-        self.product = cpu_product.products(real)["product"].address
+        self.product = product.products(real)["product"].address
         wanted = set(equation.buffers_back) | {factor for _, _, factor in equation.weighted}
         self.kept = [name for name, one in equation.buffers.items() if name in wanted or one.kind == "vector"]
 
     @cached_property
     def forward(self) -> Any:
-        from seqwise.kernels.recurrence.cpu_loop import compile_loop
+        from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
         return compile_loop(self.equation, self.real, back=False)
 
     @cached_property
     def backward(self) -> Any:
-        from seqwise.kernels.recurrence.cpu_loop import compile_loop
+        from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
         return compile_loop(self.equation, self.real, back=True)
 
@@ -113,7 +113,7 @@ class Job:
         return len(self.buffers[name]) == self.plan.steps.total
 
     def words(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
-        """One list per worker, as `cpu_loop.layout` says."""
+        """One list per worker, as `loop.layout` says."""
         plan, size = self.plan, self.matrix.element_size()
         middle = [int(plan.turned[direction]), window.starts.data_ptr(), plan.steps.order.data_ptr(), plan.units]
         place = outside.data_ptr() + (window.first * by_step + direction * plan.units) * size

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seqwise.kernels.recurrence.cpu_activations import activation, sigmoid, slope, tanh
-from seqwise.kernels.recurrence.cpu_code import Vec
-from seqwise.kernels.recurrence.cpu_equations import BEFORE, LSTM, PACKED, RNN, SEEN, STATE, Gated, arriving, leave
-from seqwise.kernels.recurrence.cpu_loop import Buffer, Place, Row, Step
+from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
+from seqwise.kernels.recurrence.cpu.code import Vec
+from seqwise.kernels.recurrence.cpu.equations import BEFORE, LSTM, PACKED, RNN, SEEN, STATE, Gated, arriving, leave
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Row, Step
 
 EPSILON = 1e-5  # as in `layers.norm`
 ONE = Buffer("packed", single=True)

@@ -26,7 +26,7 @@ class Factor:
 
     def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. The start may be the result's place."""
-        from seqwise.kernels.recurrence.cpu_product import products
+        from seqwise.kernels.recurrence.cpu.product import products
 
         (rows, depth), width, size = x.shape, self.width, x.element_size()
         out = x.new_empty(rows, width) if out is None else out
@@ -42,7 +42,7 @@ class Factor:
 
 def packed(weight: Tensor, turned: bool) -> Tensor:
     """The panels of a weight (K, N), or with `turned` (N, K), whose rows may have gaps between them."""
-    from seqwise.kernels.recurrence.cpu_product import packed_size, products, widths
+    from seqwise.kernels.recurrence.cpu.product import packed_size, products, widths
 
     width, depth = weight.shape if turned else weight.shape[::-1]
     size, step = weight.element_size(), weight.stride(0)
@@ -58,7 +58,7 @@ def packed(weight: Tensor, turned: bool) -> Tensor:
 
 def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None:
     """left (N, M) turned · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
-    from seqwise.kernels.recurrence.cpu_product import products
+    from seqwise.kernels.recurrence.cpu.product import products
 
     (depth, rows), width, size = left.shape, right.shape[1], left.element_size()
     if not depth and not more:
@@ -75,7 +75,7 @@ def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None
 
 def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
     """(first, end) for every worker: whole tiles each, as far as it goes."""
-    from seqwise.kernels.recurrence.cpu_product import ROWS
+    from seqwise.kernels.recurrence.cpu.product import ROWS
 
     threads, height = torch.get_num_threads() if 2 * work >= WORTH else 1, height or ROWS[0]
     tiles = -(-rows // height)
@@ -84,7 +84,7 @@ def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
 
 
 def _run(function: Any, jobs: list[list[int]]) -> None:
-    from seqwise.kernels.recurrence.cpu_team import run
+    from seqwise.kernels.recurrence.cpu.team import run
 
     if jobs:
         run(function, jobs, torch.get_num_threads())

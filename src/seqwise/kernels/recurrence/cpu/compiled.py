@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqwise.kernels.recurrence.cpu_choice import fits, obstacle, pays
-from seqwise.kernels.recurrence.cpu_memory import Job, Plan
-from seqwise.kernels.recurrence.cpu_scan import Scan, seen, there
-from seqwise.kernels.recurrence.cpu_steps import Steps
+from seqwise.kernels.recurrence.cpu.choice import fits, obstacle, pays
+from seqwise.kernels.recurrence.cpu.memory import Job, Plan
+from seqwise.kernels.recurrence.cpu.scan import Scan, seen, there
+from seqwise.kernels.recurrence.cpu.steps import Steps
 from seqwise.kernels.recurrence.kinds import Direction, Kind
 
 __all__ = ["Direction", "Kind", "Projection", "Steps", "fits", "obstacle", "pays", "scan"]

@@ -3,14 +3,14 @@
 `forward` goes from the state before a step to the state after it; what the way back needs lies in packed buffers.
 `backward` gets the gradient of the state after (`dh`, `dc`), leaves that of the state before, and writes those of the
 gates before their activations (`d_gates`), which are also those of the projected input. Here is one step only: loops
-are in `cpu_loop`, sums over all steps in `cpu_scan`.
+are in `loop`, sums over all steps in `scan`.
 """
 
 from __future__ import annotations
 
-from seqwise.kernels.recurrence.cpu_activations import activation, sigmoid, slope, tanh
-from seqwise.kernels.recurrence.cpu_code import Vec
-from seqwise.kernels.recurrence.cpu_loop import Buffer, Place, Step
+from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
+from seqwise.kernels.recurrence.cpu.code import Vec
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Step
 
 Seen = tuple[str, str, int, int]
 PACKED, STATE = Buffer("packed"), Buffer("state")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from seqwise.kernels.recurrence.cpu_code import Code, Compiled, Int, Vec
+from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
 HEAD = ("steps", "first", "every", "turned", "starts", "order", "units", "multiply", "outside", "by_step", "by_row")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu_code import NUMBER, WORD, Code, Vec
+from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Vec
 
 # kind → terms of the series, smallest exponent, bits of the fraction, bias of the exponent, log 2 in two parts
 FORMS: dict[str, tuple[int, float, int, int, float, float]] = {
