@@ -46,6 +46,17 @@ def test_a_finished_run_says_so_and_stays_as_it_is(book, tmp_path, capsys):
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_path, monkeypatch, kernels):
+    if not kernels:
+        monkeypatch.setattr("seqwise.layers.fused.obstacle", lambda device: "none wanted")
+    assert train(*fresh(book, tmp_path / "run", "--model", "gru", "--network.depth", "2", "--device", "cpu")) == 0
+    found = json.loads((tmp_path / "run" / "env.json").read_text())
+    path = "compiled" if kernels else "aten"
+    assert found["recurrent_layers"] == {"backbone.deep.layer.0": path, "backbone.deep.layer.1": path}
+    assert "python" in found
+
+
 @pytest.mark.parametrize("more", [["--budget", "5m"], ["--out", "elsewhere"], ["--network.width", "9"]])
 def test_settings_beside_resume_are_refused_rather_than_ignored(book, tmp_path, capsys, more):
     assert train("--resume", tmp_path / "run", *more) == 2

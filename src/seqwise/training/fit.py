@@ -17,6 +17,7 @@ from seqwise import environment
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.kernels.recurrence.availability import described_path
+from seqwise.layers import Recurrent
 from seqwise.tasks import task_of
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.guess import guess_task
@@ -183,8 +184,10 @@ class Fit:
         """The loop's steps, saved as they come. When `stop()` says so, the step at hand is the last."""
         if self.ended:
             return
-        saved = time.monotonic()
+        saved, first = time.monotonic(), self.trainer.place.step + 1
         for step in self.trainer.steps():
+            if step.number == first:
+                self._note_paths()
             self._log(step)
             if step.best:
                 self._save_best()
@@ -198,6 +201,12 @@ class Fit:
             yield step
             if stopping:
                 return
+
+    def _note_paths(self) -> None:
+        """How each recurrent layer was computed in the batch at hand: shapes and machine have decided it by now."""
+        layers = {name: part.path for name, part in self.model.named_modules() if isinstance(part, Recurrent)}
+        if layers and self.world.first:
+            self.run.note_environment(recurrent_layers=layers)
 
     def _save_due(self, step: Step) -> bool:
         every = self.run.settings.training.save_every

@@ -154,6 +154,15 @@ class Run:
         except (OSError, SafetensorError):
             return False
 
+    def note_environment(self, **facts: Any) -> None:
+        """Add to `env.json` what was not known of the machine when the run began."""
+        path = self.folder / ENVIRONMENT
+        known: dict[str, Any] = {}
+        with suppress(OSError, ValueError):  # lost or damaged: what is known now is better than nothing
+            known = json.loads(path.read_text(encoding="utf-8"))
+        if {**known, **facts} != known:
+            write_text(path, json.dumps({**known, **facts}, indent=2) + "\n")
+
     def log(self, step: Step) -> None:
         """One more line of `metrics.jsonl`."""
         values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
