@@ -20,12 +20,25 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from seqwise.kernels.recurrence.gpu import launch, lstm, normalised_gru, normalised_lstm, normalised_rnn, rnn
+from seqwise.kernels.recurrence.gpu import (
+    early_gru,
+    gru,
+    launch,
+    lstm,
+    normalised_gru,
+    normalised_lstm,
+    normalised_rnn,
+    rnn,
+)  # fmt: skip
+from seqwise.kernels.recurrence.gpu.gru_scan import WHOLE, quarters
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, OWN, ROUNDS
+from seqwise.kernels.recurrence.gpu.rows import FREE
 
 KERNELS: dict[str, tuple[Any, Any, dict[str, Any], int]] = {  # forward, backward, constants, units of a program
     "rnn": (rnn.rnn_forward, rnn.rnn_backward, {"ACTIVATION": "tanh"}, HELD_ROWS),
     "lstm": (lstm.lstm_forward, lstm.lstm_backward, {}, OWN),
+    "gru": (gru.gru_forward, gru.gru_backward, {"REPLACES": False}, OWN),
+    "early_gru": (early_gru.early_gru_forward, early_gru.early_gru_backward, {"REPLACES": False}, OWN),
     "normalised_rnn": (
         normalised_rnn.normalised_rnn_forward, normalised_rnn.normalised_rnn_backward,
         {"ACTIVATION": "tanh"}, HELD_ROWS,
@@ -35,7 +48,7 @@ KERNELS: dict[str, tuple[Any, Any, dict[str, Any], int]] = {  # forward, backwar
         normalised_gru.normalised_gru_forward, normalised_gru.normalised_gru_backward, {"REPLACES": False}, OWN,
     ),
 }  # fmt: skip
-INTEGERS = ("lengths", "order", "ring", "words")
+INTEGERS = ("lengths", "begins", "ring", "words")
 FLOATS = ("of_hidden", "of_cell", "gains", "biases", "statistics", "tally")
 
 
@@ -43,7 +56,7 @@ def compiled(kernel: Any, constants: dict[str, Any], warps: int, published: tupl
     """The kernel in Triton's own language for GPUs."""
     constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
     kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(published, "*i16")
-    numbers = ("steps", "batch", "offset", "by_scan", "by_step", "by_row")
+    numbers = (*FREE, "by_scan", "by_step", "by_row")
     signature = {
         name: "constexpr" if name in constants else "i32" if name in numbers else kinds.get(name, "*bf16")
         for name in kernel.arg_names
@@ -77,10 +90,18 @@ def main(name: str, units: int, batch: int) -> None:
     blocks = triton.next_power_of_2(shape.blocks)
     constants = {
         **constants, **shape.constants(units, torch.bfloat16), "OWN": own, "VARIABLE": False, "SAVE": True,
-        "ROUNDS": ROUNDS, "P": blocks, "lengths": None, "order": None,
+        "ROUNDS": ROUNDS, "P": blocks, "lengths": None, "begins": None,
     }  # fmt: skip
-    for kernel, published in ((forward, ("hidden",)), (backward, ("slopes",))):
-        for tile in shared(compiled(kernel, constants, shape.warps, published)):
+    more: dict[str, Any] = {"num_warps": shape.warps}
+    if name in ("gru", "early_gru"):
+        wide = -(-units // WHOLE) * WHOLE
+        columns, matrices = (3 * wide, 1) if name == "gru" else (wide, 3)
+        more = {"V": wide, **quarters(shape, columns, matrices, 2, torch.device("cpu"))}
+    plans = (forward, constants, shape.warps, ("hidden", "shown")), (
+        backward, {**constants, **more}, more["num_warps"], ("slopes",),
+    )  # fmt: skip
+    for kernel, values, warps, published in plans:
+        for tile in shared(compiled(kernel, values, warps, published)):
             sys.stdout.write(f"{kernel.__name__} {units} units, {batch} rows: {tile} is loaded by several warps\n")
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqwise.kernels.recurrence import availability
-from seqwise.kernels.recurrence.availability import described_path, obstacle
+from seqwise.kernels.recurrence.availability import described_path, lasting_obstacle, obstacle
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -14,9 +14,9 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch):
     monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
-    obstacle.cache_clear()
+    lasting_obstacle.cache_clear()
     yield
-    obstacle.cache_clear()
+    lasting_obstacle.cache_clear()
 
 
 def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:

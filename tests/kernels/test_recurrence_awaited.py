@@ -11,7 +11,14 @@ import pytest
 
 pytest.importorskip("triton")
 
-SHAPES = ["normalised_rnn 256 8", "normalised_lstm 64 8", "normalised_gru 32 8", "lstm 256 64"]
+SHAPES = [
+    "normalised_rnn 256 8",
+    "normalised_lstm 64 8",
+    "normalised_gru 32 8",
+    "lstm 256 64",
+    "gru 650 20",
+    "early_gru 256 64",
+]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,98 +1,23 @@
-"""Compiled scans equal the open ones: values, states, gradients, gates; with any lengths, directions and threads."""
+"""Compiled scans equal the open ones: values, states, gradients, gates; with any lengths, directions and windows."""
 
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import torch
+from compiled_scans import PLAIN, SHAPES, compiled, each_kind, gradients, make, opened, projection, some, vectors
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqwise.config import RecurrentSettings
-from seqwise.kernels.recurrence.cpu import choice, memory, team
-from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, fits, obstacle, pays, scan
+from seqwise.kernels.recurrence import steps as steps_module
+from seqwise.kernels.recurrence.cpu import memory
+from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
-from seqwise.layers import cells
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import real_steps, turn
+from seqwise.layers.recurrent import real_steps
 from seqwise.layers.scan import blank
-from seqwise.layers.scan import scan as open_scan
-
-KINDS = [
-    *(Kind("rnn", activation=name, normed=normed) for name in cells.ACTIVATIONS for normed in (False, True)),
-    *(Kind("lstm", normed=normed) for normed in (False, True)),
-    *(Kind("gru", reset=reset, update=update, normed=normed) for reset, update, normed in cells.GRU_CELLS),
-]
-PLAIN = [Kind("rnn"), Kind("rnn", activation="relu"), Kind("lstm"), Kind("gru")]
-SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37)]  # batch, time, inputs, units: less than a vector, one, odd
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
-
-
-def make(kind: Kind, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
-    """A cell with no parameter at its usual zero or one."""
-    torch.manual_seed(1)
-    settings = RecurrentSettings(
-        activation=kind.activation, reset=kind.reset, update=kind.update, layer_norm=kind.normed
-    )
-    cell = cells.make_cell(kind.name, inputs, units, settings)
-    for parameter in cell.parameters():
-        nn.init.normal_(parameter, std=0.5 / math.sqrt(units) if parameter.dim() == 2 else 0.5)
-    return cell.to(dtype)
-
-
-def vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
-    """What stands beside the matrix, as `Direction` lists it."""
-    norms = {
-        cells.LayerNormRNNCell: ["norm"],
-        cells.LayerNormLSTMCell: ["hidden_norm", "cell_norm"],
-        cells.LayerNormGRUCell: ["gates_norm", "candidate_norm"],
-    }
-    for kind, names in norms.items():
-        if isinstance(cell, kind):
-            found = [cell.get_submodule(name) for name in names]
-            return tuple(part for norm in found for part in (norm.weight, norm.bias))
-    return (cell.bias_hidden,) if isinstance(cell, cells.GRUCell) else ()
-
-
-def projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
-    """A plain product goes into the scan; a cell that normalises its input does that before."""
-    normalised = (cells.LayerNormLSTMCell, cells.LayerNormGRUCell)
-    return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
-
-
-def some(kind: Kind, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-    """An input and a state that want gradients."""
-    torch.manual_seed(2)
-    x = torch.randn(batch, time, inputs, dtype=dtype, requires_grad=True)
-    count = 2 if kind.name == "lstm" else 1
-    return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
-
-
-def compiled(kind: Kind, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
-    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), turned)
-    outputs, (after,), _ = scan(kind, x, [one], Steps(len(x), x.shape[1], lengths))
-    return [outputs, *after]
-
-
-def opened(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
-    real = real_steps(x, cell.inputs, lengths)
-    x = blank(turn(x, lengths) if turned else x, real)
-    outputs, after = open_scan(cell, x, tuple(state), cell.weight_hidden, real)
-    return [turn(outputs, lengths) if turned else outputs, *after]
-
-
-def gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
-    """Of one random weighing of all results, zero where there is none."""
-    torch.manual_seed(3)
-    weights = [torch.randn(one.shape, dtype=one.dtype) for one in results]
-    found = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=keep)
-    return [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)]
-
 
 # --- against the open scan --------------------------------------------------------------------------------------------
 
@@ -201,34 +126,6 @@ def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
 # --- what must not matter ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("openmp", [True, False])
-@pytest.mark.parametrize("kind", [Kind("lstm"), Kind("gru", reset="before"), Kind("rnn", normed=True)], ids=str)
-def test_the_number_of_threads_changes_no_bit(kind, openmp, threads, monkeypatch):
-    if not openmp:
-        monkeypatch.setattr(team, "_openmp", lambda: None)
-    cell = make(kind, 48, 64, torch.float32)
-    x, state = some(kind, 9, 12, 48, 64, torch.float32)
-    lengths = torch.tensor([12, 3, 0, 7, 12, 1, 9, 2, 5])
-    project = Projection(cell.weight_input, cell.bias)
-    one = Direction(project, cell.weight_hidden, vectors(cell), tuple(state))
-    beside = {name for name, part in cell.named_parameters() if any(part is vector for vector in vectors(cell))}
-    results = []
-    for count in (1, 2, 3):
-        threads(count)
-        outputs, (first, second), _ = scan(kind, x, [one, one._replace(turned=True)], Steps(9, 12, lengths))
-        leaves = [x, *state, *(part for name, part in cell.named_parameters() if name not in beside)]
-        results.append([outputs, *first, *second, *gradients([outputs, *first, *second], leaves)])
-    for other in results[1:]:
-        assert all(torch.equal(mine, its) for mine, its in zip(results[0], other, strict=True))
-
-
 @each_kind
 def test_nothing_in_the_padding_reaches_anything(kind):
     cell = make(kind, 3, 5, torch.float32)
@@ -295,7 +192,12 @@ def test_nothing_to_scan_is_no_error(kind, batch, lengths):
     assert outputs.shape == (batch, 4, 5)
     assert not outputs.any()
     assert all(torch.equal(mine, before) for mine, before in zip(after, state, strict=True))
-    gradients([outputs, *after], [x, *state, *cell.parameters()])
+    weights = [torch.ones_like(outputs), *(torch.full_like(part, 3.0) for part in after)]
+    leaves = [x, *state, *cell.parameters()]
+    found = torch.autograd.grad([outputs, *after], leaves, weights)
+    for leaf, gradient in zip(leaves, found, strict=True):  # states pass as they are, nothing else has any effect
+        expected = 3.0 if any(leaf is part for part in state) else 0.0
+        assert torch.equal(gradient, torch.full_like(leaf, expected))
 
 
 def test_numbers_that_are_none_stay_none():
@@ -319,6 +221,19 @@ def test_steps_pack_and_unpack():
     expected = torch.tensor([[0.0, 1, 0], [0, 0, 0], [6, 7, 8]])
     assert torch.equal(steps.unpack(packed)[..., 0], expected)
     assert torch.equal(steps.unsort(steps.sort(x[:, 0])), x[:, 0])
+
+
+def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
+    found, flat = [], steps_module._flat
+    monkeypatch.setattr(steps_module, "_flat", lambda *given: found.append(given) or flat(*given))
+    monkeypatch.setattr(memory, "ROWS", 5)
+    kind, lengths = Kind("rnn"), torch.tensor([9, 2, 7, 0])
+    cell = make(kind, 6, 20, torch.float32)
+    x, state = some(kind, 4, 9, 6, 20, torch.float32)
+    with torch.no_grad():
+        compiled(kind, cell, x, state, lengths, turned=False)
+    assert len(Steps(4, 9, lengths).windows(5)) > 1
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -361,63 +276,3 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
         found.append([outputs, *first, *second, *seen, *gradients([outputs, *first, *second], leaves)])
     for mine, other in zip(*found, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-13, rtol=1e-13)
-
-
-@pytest.mark.parametrize("given", ["weight", "bias", "matrix", "input"])
-def test_only_what_wants_a_gradient_gets_one(given):
-    torch.manual_seed(0)
-    parts = {"weight": torch.randn(20, 3), "bias": torch.randn(20), "matrix": torch.randn(20, 5)}
-    parts["input"] = torch.randn(2, 4, 3)
-    parts[given].requires_grad_()
-    state = (torch.zeros(2, 5), torch.zeros(2, 5))
-    one = Direction(Projection(parts["weight"], parts["bias"]), parts["matrix"], (), state)
-    outputs, _, _ = scan(Kind("lstm"), parts["input"], [one], Steps(2, 4))
-    outputs.sum().backward()
-    assert [name for name, part in parts.items() if part.grad is not None] == [given]
-    assert parts[given].grad.any()
-
-
-# --- when to take it --------------------------------------------------------------------------------------------------
-
-
-def test_it_takes_floats_on_cpus_outside_autocast():
-    x = torch.zeros(2, 3, 4)
-    assert fits(x)
-    assert fits(x.double())
-    assert not fits(x.bfloat16())
-    assert not fits(torch.zeros(2, 3, 4, device="meta"))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not fits(x)
-
-
-def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten():
-    lstm, gru = Kind("lstm"), Kind("gru")
-    batch = torch.empty(64, 128, 256)
-    assert pays(gru, batch, 256)
-    assert not pays(gru, batch[:1, :1], 256)
-    assert pays(lstm, batch, 256)
-    with torch.no_grad():
-        assert not pays(lstm, batch, 256)
-        assert pays(lstm, batch, 256, padded=True)
-        assert pays(lstm, batch, 256, scans=2)
-
-
-def test_a_machine_that_cannot_compile_is_named(monkeypatch):
-    assert obstacle() is None
-    obstacle.cache_clear()
-
-    def broken(*_: object, turned: bool) -> None:
-        raise RuntimeError("no target")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(choice, "Factor", broken)
-        assert "no target" in obstacle()
-    obstacle.cache_clear()
-
-
-def test_nothing_is_imported_before_it_is_needed():
-    script = (
-        "import sys, seqwise.kernels.recurrence.cpu.compiled; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]

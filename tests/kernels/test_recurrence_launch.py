@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, MOST, OWN, Rows, cut, resources
+from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, MOST, OWN, cut, resources
+from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.steps import Steps
 
 DEVICE = torch.device("cpu")  # stands for an H200
 
@@ -43,16 +45,16 @@ def test_2048_units_fit_in_one_direction():
 
 
 def test_a_batch_too_large_for_one_launch_takes_several():
-    values = torch.empty(1, 3, 5000, 4 * 512)
-    firsts = [first for first, _, _ in launch.launches(values, 512, OWN)]
-    taken = next(launch.launches(values, 512, OWN))[1].taken
+    values, rows = torch.empty(15000, 1, 4 * 512), Rows(5000, 3, 15000)
+    firsts = [first for first, _, _ in launch.launches(values, rows, 512, OWN)]
+    taken = next(launch.launches(values, rows, 512, OWN))[1].taken
     assert firsts == list(range(0, 5000, taken))
     assert len(firsts) > 1
 
 
 def test_more_programs_than_fit_are_refused_before_any_launch():
     with pytest.raises(RuntimeError, match="more than fit"):
-        next(launch.launches(torch.empty(2, 3, 4, 4 * 2048), 2048, OWN))
+        next(launch.launches(torch.empty(12, 2, 4 * 2048), Rows(4, 3, 12, (False, True)), 2048, OWN))
 
 
 def test_a_larger_batch_needs_few_different_programs():
@@ -61,8 +63,35 @@ def test_a_larger_batch_needs_few_different_programs():
     assert len({(one.rows, one.columns, one.held) for one in cuts if one}) <= 4
 
 
-def test_rows_are_listed_longest_first():
-    rows = Rows.of(torch.tensor([2, 5, 0, 3]), DEVICE)
-    assert rows.order is not None
-    assert rows.order.tolist() == [1, 3, 0, 2]
-    assert Rows.of(None, DEVICE) == Rows()
+def test_slots_follow_each_other_without_padding():
+    rows = Rows.of(Steps(4, 5, torch.tensor([2, 5, 0, 3])), (False, True))
+    assert rows.lengths.tolist() == [5, 3, 2, 0]
+    assert rows.begins.tolist() == [0, 3, 6, 8, 9, 10]
+    assert rows.numbers == (5, 4, 10, 2)
+    assert not Rows.of(Steps(2, 3, torch.tensor([3, 3]))).variable
+
+
+@pytest.mark.parametrize("lengths", [None, [2, 5, 0, 3]])
+def test_states_before_and_after_a_step_are_those_of_the_same_row(lengths):
+    """Each slot's state is named by row and step; the one before it must have the neighbouring step, or be a start."""
+    steps = Steps(4, 5, None if lengths is None else torch.tensor(lengths))
+    rows, ends = Rows.of(steps, (False, True)), lengths or [5] * 4
+    memory = rows.begun(torch.tensor([[[100 + row] * 2] for row in steps.order]).expand(4, 2, 2))
+    names = [(int(t), int(steps.order[r])) for t in range(5) for r in range(4) if t < ends[steps.order[r]]]
+    for slot, (time, row) in enumerate(names):
+        memory[4 + slot] = 10 * row + time
+    assert rows.after(memory).flatten(0, -3)[:, 0, 0].tolist() == [10 * row + time for time, row in names]
+    ahead, back = rows.before(memory)
+    assert ahead[:, 0].tolist() == [100 + row if time == 0 else 10 * row + time - 1 for time, row in names]
+    assert back[:, 1].tolist() == [100 + row if time + 1 == ends[row] else 10 * row + time + 1 for time, row in names]
+
+
+def test_gradients_of_outputs_are_read_where_they_lie():
+    rows, given = Rows(2, 3, 6), torch.randn(2, 3, 1, 4).transpose(0, 1)
+    found, apart = rows.apart(given)
+    assert found is given
+    assert apart == (4, 12, 4)
+    expanded, apart = rows.apart(torch.ones(()).expand(3, 2, 1, 4))
+    assert expanded.stride(-1) == 1
+    _, apart = Rows.of(Steps(2, 3, torch.tensor([3, 1]))).apart(torch.randn(4, 1, 4))
+    assert apart == (4, 4, 4)

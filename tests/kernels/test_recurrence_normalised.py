@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from interpreted import side_by_side
+from laid_out import in_slots, scanned, turn
 from torch import Tensor
 
 from seqwise.layers import cells
@@ -20,13 +21,14 @@ pytest.importorskip("triton")
 from triton.language import constexpr
 
 from seqwise.kernels.recurrence.gpu import launch, moments
-from seqwise.kernels.recurrence.gpu.launch import Rows
+from seqwise.kernels.recurrence.gpu.layout import Rows
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.kinds import Kind
+from seqwise.kernels.recurrence.steps import Steps
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
-CPU = torch.device("cpu")
+ON, BACK = (False,), (True,)
 Run = Callable[..., Any]
 CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Run, Kind]] = {
     "rnn": (cells.LayerNormRNNCell, normalised_rnn, Kind("rnn")),
@@ -39,27 +41,37 @@ CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Run, Kind]] = {
     "gru replaces": (cells.LayerNormReplacingGRUCell, normalised_gru, Kind("gru", update="replaces")),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # of a step
-SHAPES = {  # cell, scans, steps, rows, units, lengths
-    "rnn, one program": ("rnn", 1, 3, 3, 16, None),
-    "rnn, the second program not full": ("rnn", 1, 3, 4, 70, [3, 0, 2, 3]),
-    "rnn, two directions, two groups of rows": ("rnn", 2, 3, 9, 20, [3, 0, 1, 3, 2, 3, 1, 0, 2]),
-    "rnn relu": ("rnn relu", 1, 3, 2, 16, None),
-    "rnn sigmoid": ("rnn sigmoid", 1, 3, 2, 16, None),
-    "rnn identity": ("rnn identity", 1, 3, 2, 16, None),
-    "lstm, one program forward": ("lstm", 1, 3, 3, 16, None),
-    "lstm, the second program not full": ("lstm", 1, 3, 4, 20, [3, 0, 2, 1]),
-    "lstm, two directions, a group of padding": ("lstm", 2, 2, 9, 5, [2, 2, 1, 2, 2, 1, 2, 1, 0]),
-    "gru, the second program not full": ("gru", 1, 3, 4, 20, [3, 0, 2, 1]),
-    "gru, two directions": ("gru", 2, 2, 3, 16, None),
-    "gru replaces": ("gru replaces", 1, 3, 2, 20, None),
+SHAPES = {  # cell, which scans are turned, steps, rows, units, lengths
+    "rnn, one program": ("rnn", ON, 3, 3, 16, None),
+    "rnn, the second program not full": ("rnn", ON, 3, 4, 70, [3, 0, 2, 3]),
+    "rnn, from the end": ("rnn", BACK, 3, 2, 16, None),
+    "rnn, from the end, and lengths": ("rnn", BACK, 4, 10, 16, [4, 0, 1, 3, 2, 4, 1, 0, 2, 3]),
+    "rnn, two directions": ("rnn", ON + BACK, 3, 2, 16, None),
+    "rnn, two directions, two groups of rows": ("rnn", ON + BACK, 3, 9, 20, [3, 0, 1, 3, 2, 3, 1, 0, 2]),
+    "rnn, nothing but padding": ("rnn", ON + BACK, 2, 2, 16, [0, 0]),
+    "rnn relu": ("rnn relu", ON, 3, 2, 16, None),
+    "rnn sigmoid": ("rnn sigmoid", ON, 3, 2, 16, None),
+    "rnn identity": ("rnn identity", ON, 3, 2, 16, None),
+    "lstm, one program forward": ("lstm", ON, 2, 2, 16, None),
+    "lstm, the second program not full": ("lstm", ON, 3, 4, 20, [3, 0, 2, 1]),
+    "lstm, from the end": ("lstm", BACK, 2, 1, 5, None),
+    "lstm, from the end, and lengths": ("lstm", BACK, 3, 4, 5, [1, 3, 0, 2]),
+    "lstm, two directions, a group of padding": ("lstm", ON + BACK, 2, 9, 5, [2, 2, 1, 2, 2, 1, 2, 1, 0]),
+    "gru, the second program not full": ("gru", ON, 3, 4, 20, [3, 0, 2, 1]),
+    "gru, from the end, and lengths": ("gru", BACK, 3, 4, 5, [1, 3, 0, 2]),
+    "gru, two directions and lengths": ("gru", ON + BACK, 2, 3, 5, [1, 2, 0]),
+    "gru replaces, from the end": ("gru replaces", BACK, 2, 2, 5, None),
 }
 
 
 class Case:
     """Random tensors of S scans, and what the cell's own equation makes of them in float64."""
 
-    def __init__(self, cell: str, scans: int, steps: int, batch: int, units: int, lengths: list[int] | None = None):
+    def __init__(
+        self, cell: str, turned: tuple[bool, ...], steps: int, batch: int, units: int, lengths: list[int] | None = None
+    ):
         torch.manual_seed(0)
+        scans = len(turned)
         make, self.run, self.kind = CELLS[cell]
         self.cells = [make(1, units).double() for _ in range(scans)]
         blocks, names = self.cells[0].blocks, [name for name in NORMS if hasattr(self.cells[0], name)]
@@ -73,16 +85,20 @@ class Case:
             gain.mul_(0.3).add_(1)
         for tensor in self.inputs:
             tensor.requires_grad_()
-        self.lengths = None if lengths is None else torch.tensor(lengths)
+        self.lengths, self.turned = lengths, turned
 
     def found(self, look: bool = False) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """Outputs and last states by the kernel, and what is inside."""
-        gates, weight, *_ = self.inputs
-        outputs, after, seen = self.run(
-            self.kind, gates.clone(), weight, self.inputs[self.norms], self.inputs[self.norms.stop :],
-            Rows.of(self.lengths, CPU), look,
-        )  # fmt: skip
-        return [outputs, *after], seen
+        """Outputs and last states by the kernel, and what is inside, in slots."""
+        norms, states = self.inputs[self.norms], self.inputs[self.norms.stop :]
+
+        def scan(gates: Tensor, weight: Tensor, *others: Any) -> tuple[Any, ...]:
+            *start, rows = others
+            assert isinstance(rows, Rows)
+            outputs, after, seen = self.run(self.kind, gates, weight, norms, start, rows, look)
+            return outputs, *after, seen
+
+        *found, seen = scanned(scan, *self.inputs[:2], (), states, self.lengths, self.turned)
+        return found, seen
 
     def expected(self) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
         """Leaves in float64, outputs and last states, and per scan what a step saw, (T, B, …)."""
@@ -91,20 +107,25 @@ class Case:
         steps, results, looks = gates.shape[1], [], []
         real = torch.ones(gates.shape[2], steps, dtype=torch.bool)
         if self.lengths is not None:
-            real = torch.arange(steps) < self.lengths[:, None]
+            real = torch.arange(steps) < torch.tensor(self.lengths)[:, None]
         for s, cell in enumerate(self.cells):
             for n, name in enumerate(self.names):
                 norm, at = getattr(cell, name), self.norms.start + 2 * n
                 replace(norm, leaves[at][s], leaves[at + 1][s])
             state, outputs = tuple(leaf[s] for leaf in leaves[self.norms.stop :]), []
             seen: dict[str, list[Tensor]] = {}
+            inputs = self.ordered(gates[s], s)
             for t in range(steps):
-                after = cell.step(gates[s, t], state, weight[s], into(seen))
+                after = cell.step(inputs[t], state, weight[s], into(seen))
                 outputs.append(blank(after[0], real[:, t]))
                 state = choose(real[:, t], after, state)
-            results.append((torch.stack(outputs), *state))
-            looks.append({name: torch.stack(values) for name, values in seen.items()})
+            results.append((self.ordered(torch.stack(outputs), s), *state))
+            looks.append({name: self.ordered(torch.stack(values), s) for name, values in seen.items()})
         return leaves, [torch.stack(parts) for parts in zip(*results, strict=True)], looks
+
+    def ordered(self, values: Tensor, scan: int) -> Tensor:
+        """(T, B, …) in the order in which the scan reads its rows, or back from there."""
+        return turn(values, self.lengths) if self.turned[scan] else values
 
 
 def into(seen: dict[str, list[Tensor]]) -> cells.See:
@@ -142,24 +163,24 @@ def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
 def test_what_is_heard_in_parts_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three programs, two at a time: the last part is a program that is not full and one that is not there."""
     monkeypatch.setattr(moments, "SMALL", constexpr(32))
-    check(Case("rnn", 1, 3, 3, 130))
+    check(Case("rnn", ON, 3, 3, 130))
 
 
 def test_two_norms_are_heard_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moments, "SMALL", constexpr(32))
-    check(Case("gru", 1, 2, 2, 20))
+    check(Case("gru", ON, 2, 2, 20))
 
 
 def test_rows_that_need_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of eight rows at a time; in the second launch, a group beyond the end of the batch."""
     whole = launch.cut
     monkeypatch.setattr(launch, "cut", lambda *sizes: dataclasses.replace(whole(*sizes), groups=2, rows=8))
-    check(Case("rnn", 1, 3, 20, 20, [3, 1, 2, 0, 3] * 4))
+    check(Case("rnn", BACK, 3, 20, 20, [3, 1, 2, 1, 3] * 3 + [3, 1, 2, 0, 3]))
 
 
 def test_a_mean_far_from_zero_costs_no_precision() -> None:
     """The difference of the mean square and the squared mean would be off by a tenth here."""
-    case = Case("rnn", 1, 2, 3, 130)
+    case = Case("rnn", ON, 2, 3, 130)
     case.inputs[0] = (case.inputs[0].detach() + 1000).requires_grad_()
     check(case, tolerance=1e-3)
 
@@ -169,21 +190,49 @@ def test_epsilon_is_that_of_the_layer() -> None:
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
-def test_what_is_inside_is_what_the_cell_sees(cell: str) -> None:
-    case = Case(cell, 1, 2, 2, 20)
-    _, _, (wanted,) = case.expected()
+@pytest.mark.parametrize(("turned", "lengths"), [(ON, None), (ON + BACK, [1, 2, 0])])
+def test_what_is_inside_is_what_the_cell_sees(cell: str, turned: tuple[bool, ...], lengths: list[int] | None) -> None:
+    case = Case(cell, turned, 2, 3, 20, lengths)
+    _, _, wanted = case.expected()
+    steps = Steps(3, 2, None if lengths is None else torch.tensor(lengths))
     with side_by_side(), torch.no_grad():
         _, seen = case.found(look=True)
-        _, nothing = case.found()
-    assert set(seen) == set(wanted)
-    for name, value in wanted.items():
-        torch.testing.assert_close(seen[name][0].double(), value, atol=1e-5, rtol=1e-5)
+    assert set(seen) == set(wanted[0])
+    for name, value in seen.items():
+        true = in_slots(torch.stack([scan[name] for scan in wanted]), steps)
+        torch.testing.assert_close(value.double(), true, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_who_does_not_look_gets_nothing_and_the_inputs_stay(cell: str) -> None:
+    case = Case(cell, ON, 2, 2, 5)
+    gates, weight, states = in_slots(case.inputs[0], Steps(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
+    start, consumed = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
+    with side_by_side(), torch.no_grad():
+        *_, nothing = case.run(case.kind, consumed, weight, case.inputs[case.norms], start, Rows(2, 2, 4), False)
     assert nothing == {}
+    assert torch.equal(consumed, gates), "without a reader nothing but outputs is written"
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_a_gradient_that_is_nan_stays_in_a_row_without_steps(cell: str) -> None:
+    """It is handed on to the start, and no weight and no norm hears of it."""
+    case = Case(cell, ON, 1, 2, 5, [1, 0])
+    with side_by_side():
+        found, _ = case.found()
+        slopes = [torch.ones_like(part) for part in found]
+        for slope in slopes[1:]:
+            slope[0, 1] = torch.nan
+        gradients = torch.autograd.grad(found, case.inputs, slopes)
+    assert not any(gradient.isnan().any() for gradient in gradients[: case.norms.stop])
+    for of_start in gradients[case.norms.stop :]:
+        assert of_start[0, 1].isnan().all()
+        assert not of_start[0, 0].isnan().any()
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 def test_a_second_backward_pass_gives_the_same_bits(cell: str) -> None:
-    case = Case(cell, 1, 2, 2, 16)
+    case = Case(cell, ON, 2, 2, 16)
     with side_by_side():
         (outputs, *_), _ = case.found()
         first = torch.autograd.grad(outputs, case.inputs, torch.ones_like(outputs), retain_graph=True)
@@ -193,7 +242,7 @@ def test_a_second_backward_pass_gives_the_same_bits(cell: str) -> None:
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm"])
 def test_a_nan_stays_in_its_row_and_nobody_waits_for_it(cell: str) -> None:
-    case = Case(cell, 1, 3, 3, 20)
+    case = Case(cell, ON, 3, 3, 20)
     with torch.no_grad():
         case.inputs[0][0, 1, 2, 3] = float("nan")
     with side_by_side(), torch.no_grad():

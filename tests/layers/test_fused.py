@@ -9,7 +9,7 @@ from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.kinds import Kind
 from seqwise.layers import cells, fused
 from seqwise.layers.cells import GRU_CELLS, make_cell
-from seqwise.layers.fused import direction_of, fused_scan, kind_of
+from seqwise.layers.fused import direction_of, fused_scan, kind_of, path_of
 
 
 @pytest.mark.parametrize(("reset", "update", "normed"), GRU_CELLS)
@@ -49,6 +49,24 @@ def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
     assert names(cells.LayerNormGRUCell(3, 4)) == [
         "gates_norm.weight", "gates_norm.bias", "candidate_norm.weight", "candidate_norm.bias",
     ]  # fmt: skip
+
+
+def test_the_path_on_a_cpu():
+    x, short = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
+    gru, lstm, early = cells.GRUCell(3, 4), cells.LSTMCell(3, 4), cells.EarlyResetGRUCell(3, 4)
+    assert [path_of(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3
+    assert [path_of(cell, short) for cell in (gru, lstm, early)] == ["aten", "aten", "open"]
+    assert path_of(lstm, x[:1, :8]) == "aten"
+    assert path_of(lstm, x[:2, :8], torch.tensor([8, 3])) == "compiled"  # where rows differ, ATen is slow
+    assert path_of(lstm, x[:2, :8], torch.tensor([8, 8])) == "aten"
+    assert path_of(gru, x.bfloat16()) == "aten"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert path_of(early, x) == "open"
+
+    class Own(cells.LSTMCell):
+        pass
+
+    assert path_of(Own(3, 4), x) == "open"
 
 
 def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monkeypatch):

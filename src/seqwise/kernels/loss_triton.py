@@ -89,6 +89,7 @@ def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, e
         _rows[(rows,)](
             scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,
             words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error,
-            BLOCKS=triton.cdiv(words, block), BLOCK=block, num_warps=max(1, block // PER_THREAD // 32),
+            BLOCKS=triton.cdiv(words, block), BLOCK=block, enable_fp_fusion=True,
+            num_warps=max(1, block // PER_THREAD // 32),
         )  # fmt: skip
     return losses

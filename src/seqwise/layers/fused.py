@@ -6,15 +6,19 @@ know nothing of cells; cells know nothing of kernels.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.availability import obstacle
 from seqwise.kernels.recurrence.cpu import choice, compiled
-from seqwise.kernels.recurrence.kinds import Direction, Kind, scan_dtype
+from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
+from seqwise.kernels.recurrence.steps import Steps
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.norm import LayerNorm
@@ -37,7 +41,28 @@ NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # 
 
 FUSED = ("triton", "compiled")
 
-_refused: set[tuple[Any, ...]] = set()  # what could not be launched on this machine
+F = TypeVar("F", bound=Callable[..., Any])
+
+_refused: set[tuple[Any, ...]] = set()  # what could not be launched, or compiled, on this machine
+
+
+def _untraced(function: F) -> F:
+    """`torch.compile` calls the function and does not look inside.
+
+    That is `torch.compiler.disable`, which imports the compiler, for two seconds; here that waits until somebody has.
+    """
+    apart: list[Any] = []
+
+    @wraps(function)
+    def call(*given: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*given)
+        if not apart:
+            apart.append(torch.compiler.disable(function))
+        return apart[0](*given)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
 
 
 def kind_of(cell: Cell) -> Kind | None:
@@ -52,11 +77,10 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
     other = "aten" if has_twin(cell) else "open"
     if kind is None:
         return other
+    if choice.transformed():
+        return "open"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
     if x.device.type == "cpu":
-        padded = lengths is not None and bool((lengths < x.shape[1]).any())
-        alone = other == "open" and x.shape[1] > 1
-        suits = choice.fits(x) and (alone or choice.pays(kind, x, cell.units, scans, padded))
-        return "compiled" if suits and obstacle(x.device) is None else other
+        return _path_on_cpu(kind, cell, x, lengths, scans, other)
     if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
         return other
     from seqwise.kernels.recurrence.gpu import persistent
@@ -66,14 +90,24 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
     return "triton" if other == "open" or persistent.pays(kind, x, cell.units, scans) else other
 
 
+@_untraced
+def _path_on_cpu(kind: Kind, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
+    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or _key_on_cpu(kind, x) in _refused:
+        return other
+    padded = lengths is not None and bool((lengths < x.shape[1]).any())
+    alone = other == "open" and x.shape[1] > 1
+    suits = alone or choice.pays(kind, x, cell.units, scans, padded)
+    return "compiled" if suits and obstacle(x.device) is None else other
+
+
 def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = False) -> Direction:
     """What a kernel needs of a cell."""
     norms = [getattr(cell, name) for name in NORMS if isinstance(getattr(cell, name, None), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)
-    plain = weight_hidden.device.type == "cpu" and type(cell).project is Cell.project
-    project: Any = compiled.Projection(cell.weight_input, cell.bias) if plain else cell.project
+    plain = type(cell).project is Cell.project
+    project: Any = Projection(cell.weight_input, cell.bias) if plain else cell.project
     return Direction(project, weight_hidden, tuple(vectors), state, turned)
 
 
@@ -94,28 +128,55 @@ def fused_scan(
     """
     kind = kind_of(cell)
     assert kind is not None
-    with unwatched():
-        if path == "compiled":
-            return Scanned(*compiled.scan(kind, x, directions, compiled.Steps(len(x), x.shape[1], lengths), look))
-        from seqwise.kernels.recurrence.gpu import persistent
+    if path == "compiled":
+        scanned = _scan_on_cpu(kind, x, directions, lengths, look)
+        if isinstance(scanned, Exception):
+            _refuse(_key_on_cpu(kind, x), cell, scanned)
+            return None
+        return scanned
+    from seqwise.kernels.recurrence.gpu import persistent
 
-        ready = persistent.prepare(x, directions, lengths)
+    steps = Steps(len(x), x.shape[1], lengths, x.device)
+    with unwatched():
+        ready = persistent.prepare(x, directions, steps)
         try:
             persistent.rehearse(kind, ready)
-            done = persistent.run(kind, ready, look)
+            done = persistent.run(kind, ready, steps, look)
         except Exception as error:
             if not persistent.cannot_launch(error):
                 raise
-            _refused.add(_key(kind, x, cell.units, len(directions)))
-            reason = (str(error).strip() or "no reason given").splitlines()[-1]
-            warnings.warn(
-                f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
-                f"({type(error).__name__}: {reason})",
-                stacklevel=2,
-            )
+            _refuse(_key(kind, x, cell.units, len(directions)), cell, error)
             return None
         return Scanned(*done)
 
 
+@_untraced
+def _scan_on_cpu(
+    kind: Kind, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+) -> Scanned | Exception:
+    """Or why it cannot be compiled."""
+    try:
+        compiled.prepare(kind, x.dtype)
+    except choice.REFUSALS as error:
+        return error
+    with unwatched():
+        return Scanned(*compiled.scan(kind, x, directions, Steps(len(x), x.shape[1], lengths), look))
+
+
+def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
+    _refused.add(key)
+    reason = (str(error).strip() or "no reason given").splitlines()[-1]
+    warnings.warn(
+        f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
+        f"({type(error).__name__}: {reason})",
+        stacklevel=3,
+    )
+
+
 def _key(kind: Kind, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
     return kind, units, scans, scan_dtype(x), x.device
+
+
+def _key_on_cpu(kind: Kind, x: Tensor) -> tuple[Any, ...]:
+    """What is compiled there serves any number of units and directions."""
+    return kind, x.dtype, x.device

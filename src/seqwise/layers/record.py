@@ -5,8 +5,9 @@
     seen["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
 
 A layer calls `observe(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
-tuple. A layer with a fast path that never forms the value asks `observed(self)` and, if somebody looks at a name that
-may be its own, runs its open twin as well, for the record only: the result stays that of the fast path, to the bit.
+tuple. A layer with a fast path asks `observed(self)`. If somebody looks at a name that may be its own, the fast path
+keeps the value and shows it, or, where it never forms it, the open twin runs as well, for the record only: the result
+stays that of the fast path, to the bit.
 With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
 
 This module knows nothing of any particular layer.

@@ -33,7 +33,6 @@ class Recurrent(nn.Module):
         """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
         cell = self.cell
         real = real_steps(x, cell.inputs, lengths)
-        x = blank(x, real)  # not even a NaN in the padding may reach a gradient
         state = self.begin(x, state)
         weight = self.matrix()
         self.path = "open" if observed_live(cell) else path_of(cell, x, lengths)
@@ -43,13 +42,15 @@ class Recurrent(nn.Module):
                 self.show(done.seen[0] if done.seen else {}, x, state, weight, real)
                 return done.outputs, done.states[0]
             self.path = path_of(cell, x, lengths)
+        x = blank(x, real)  # not even a NaN in the padding may reach a gradient
         if self.path == "open":
             return scan(cell, x, state, weight, real)
         self.show({}, x, state, weight, real)
         return fast_scan(cell, x, state, weight, lengths)
 
     def begin(self, x: Tensor, state: State | None) -> State:
-        """The state before the first step. One of another size is refused: kernels would read and write beside it."""
+        """The state before the first step. One of another size or device is refused: kernels would read and write
+        beside it."""
         zeros = self.cell.start(len(x), x)
         if state is None:
             return zeros
@@ -57,6 +58,9 @@ class Recurrent(nn.Module):
         if shapes != [tuple(part.shape) for part in zeros]:
             wanted = " and ".join(str(tuple(part.shape)) for part in zeros)
             raise UsageError(f"expected a state of {wanted}, received {' and '.join(map(str, shapes)) or 'nothing'}.")
+        if any(part.device != x.device for part in state):
+            found = " and ".join(str(part.device) for part in state)
+            raise UsageError(f"expected a state on {x.device}, received one on {found}.")
         return tuple(part.to(x.dtype) for part in state)
 
     def matrix(self) -> Tensor:
@@ -69,6 +73,7 @@ class Recurrent(nn.Module):
         if not observed(cell):
             return
         with torch.no_grad():
+            x = blank(x, real)
             if not set(cell.gates) <= set(seen):
                 scan(cell, x, state, weight, real)
                 return
@@ -131,27 +136,28 @@ class Bidirectional(nn.Module):
     def _at_once(
         self, x: Tensor, before_forwards: Any, before_backwards: Any, lengths: Tensor | None
     ) -> tuple[Tensor, tuple[Any, Any]] | None:
-        """Both directions by one kernel, where there is one. Whoever looks gets what the open scans see besides."""
-        sides, cell = (self.forwards, self.backwards), self.forwards.cell
-        if any(observed_live(side.cell) for side in sides) or kind_of(cell) != kind_of(self.backwards.cell):
+        """Both directions by one kernel, where there is one."""
+        sides, cell, other = (self.forwards, self.backwards), self.forwards.cell, self.backwards.cell
+        same = (kind_of(cell), cell.inputs, cell.units) == (kind_of(other), other.inputs, other.units)
+        if not same or any(observed_live(side.cell) for side in sides):
             return None
         real = real_steps(x, cell.inputs, lengths)
-        path = path_of(cell, x, lengths, scans=2) if self.forwards.units == self.backwards.units else "open"
+        path = path_of(cell, x, lengths, scans=2)
         if path not in FUSED:
             return None
-        x = blank(x, real)
         ahead = direction_of(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards))
-        back = direction_of(
-            self.backwards.cell, self.backwards.matrix(), self.backwards.begin(x, before_backwards), turned=True
-        )
-        done = fused_scan(path, cell, x, [ahead, back], lengths, False)
+        back = direction_of(other, self.backwards.matrix(), self.backwards.begin(x, before_backwards), turned=True)
+        look = any(observed(side.cell) for side in sides)
+        done = fused_scan(path, cell, x, [ahead, back], lengths, look)
         if done is None:
             return None
-        for side, direction in zip(sides, (ahead, back), strict=True):
+        for place, (side, direction) in enumerate(zip(sides, (ahead, back), strict=True)):
             side.path = path
-            if observed(side.cell):
-                read = turn(x, lengths) if direction.turned else x
-                side.show({}, read, direction.state, direction.weight_hidden, real)
+            if observed(side.cell):  # the kernel shows gates in the order of x, the layer in that of its own reading
+                read, seen = x, done.seen[place]
+                if direction.turned:
+                    read, seen = turn(x, lengths), {name: turn(value, lengths) for name, value in seen.items()}
+                side.show(seen, read, direction.state, direction.weight_hidden, real)
         return done.outputs, (done.states[0], done.states[1])
 
 

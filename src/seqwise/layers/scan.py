@@ -1,6 +1,7 @@
 """The scan of one cell over time, twice: open, as a loop over the cell's own equation, and by ATen (on a GPU, cuDNN).
 
-Both run on the same weights, and the tests hold them together. Somebody who looks inside gets the open one.
+Both run on the same weights, and the tests hold them together. Somebody who looks inside ATen's sees the open one's
+values. Scans by kernels of our own, which show their gates themselves, are in `fused.py`.
 This module knows nothing of stacks, directions or dropout.
 """
 

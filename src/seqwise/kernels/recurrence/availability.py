@@ -13,18 +13,25 @@ SWITCH = "SEQWISE_KERNELS"  # "off" leaves everything to PyTorch
 LEAST_TRITON = (3, 6)
 
 
-@cache
 def obstacle(device: torch.device) -> str | None:
-    """Why our kernels are not used there, in words; None where they are."""
-    if os.environ.get(SWITCH, "").lower() == "off":
-        return f"{SWITCH}=off"
+    """Why our kernels are not used there, in words; None where they are. The switch may be turned at any time."""
+    return _switch() or lasting_obstacle(device)
+
+
+@cache
+def lasting_obstacle(device: torch.device) -> str | None:
+    """The same, as far as the machine and what is installed say it."""
     return _on_gpu(device) if device.type == "cuda" else _elsewhere(device)
+
+
+def _switch() -> str | None:
+    return f"{SWITCH}=off" if os.environ.get(SWITCH, "").lower() == "off" else None
 
 
 def _on_gpu(device: torch.device) -> str | None:
     if torch.version.hip:
         return "an AMD GPU; they are written for NVIDIA's Hopper"
-    if (reason := triton_obstacle()) is not None:
+    if (reason := _triton()) is not None:
         return reason
     major, minor = torch.cuda.get_device_capability(device)
     if major != 9:
@@ -34,8 +41,10 @@ def _on_gpu(device: torch.device) -> str | None:
 
 def triton_obstacle() -> str | None:
     """Why no kernel of ours in Triton is used, on any GPU; None where they may be."""
-    if os.environ.get(SWITCH, "").lower() == "off":
-        return f"{SWITCH}=off"
+    return _switch() or _triton()
+
+
+def _triton() -> str | None:
     found = package_version("triton") or package_version("pytorch-triton")
     if found is None:
         return "Triton is not installed"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,21 @@ def scan_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device)
 
 
+class Projection(NamedTuple):
+    """W x + b, as a `Direction` may project its input. Kernels then multiply with W as it suits them."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
 class Direction(NamedTuple):
     """One scan over the steps: how an input becomes its part of the gates, what it meets there, and the state before.
 
-    `project` makes (…, blocks·U) of (…, D), and the result is used up. These `vectors` stand beside the matrix:
+    `project` makes (…, blocks·U) of (…, D). Its result is overwritten in memory, so a `project` whose output autograd
+    has saved would give wrong gradients. These `vectors` stand beside the matrix:
 
         gru, reset after       bias_hidden (U)
         normed rnn             norm.weight, norm.bias (U)

@@ -8,18 +8,38 @@ oneDNN's, which is as fast at the products: it is left where the scan would be s
 
 from __future__ import annotations
 
-from functools import cache
+from array import array
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
 
-from seqwise.kernels.recurrence.cpu.linear import KINDS, Factor
+from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.kinds import Kind
+from seqwise.kernels.recurrence.once import once
+
+# What goes wrong where LLVM is missing, or refuses what it is given. (What it cannot bear at all ends the process.)
+REFUSALS = (ImportError, OSError, RuntimeError, AttributeError, TypeError)
 
 
-def fits(x: Tensor) -> bool:
-    """Is this an input that the compiled scans take?"""
-    return x.device.type == "cpu" and x.dtype in KINDS and not torch.is_autocast_enabled("cpu")
+PLAIN = (Tensor, Parameter)
+
+
+def fits(*tensors: Tensor) -> bool:
+    """Are these an input and weights that the compiled scans take? They read memory, so it must be there: no tensor of
+    a derived class, nothing that is traced or only looks like being computed."""
+    x = tensors[0]
+    if x.device.type != "cpu" or x.dtype not in PRECISIONS or torch.is_autocast_enabled("cpu"):
+        return False
+    if transformed() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
+        return False
+    return all(type(one) in PLAIN for one in tensors)
+
+
+def transformed() -> bool:
+    """Is somebody differentiating forwards, or transforming functions (`torch.func`)? Only open code can follow."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False) -> bool:
@@ -41,12 +61,32 @@ def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False
     return units < 64 and time >= 32
 
 
-@cache
+@once
 def obstacle() -> str | None:
     """Why nothing can be compiled here, in words; None where it can. Tries it, which takes half a second once."""
+    return find_obstacle()
+
+
+def find_obstacle() -> str | None:
     try:
-        x, weight = torch.arange(14.0).view(7, 2), torch.arange(6.0).view(2, 3)
-        right = torch.equal(Factor(weight, turned=False).times(x), x @ weight)
-    except (ImportError, OSError, RuntimeError, AttributeError, TypeError) as error:
+        right = _multiplies()
+    except REFUSALS as error:
         return f"LLVM cannot compile for this machine ({type(error).__name__}: {error})"
     return None if right else "what LLVM compiles for this machine computes wrongly"
+
+
+def _multiplies() -> bool:
+    """A product of small matrices, compiled and by hand. No tensors: the answer holds for all who ask later, in
+    whatever mode PyTorch is when the first one does."""
+    from seqwise.kernels.recurrence.cpu.product import packed_size, products
+
+    rows, depth, width = 7, 2, 3
+    x, weight = array("f", range(rows * depth)), array("f", range(depth * width))
+    panels, found = array("f", [0.0] * packed_size(width, depth, 4)), array("f", [0.0] * (rows * width))
+    left, right, between, result = (one.buffer_info()[0] for one in (x, weight, panels, found))
+    compiled = products("float")
+    compiled["pack_columns"](right, width, width, depth, between)
+    compiled["product"](left, depth, between, result, width, rows, depth, width, 0, 0)
+    return list(found) == [
+        sum(x[r * depth + k] * weight[k * width + j] for k in range(depth)) for r in range(rows) for j in range(width)
+    ]

@@ -9,8 +9,8 @@
     run = code.build()["double"]                # a C function; run(address, count)
 
 A value is a whole number of 64 bits (`Int`; addresses too) or a vector of reals (`Vec`) as wide as a register of this
-machine. Nothing is vectorised by chance, and nothing is kept between processes: a function of this size is compiled in
-a few hundredths of a second. Importing this imports LLVM, 0.1 s.
+machine. Nothing is vectorised by chance, and nothing is kept between processes: a cell's loops are compiled in a few
+tenths of a second. Importing this imports LLVM, 0.1 s.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
+
+from seqwise.kernels.recurrence.once import once
 
 WORD, NUMBER, NOTHING = ir.IntType(64), ir.IntType(32), ir.VoidType()
 REALS: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}  # type and bytes
 FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
-@cache
+@once
 def machine() -> tuple[int, int]:
     """(bytes of a vector register, vectors in the width of a tile of a product): what registers can hold."""
     features = llvm.get_host_cpu_features()

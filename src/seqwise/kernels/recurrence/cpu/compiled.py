@@ -10,29 +10,29 @@ Workers share the rows and wait for nobody; several directions run at once. floa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from seqwise.kernels.recurrence.cpu.choice import fits, obstacle, pays
-from seqwise.kernels.recurrence.cpu.memory import Job, Plan
-from seqwise.kernels.recurrence.cpu.scan import Scan, seen, there
-from seqwise.kernels.recurrence.cpu.steps import Steps
-from seqwise.kernels.recurrence.kinds import Direction, Kind
+from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cpu.choice import PLAIN, fits, obstacle, pays
+from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
+from seqwise.kernels.recurrence.cpu.memory import Form, Job, Plan, form
+from seqwise.kernels.recurrence.cpu.scan import Scan, forwards, seen
+from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection
+from seqwise.kernels.recurrence.steps import Steps
 
-__all__ = ["Direction", "Kind", "Projection", "Steps", "fits", "obstacle", "pays", "scan"]
+__all__ = ["Direction", "Kind", "Projection", "Steps", "fits", "obstacle", "pays", "prepare", "scan"]
 
 
-class Projection(NamedTuple):
-    """W x + b, as a `Direction` may project its input. The scan then multiplies with W itself, which is faster."""
-
-    weight: Tensor
-    bias: Tensor | None = None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+def prepare(kind: Kind, dtype: torch.dtype) -> None:
+    """Compile what a scan will need, so that a refusal comes before anything has begun."""
+    made = form(kind, dtype)
+    made.loop(back=False)
+    if torch.is_grad_enabled():
+        made.loop(back=True)
 
 
 def scan(
@@ -42,22 +42,65 @@ def scan(
 
     Then, per direction, the state after each row's last step, and if `look` is set every gate by its name, (B, T, …).
     """
+    units = directions[0].weight_hidden.shape[-1]
+    made = _checked(kind, x, directions, steps, units)
     whole = not all(isinstance(one.project, Projection) for one in directions)
     grad = torch.is_grad_enabled()
     rows = steps.pack(x) if whole or grad else x
     tensors: list[Any] = []
     for one in directions:
-        first: Any = (one.project(rows), None) if whole else one.project
-        tensors += [*first, one.weight_hidden, *one.vectors, *one.state]
+        source: Any = (_projected(made, rows, one, steps), None) if whole else one.project
+        tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
     given = None if whole else rows
     back = grad and any(one is not None and one.requires_grad for one in (given, *tensors))
-    plan = Plan(kind, steps, tuple(one.turned for one in directions), directions[0].weight_hidden, whole, back)
-    plan.look = look
+    plan = Plan(made, steps, tuple(one.turned for one in directions), units, whole, back, look)
     jobs: list[Job] = []
     if back:
         outputs, *after = Scan.apply(plan, jobs, given, *tensors)
     else:
-        (outputs, *after), jobs = there(plan, given, tensors)
-    count = plan.form.states
+        (outputs, *after), jobs = forwards(plan, given, tensors)
+    count = made.states
     states = [tuple(after[place : place + count]) for place in range(0, len(after), count)]
     return outputs, states, [seen(plan, job, outputs, place) for place, job in enumerate(jobs)] if look else []
+
+
+# --- what is given ----------------------------------------------------------------------------------------------------
+# Compiled code reads and writes at addresses. Nothing may be of another kind, place or size than it takes for granted.
+
+
+def _checked(kind: Kind, x: Tensor, directions: Sequence[Direction], steps: Steps, units: int) -> Form:
+    dtype = x.dtype
+    if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN:
+        raise UsageError(f"compiled scans are of plain float32 or float64 on CPUs, received {dtype} on {x.device}.")
+    if x.dim() != 3 or x.shape[:2] != (steps.batch, steps.time):
+        raise UsageError(f"expected vectors ({steps.batch}, {steps.time}, D), received {tuple(x.shape)}.")
+    made = form(kind, dtype)
+    wide, state = made.equation.blocks * units, (steps.batch, units)
+    besides = [(wide, units), *[(width * units,) for width in made.equation.extras], *[state] * made.states]
+    for one in directions:
+        tensors, expected = [one.weight_hidden, *one.vectors, *one.state], besides
+        if isinstance(one.project, Projection):
+            own = [part for part in one.project if part is not None]
+            tensors, expected = tensors + own, besides + [(wide, x.shape[2]), (wide,)][: len(own)]
+        for part, shape in zip_longest(tensors, expected):
+            if part is None or part.shape != shape or part.dtype is not dtype or not part.is_cpu:
+                raise _misfit(x, tensors, expected)
+            if type(part) not in PLAIN:
+                raise UsageError(f"compiled scans take plain tensors, received a {type(part).__name__}.")
+    return made
+
+
+def _misfit(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]) -> UsageError:
+    found = sorted({f"{part.dtype} on {part.device}" for part in (x, *tensors)})
+    if len(found) > 1:
+        return UsageError(f"input, weights and state must be of one type on one device, received {', '.join(found)}.")
+    return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
+
+
+def _projected(made: Form, rows: Tensor, direction: Direction, steps: Steps) -> Tensor:
+    gates = direction.project(rows)
+    shape = steps.total, made.equation.blocks * direction.weight_hidden.shape[-1]
+    if gates.shape != shape or gates.dtype != rows.dtype or gates.device != rows.device:
+        found = f"{tuple(gates.shape)}, {gates.dtype} on {gates.device}"
+        raise UsageError(f"expected a projection to {shape}, {rows.dtype} on {rows.device}, received {found}.")
+    return gates

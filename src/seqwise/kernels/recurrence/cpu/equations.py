@@ -8,11 +8,13 @@ are in `loop`, sums over all steps in `scan`.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
-from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Step
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Step, Summed
 
-Seen = tuple[str, str, int, int]
+Seen = tuple[str, str, int, int]  # name, buffer, first block, end
 PACKED, STATE = Buffer("packed"), Buffer("state")
 BEFORE, SEEN = Buffer("packed", only_for="back"), Buffer("packed", only_for="look")
 
@@ -22,10 +24,9 @@ class RNN:
 
     blocks, states = 1, 1
     packs: tuple[tuple[int, int], ...] = ((0, 1),)
-    extras: tuple[int, ...] = ()  # widths, in units, of the vectors beside the matrix
-    # The matrix's gradient, product by product: the gradient after it, its first block there, and what was multiplied.
+    extras: tuple[int, ...] = ()
+    summed: ClassVar[Summed] = {}
     weighted: tuple[tuple[str, int, str], ...] = (("d_gates", 0, "before_h"),)
-    # What a look inside shows: its name, and where it lies (buffer, first block, end).
     seen: tuple[Seen, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 
     def __init__(self, phi: str = "tanh"):
@@ -60,6 +61,7 @@ class LSTM:
     blocks, states = 4, 2
     packs = ((0, 4),)
     extras: tuple[int, ...] = ()
+    summed: ClassVar[Summed] = {}
     weighted = (("d_gates", 0, "before_h"),)
     inside = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
@@ -109,6 +111,7 @@ class Gated:
     """What the gated units share: how z blends, and what that sends back."""
 
     blocks, states = 3, 1
+    summed: ClassVar[Summed] = {}
     seen: tuple[Seen, ...] = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("reset", "update", "candidate"))),
         ("hidden", "outputs", 0, 1),
@@ -132,14 +135,14 @@ class LateReset(Gated):
 
     packs = ((0, 2), (2, 3))
     extras = (1,)
+    summed: ClassVar[Summed] = {0: ("d_product", 0, 1)}
     weighted = (("d_gates", 0, "before_h"), ("d_product", 0, "before_h"))
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
         kept = {"gates": Buffer("packed", 3), "product": PACKED, "before_h": BEFORE}
         self.buffers = {**kept, "h": STATE, "extra 0": Buffer("vector")}
-        new = {"d_gates": Buffer("packed", 3), "d_product": PACKED, "extra 0": Buffer("own")}
-        self.buffers_back = {**kept, **new, "dh": STATE}
+        self.buffers_back = {**kept, "d_gates": Buffer("packed", 3), "d_product": PACKED, "dh": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
@@ -165,7 +168,6 @@ class LateReset(Gated):
             at.put(dz, "d_gates", 1)
             at.put(dn, "d_gates", 2)
             at.put(du, "d_product")
-            at.add(du, "extra 0")
             at.put(dh, "dh")
 
         step.units_of_rows(unit)
@@ -177,7 +179,7 @@ class EarlyReset(Gated):
     """n = tanh(x_n + U_n (r h)): the reset gate acts before the product."""
 
     packs = ((0, 2), (2, 3))
-    extras = ()
+    extras: tuple[int, ...] = ()
     weighted = (("d_gates", 0, "before_h"), ("d_gates", 2, "reset_h"))
 
     def __init__(self, keeps: bool = True):

@@ -1,7 +1,8 @@
 """Products with all rows of a batch, by the compiled functions and all threads. It knows nothing of time.
 
-They are faster than the library's on the shapes of recurrent layers, a weight is rearranged once for several parts of a
-batch, and no result depends on the number of threads.
+A weight is rearranged once for several parts of a batch, and no result depends on the number of threads, as those of
+`torch.addmm` do. With that instead, whole scans (LSTM and GRU, batches of 4–128, 64–512 units, one and two threads)
+took 5 % longer at the median, between 4 % less and 29 % more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-KINDS = {torch.float32: "float", torch.float64: "double"}
+PRECISIONS = {torch.float32: "float", torch.float64: "double"}
 WORTH = 2e6  # products and sums from which on threads share the work
 MOVED = 8  # moving a number takes as long as so many products
 
@@ -30,13 +31,16 @@ class Factor:
 
         (rows, depth), width, size = x.shape, self.width, x.element_size()
         out = x.new_empty(rows, width) if out is None else out
+        assert _dense(x, out), "the numbers of a row must lie side by side"
+        if not depth:  # a tile takes at least one column
+            return out.zero_() if start is None else out.copy_(start)
         begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
         jobs = []
         for first, end in shares(rows, rows * width * depth):
             left, place = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), place, out.stride(0), end - first, depth, width]
             jobs.append([left, x.stride(0), *middle, begin + first * step * size, step])
-        _run(products(KINDS[x.dtype])["product_of"], jobs)
+        _run(products(PRECISIONS[x.dtype])["product_of"], jobs)
         return out
 
 
@@ -52,7 +56,7 @@ def packed(weight: Tensor, turned: bool) -> Tensor:
     for first, end in shares(width, width * depth * MOVED, span):
         place = weight.data_ptr() + first * (step if turned else 1) * size
         jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
-    _run(products(KINDS[weight.dtype])["pack_rows_of" if turned else "pack_columns_of"], jobs)
+    _run(products(PRECISIONS[weight.dtype])["pack_rows_of" if turned else "pack_columns_of"], jobs)
     return panels
 
 
@@ -60,6 +64,7 @@ def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None
     """left (N, M) turned · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
     from seqwise.kernels.recurrence.cpu.product import products
 
+    assert _dense(left, right, out), "the numbers of a row must lie side by side"
     (depth, rows), width, size = left.shape, right.shape[1], left.element_size()
     if not depth and not more:
         out.zero_()
@@ -70,7 +75,7 @@ def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None
         own = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
         jobs.append([*factors, own, out.stride(0), end - first, depth, width, int(more)])
-    _run(products(KINDS[left.dtype])["across_of"], jobs)
+    _run(products(PRECISIONS[left.dtype])["across_of"], jobs)
 
 
 def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
@@ -81,6 +86,10 @@ def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
     tiles = -(-rows // height)
     borders = [min(rows, tiles * worker // threads * height) for worker in range(threads + 1)]
     return [(first, end) for first, end in pairwise(borders) if first < end]
+
+
+def _dense(*tensors: Tensor) -> bool:
+    return all(one.stride(1) == 1 or one.shape[1] < 2 for one in tensors)
 
 
 def _run(function: Any, jobs: list[list[int]]) -> None:

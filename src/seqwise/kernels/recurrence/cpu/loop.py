@@ -2,14 +2,14 @@
 
 Steps are packed: at step t, rows with n_t ≥ 1 entries stand one after the other, the longest first, and after them step
 t + 1. No step of padding exists. A worker has some of the rows for the whole sequence and waits for nobody, so a scan
-is as fast as its rows allow and its result the same with any number of workers.
+is as fast as its rows allow. Nothing is added up across rows here, so no result depends on the number of workers.
 
 What an equation says in terms of rows (`Step`) becomes addresses here. A buffer is one of:
 
     packed    one row per real step: gates, what is kept for the way back
     state     one row per sequence: the state that runs along
+    sum       one row per sequence, zero before the first step: what is added up over its steps
     vector    one row for all: a bias, the weight of a norm
-    own       one row per worker: sums over steps
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HEAD = ("steps", "first", "every", "turned", "starts", "order", "units", "multip
 class Buffer:
     """Rows of `blocks` times the units (or, with `single`, of one number).
 
-    What is written only for the way `back` or for somebody who wants a `look` has one row for all otherwise.
+    What is written only for the way `back` or for somebody who wants a `look` has one row per worker otherwise.
     """
 
     kind: str
@@ -40,12 +40,36 @@ class Buffer:
         return 1 if self.single else self.blocks * units
 
 
+Summed = dict[int, tuple[str, int, int]]
+
+
 class Equation(Protocol):
-    """What this module needs of a cell."""
+    """What is compiled of a cell, and what those who call it must know. Blocks are `units` numbers wide."""
 
     buffers: dict[str, Buffer]  # of the way there
     buffers_back: dict[str, Buffer]  # of the way back
-    packs: tuple[tuple[int, int], ...]  # blocks of the recurrent weight that one product uses: (first, end)
+
+    @property
+    def blocks(self) -> int: ...  # of the projected input
+
+    @property
+    def states(self) -> int: ...  # 2 for h and c
+
+    @property
+    def packs(self) -> tuple[tuple[int, int], ...]: ...  # blocks of the matrix that one product uses: (first, end)
+
+    @property
+    def extras(self) -> tuple[int, ...]: ...  # widths, in blocks, of the vectors beside the matrix
+
+    @property
+    def summed(self) -> Summed: ...  # vectors whose gradient is the sum of all packed rows: buffer, first block, end
+
+    @property
+    def weighted(self) -> tuple[tuple[str, int, str], ...]:
+        """The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied."""
+
+    @property
+    def seen(self) -> tuple[tuple[str, str, int, int], ...]: ...  # of a look inside: name, buffer, first block, end
 
     def forward(self, step: Step) -> None: ...
 
@@ -74,8 +98,8 @@ def compile_loop(equation: Equation, kind: str, back: bool) -> Compiled:
             towards_start = values["turned"] < 1 if back else values["turned"] >= 1
             t = code.choose(towards_start, last - count, count)
             start = code.word(values["starts"], t)
-            there = code.word(values["starts"], t + 1) - start
-            rows = (there - values["first"] + values["every"] - 1) // values["every"]
+            alive = code.word(values["starts"], t + 1) - start  # rows that are not over yet
+            rows = (alive - values["first"] + values["every"] - 1) // values["every"]
             with code.when(rows >= 1):
                 step = Step(code, buffers, values, steps, start, t, rows)
                 (equation.backward if back else equation.forward)(step)
@@ -95,7 +119,7 @@ class Step:
     def address(self, name: str, row: Int | int) -> Int:
         """Where this worker's row of a buffer begins."""
         buffer, code = self.buffers[name], self.code
-        if buffer.kind in ("vector", "own"):
+        if buffer.kind == "vector":
             return self.values[name]
         index = self.values["first"] + self.values["every"] * row
         index = self.start + index if buffer.kind == "packed" else index

@@ -5,70 +5,86 @@ It knows nothing of gradients; the equations are in `equations` and `normed`, th
 
 from __future__ import annotations
 
-from functools import cache, cached_property
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.cpu.linear import KINDS, WORTH, packed
-from seqwise.kernels.recurrence.cpu.steps import Steps, Window
+from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cpu.linear import PRECISIONS, WORTH, packed
 from seqwise.kernels.recurrence.kinds import Kind
+from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.steps import Steps, Window
+
+if TYPE_CHECKING:  # they import LLVM, which waits until it is needed
+    from seqwise.kernels.recurrence.cpu.code import Compiled
+    from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
 ROWS = 2048  # of gates at a time: what is computed from them finds them in the cache
 
 
-@cache
+def equation_of(kind: Kind) -> Equation:
+    from seqwise.kernels.recurrence.cpu import equations, normed
+
+    updates = {"keeps": True, "replaces": False}
+    known = kind.activation in ("tanh", "relu", "sigmoid", "identity") if kind.name == "rnn" else kind.update in updates
+    table: dict[tuple[str | bool, ...], Callable[[], Equation]] = {
+        ("rnn", False): lambda: equations.RNN(kind.activation),
+        ("rnn", True): lambda: normed.NormedRNN(kind.activation),
+        ("lstm", False): equations.LSTM,
+        ("lstm", True): normed.NormedLSTM,
+        ("gru", "after", False): lambda: equations.LateReset(updates[kind.update]),
+        ("gru", "after", True): lambda: normed.NormedGRU(updates[kind.update]),
+        ("gru", "before", False): lambda: equations.EarlyReset(updates[kind.update]),
+    }
+    make = table.get((kind.name, kind.reset, kind.normed) if kind.name == "gru" else (kind.name, kind.normed))
+    if make is None or not known:
+        raise UsageError(f"no compiled scan of {kind}.")
+    return make()
+
+
+@once
 def form(kind: Kind, dtype: torch.dtype) -> Form:
-    return Form(kind, KINDS[dtype])
+    return Form(kind, PRECISIONS[dtype])
+
+
+@once
+def _loop(form: Form, back: bool) -> Compiled:
+    from seqwise.kernels.recurrence.cpu.loop import compile_loop
+
+    return compile_loop(form.equation, form.real, back)
 
 
 class Form:
     """All that is compiled for a cell and a precision. LLVM is imported here, when it is first needed."""
 
     def __init__(self, kind: Kind, real: str):
-        from seqwise.kernels.recurrence.cpu import equations, normed, product
+        from seqwise.kernels.recurrence.cpu.product import products
 
-        late = normed.NormedGRU if kind.normed else equations.LateReset
-        equation: Any
-        if kind.name == "rnn":
-            equation = (normed.NormedRNN if kind.normed else equations.RNN)(kind.activation)
-        elif kind.name == "lstm":
-            equation = (normed.NormedLSTM if kind.normed else equations.LSTM)()
-        else:
-            equation = (late if kind.reset == "after" else equations.EarlyReset)(kind.update == "keeps")
-        self.equation, self.real = equation, real
-        self.vectors, self.states = len(equation.extras), equation.states
-        self.product = product.products(real)["product"].address
-        wanted = set(equation.buffers_back) | {factor for _, _, factor in equation.weighted}
-        self.kept = [name for name, one in equation.buffers.items() if name in wanted or one.kind == "vector"]
+        self.equation, self.real = equation_of(kind), real
+        self.vectors, self.states = len(self.equation.extras), self.equation.states
+        self.multiply = products(real)["product"]
+        wanted = set(self.equation.buffers_back) | {factor for _, _, factor in self.equation.weighted}
+        self.kept = [name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"]
 
-    @cached_property
-    def forward(self) -> Any:
-        from seqwise.kernels.recurrence.cpu.loop import compile_loop
-
-        return compile_loop(self.equation, self.real, back=False)
-
-    @cached_property
-    def backward(self) -> Any:
-        from seqwise.kernels.recurrence.cpu.loop import compile_loop
-
-        return compile_loop(self.equation, self.real, back=True)
+    def loop(self, back: bool) -> Compiled:
+        return _loop(self, back)
 
 
 class Plan:
     """One call: which cell over which steps, in how many directions, and what of it is to be kept.
 
-    If the projected input comes whole, all is one window; else the input is multiplied window by window.
+    If the projected input comes whole, all is one window; else the input is multiplied window by window. `back` says
+    that gradients will be asked for, `look` that the gates will be looked at.
     """
 
-    def __init__(self, kind: Kind, steps: Steps, turned: tuple[bool, ...], matrix: Tensor, whole: bool, back: bool):
-        self.steps, self.turned, self.units = steps, turned, matrix.shape[1]
-        self.whole, self.back = whole, back  # back: gradients will be asked for
-        self.look = False  # will gates be looked at?
-        self.form = form(kind, matrix.dtype)
-        self.equation = self.form.equation
-        work = 2 * steps.total * self.equation.blocks * self.units**2 * len(turned)
+    def __init__(
+        self, form: Form, steps: Steps, turned: tuple[bool, ...], units: int, whole: bool, back: bool, look: bool
+    ):
+        self.form, self.equation, self.steps, self.turned, self.units = form, form.equation, steps, turned, units
+        self.whole, self.back, self.look = whole, back, look
+        work = 2 * steps.total * self.equation.blocks * units**2 * len(turned)
         self.threads = torch.get_num_threads() if work >= WORTH else 1
         self.workers = max(1, min(self.threads // len(turned), steps.batch))  # shares of the rows, per direction
         self.windows = steps.windows(steps.total if whole else ROWS)
@@ -79,54 +95,67 @@ class Plan:
         return self.windows[-1 - count if self.turned[place] != back else count]
 
 
+class Held(NamedTuple):
+    """A buffer: its memory, and the steps in it from row to row, from worker to worker, and for each row that the
+    windows before had. The last is zero where a window takes the rows of the one before."""
+
+    memory: Tensor
+    by_row: int
+    by_worker: int
+    by_earlier: int
+
+    def part(self, window: Window) -> Tensor:
+        """The packed rows of a window."""
+        return self.memory[window.row : window.stop] if self.by_earlier else self.memory[: window.stop - window.row]
+
+
 class Job:
-    """The buffers of one direction on one way, and its workers' words. A buffer has rows for all steps or a window."""
+    """The buffers of one direction on one way, and what its workers are told.
+
+    `given` is memory that exists before: on the way back, packed buffers in it have the rows of all steps.
+    """
 
     def __init__(self, plan: Plan, matrix: Tensor, back: bool, given: dict[str, Tensor]):
-        self.plan, self.matrix, self.back, self.buffers = plan, matrix, back, given
-        self.shapes = plan.equation.buffers_back if back else plan.equation.buffers
+        self.plan, self.matrix, self.back = plan, matrix, back
         units, blocks = plan.units, plan.equation.packs
         self.packs = [packed(matrix[first * units : end * units], turned=not back) for first, end in blocks]
-        self.places: list[tuple[str, int, int, int]] = []  # name, and the step from row to row, worker, window
-        for name, shape in self.shapes.items():
-            width, only_for = shape.width(units), shape.only_for
-            own = shape.kind == "own" or bool(only_for and not (plan.look if only_for == "look" else plan.back))
-            whole = shape.kind == "packed" and self._whole(name)
-            self.places.append((name, 0 if own else width, width if own else 0, 0 if own or not whole else width))
-            if name not in given:
-                make = matrix.new_zeros if shape.kind == "own" else matrix.new_empty
-                packed_rows = plan.steps.total if whole else plan.rows
-                rows = plan.workers if own else packed_rows if shape.kind == "packed" else plan.steps.batch
-                given[name] = make(rows, width)
+        shapes = plan.equation.buffers_back if back else plan.equation.buffers
+        self.held = {name: self._hold(name, shape, given.get(name)) for name, shape in shapes.items()}
+        # What was kept for the sums over all steps alone is in no loop of the way back.
+        alone = [name for _, _, name in plan.equation.weighted if back and name not in shapes]
+        self.beside = {name: Held(given[name], 0, 0, given[name].shape[1]) for name in alone}
 
-    def _whole(self, name: str) -> bool:
-        if self.back:
-            return name in self.buffers
-        return self.plan.look or (self.plan.back and name in self.plan.form.kept)
+    def _hold(self, name: str, shape: Buffer, memory: Tensor | None) -> Held:
+        plan, width = self.plan, shape.width(self.plan.units)
+        if shape.only_for and not (plan.look if shape.only_for == "look" else plan.back):
+            return Held(self.matrix.new_empty(plan.workers, width), 0, width, 0)  # nobody reads it: a row for each
+        all_steps = memory is not None if self.back else plan.look or (plan.back and name in plan.form.kept)
+        whole = shape.kind == "packed" and all_steps
+        if memory is None:
+            packed_rows = plan.steps.total if whole else plan.rows
+            make = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
+            memory = make(packed_rows if shape.kind == "packed" else plan.steps.batch, width)
+        return Held(memory, width, 0, width if whole else 0)
 
     def part(self, name: str, window: Window) -> Tensor:
         """A packed buffer's rows of a window."""
-        buffer = self.buffers[name]
-        return buffer[window.row : window.stop] if self._kept(name) else buffer[: window.stop - window.row]
+        return (self.held.get(name) or self.beside[name]).part(window)
 
-    def _kept(self, name: str) -> bool:
-        return len(self.buffers[name]) == self.plan.steps.total
-
-    def words(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
-        """One list per worker, as `loop.layout` says."""
+    def arguments(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
+        """For each worker one list of whole numbers, as `loop.layout` says."""
         plan, size = self.plan, self.matrix.element_size()
         middle = [int(plan.turned[direction]), window.starts.data_ptr(), plan.steps.order.data_ptr(), plan.units]
         place = outside.data_ptr() + (window.first * by_step + direction * plan.units) * size
-        middle += [plan.form.product, place, by_step, by_row]
+        middle += [plan.form.multiply.address, place, by_step, by_row]
         places = [
-            (self.buffers[name].data_ptr() + window.row * far * size, step, share * size)
-            for name, step, share, far in self.places
+            (one.memory.data_ptr() + window.row * one.by_earlier * size, one.by_row, one.by_worker * size)
+            for one in self.held.values()
         ]
         panels = [one.data_ptr() for one in self.packs]
         lists = []
         for worker in range(plan.workers):
             words = [window.end - window.first, worker, plan.workers, *middle]
-            for address, step, share in places:
-                words += (address + worker * share, step)
+            for address, by_row_of_it, share in places:
+                words += (address + worker * share, by_row_of_it)
             lists.append(words + panels)
         return lists

@@ -7,11 +7,12 @@ here: they know nothing of time, and come with the projection.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
 from seqwise.kernels.recurrence.cpu.equations import BEFORE, LSTM, PACKED, RNN, SEEN, STATE, Gated, arriving, leave
-from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Row, Step
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Row, Step, Summed
 
 EPSILON = 1e-5  # as in `layers.norm`
 ONE = Buffer("packed", single=True)
@@ -78,7 +79,8 @@ class Back:
         """dy in the `place`-th of the blocks → d."""
         norm, standard = self.norm, at.get(self.norm.name, self.norm.blocks[place])
         at.add(dy * standard, norm.weight, place)
-        at.add(dy, norm.bias, place)
+        if norm.bias in self.row.step.buffers:  # else somebody else sums it
+            at.add(dy, norm.bias, place)
         d = dy * at.get(norm.given, place)
         self.plain.add(d)
         self.along.add(d * standard)
@@ -96,11 +98,12 @@ class Back:
         return (d - self.mean - standard * self.mean_along) * self.scale
 
 
-def vectors(widths: tuple[int, ...]) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
-    """Buffers of the vectors beside the matrix: there, and on the way back with the sums of their gradients."""
-    there = {f"extra {place}": Buffer("vector", width) for place, width in enumerate(widths)}
-    back = {f"extra {place}": Buffer("own", width) for place, width in enumerate(widths)}
-    return there, back | {f"given {place}": Buffer("vector", width) for place, width in enumerate(widths)}
+def vectors(widths: tuple[int, ...], summed: Summed) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
+    """Buffers of the vectors beside the matrix: ahead, and on the way back with the sums of their gradients, unless
+    they are summed elsewhere."""
+    ahead = {f"extra {place}": Buffer("vector", width) for place, width in enumerate(widths)}
+    back = {f"extra {place}": Buffer("sum", width) for place, width in enumerate(widths) if place not in summed}
+    return ahead, back | {f"given {place}": Buffer("vector", width) for place, width in enumerate(widths)}
 
 
 class NormedRNN(RNN):
@@ -116,9 +119,9 @@ class NormedRNN(RNN):
 
     def __init__(self, phi: str = "tanh"):
         self.phi = phi
-        there, back = vectors(self.extras)
+        ahead, back = vectors(self.extras, self.summed)
         kept = {"gates": PACKED, "scale": ONE}
-        self.buffers = {**kept, "before_h": BEFORE, "preactivation": SEEN, "normed": SEEN, "h": STATE, **there}
+        self.buffers = {**kept, "before_h": BEFORE, "preactivation": SEEN, "normed": SEEN, "h": STATE, **ahead}
         self.buffers_back = {**kept, "d_gates": PACKED, "dh": STATE, **back}
 
     def forward(self, step: Step) -> None:
@@ -153,6 +156,7 @@ class NormedLSTM(LSTM):
     """The product and the cell are normalised: gates of x + LN(U h), h = o tanh(LN(c))."""
 
     extras = (4, 4, 1, 1)
+    summed: ClassVar[Summed] = {1: ("d_gates", 0, 4)}
     weighted = (("d_product", 0, "before_h"),)
     seen = (
         ("hidden_norm.norm", "normed", 0, 4),
@@ -164,11 +168,11 @@ class NormedLSTM(LSTM):
     outer = Norm("shown", (0,), "shown_scale", "extra 2", "extra 3", "given 2")
 
     def __init__(self) -> None:
-        there, back = vectors(self.extras)
+        ahead, back = vectors(self.extras, self.summed)
         wide = Buffer("packed", 4)
         kept = {"gates": wide, "product": wide, "shown": PACKED, "scale": ONE, "shown_scale": ONE, "before_c": BEFORE}
         seen = {"normed": Buffer("packed", 4, only_for="look"), "cell": SEEN, "normed_cell": SEEN, "before_h": BEFORE}
-        self.buffers = {**kept, **seen, "h": STATE, "c": STATE, **there}
+        self.buffers = {**kept, **seen, "h": STATE, "c": STATE, **ahead}
         self.buffers_back = {**kept, "d_gates": wide, "d_product": wide, "dh": STATE, "dc": STATE, **back}
 
     def forward(self, step: Step) -> None:
@@ -236,6 +240,7 @@ class NormedGRU(Gated):
 
     packs = ((0, 3),)
     extras = (2, 2, 1, 1)
+    summed: ClassVar[Summed] = {1: ("d_gates", 0, 2)}
     weighted = (("d_product", 0, "before_h"),)
     seen = (("gates_norm.norm", "normed", 0, 2), ("candidate_norm.norm", "normed", 2, 3), *Gated.seen)
     gates_norm = Norm("product", (0, 1), "scale", "extra 0", "extra 1", "given 0")
@@ -243,10 +248,10 @@ class NormedGRU(Gated):
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
-        there, back = vectors(self.extras)
+        ahead, back = vectors(self.extras, self.summed)
         wide = Buffer("packed", 3)
         kept = {"gates": wide, "product": wide, "scale": ONE, "candidate_scale": ONE, "before_h": BEFORE}
-        self.buffers = {**kept, "normed": Buffer("packed", 3, only_for="look"), "h": STATE, **there}
+        self.buffers = {**kept, "normed": Buffer("packed", 3, only_for="look"), "h": STATE, **ahead}
         self.buffers_back = {**kept, "d_gates": wide, "d_product": wide, "dh": STATE, "spare": STATE, **back}
 
     def forward(self, step: Step) -> None:

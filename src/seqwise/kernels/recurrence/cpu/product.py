@@ -1,8 +1,8 @@
 """Products of matrices as functions that any thread calls for its own rows. It knows nothing of time or of cells.
 
 A library rearranges both factors at every call, and starts and joins its threads. Here a weight is rearranged once for
-all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Zen 4): 4 rows with a weight of 2048 × 512
-113 instead of 42 GFLOP/s, 32 rows 115 instead of 88, thousands of rows 100–114 instead of 80–98.
+all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Zen 4), with a weight of 2048 × 512: 4 rows
+112 instead of 39 GFLOP/s, 32 rows 110 instead of 75, 2048 rows 107 instead of 93 (decision 0015 has the script).
 
 A result is worked off in tiles that stay in registers while the other two pass by. A packed weight lies in panels as
 wide as a tile: for every column of the weight, the tile's entries side by side. Where the width ends, narrower panels
@@ -12,19 +12,19 @@ follow. Every entry is one sum, in the order of the columns, whatever the rows b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int, Vec, machine
+from seqwise.kernels.recurrence.once import once
 
 ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
 DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache
 SHALLOW = 128  # the same where both factors lie as they are, in lines far from each other
 
 
-@cache
+@once
 def products(kind: str) -> dict[str, Compiled]:
     """The functions for "float" or "double". Steps lead from one row to the next, in reals.
 

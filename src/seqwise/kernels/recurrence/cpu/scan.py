@@ -15,52 +15,55 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
 from seqwise.kernels.recurrence.cpu.memory import Job, Plan
-from seqwise.kernels.recurrence.cpu.steps import Window
 from seqwise.kernels.recurrence.gradients import first_order
+from seqwise.kernels.recurrence.steps import Window
 
-STATES, CHANGES = ("h", "c"), ("dh", "dc")
+STATES, STATE_GRADIENTS = ("h", "c"), ("dh", "dc")
 
 
 class Share:
     """One direction's part of the tensors.
 
-    `first` is the weight of the input (blocks · U, D) and `second` its bias or None; or the projected input, and None.
+    `source` is the weight of the input (blocks · U, D), beside its bias or None; or the projected input, beside None.
     """
 
     def __init__(self, plan: Plan, tensors: Sequence[Any], place: int):
         after = 3 + plan.form.vectors
         start = place * (after + plan.form.states)
-        self.first, self.second, self.matrix = tensors[start : start + 3]
+        self.source, self.bias, self.matrix = tensors[start : start + 3]
         self.vectors, self.state = tensors[start + 3 : start + after], tensors[start + after :][: plan.form.states]
 
 
-def there(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Job]]:
+def forwards(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list[Tensor], list[Job]]:
     """Outputs (B, T, directions · U) and the states after; and the buffers.
 
     x (B, T, D), or packed (N, D) where it must be kept; None if the projected input comes whole.
     """
     steps, width = plan.steps, plan.units * len(plan.turned)
     shares = [Share(plan, tensors, place) for place in range(len(plan.turned))]
-    outputs = (tensors[2].new_zeros if steps.padded else tensors[2].new_empty)(steps.time, steps.batch, width)
-    jobs, factors = [], [None if plan.whole else Factor(share.first, turned=True) for share in shares]
+    # Time first in memory, but no view: whoever gets the outputs may write over them.
+    outputs = tensors[2].new_empty_strided((steps.batch, steps.time, width), (width, steps.batch * width, 1))
+    outputs = outputs.zero_() if steps.padded else outputs
+    rows_of = steps.parts(x) if x is not None and x.dim() == 3 else None
+    jobs, factors = [], [None if plan.whole else Factor(share.source, turned=True) for share in shares]
     for share in shares:
         given = {f"extra {number}": vector.contiguous() for number, vector in enumerate(share.vectors)}
         given |= {name: steps.sort(part) for name, part in zip(STATES, share.state)}
         if plan.whole:
-            given["gates"] = share.first.contiguous()
+            given["gates"] = share.source.contiguous()
         jobs.append(Job(plan, share.matrix.contiguous(), False, given))
     for count in range(len(plan.windows)):
-        words = []
+        arguments = []
         for place, (job, factor, share) in enumerate(zip(jobs, factors, shares, strict=True)):
             window = plan.window(count, place, back=False)
             if factor is not None and x is not None:
-                rows = x[window.row : window.stop] if x.dim() == 2 else steps.part(x, window)
-                bias = None if share.second is None else share.second.contiguous()
+                rows = rows_of(window) if rows_of is not None else x[window.row : window.stop]
+                bias = None if share.bias is None else share.bias.contiguous()
                 factor.times(rows, bias, job.part("gates", window))
-            words += job.words(window, outputs, place, steps.batch * width, width)
-        _run(plan, plan.form.forward, words)
-    after = [steps.unsort(job.buffers[name]) for job in jobs for name in STATES[: plan.form.states]]
-    return [outputs.transpose(0, 1), *after], jobs
+            arguments += job.arguments(window, outputs, place, steps.batch * width, width)
+        _run(plan, arguments, back=False)
+    after = [steps.unsort(job.held[name].memory) for job in jobs for name in STATES[: plan.form.states]]
+    return [outputs, *after], jobs
 
 
 def seen(plan: Plan, job: Job, outputs: Tensor, place: int) -> dict[str, Tensor]:
@@ -70,27 +73,27 @@ def seen(plan: Plan, job: Job, outputs: Tensor, place: int) -> dict[str, Tensor]
         if buffer == "outputs":
             found[name] = outputs[..., place * units : (place + 1) * units].detach().clone()
         else:
-            found[name] = plan.steps.unpack(job.buffers[buffer][:, first * units : end * units].clone())
+            found[name] = plan.steps.unpack(job.held[buffer].memory[:, first * units : end * units].clone())
     return found
 
 
-def _run(plan: Plan, function: Any, words: list[list[int]]) -> None:
+def _run(plan: Plan, arguments: list[list[int]], back: bool) -> None:
     from seqwise.kernels.recurrence.cpu.team import run
 
     if plan.steps.total:
-        run(function, words, plan.threads)
+        run(plan.form.loop(back), arguments, plan.threads)
 
 
 class Scan(torch.autograd.Function):
-    """`there`, and the way back. `jobs` is a list to put the buffers in."""
+    """`forwards`, and the way back. `jobs` is a list to put the buffers in."""
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, jobs: list[Job], x: Tensor | None, *tensors: Any) -> tuple[Tensor, ...]:
-        results, made = there(plan, x, tensors)
+        results, made = forwards(plan, x, tensors)
         jobs += made
         ctx.plan = plan
-        weights = [] if plan.whole else [Share(plan, tensors, place).first for place in range(len(made))]
-        kept = [one for job in made for one in (job.matrix, *map(job.buffers.get, plan.form.kept))]
+        weights = [] if plan.whole else [Share(plan, tensors, place).source for place in range(len(made))]
+        kept = [one for job in made for one in (job.matrix, *(job.held[name].memory for name in plan.form.kept))]
         ctx.save_for_backward(x, *weights, *kept)
         return tuple(results)
 
@@ -104,25 +107,25 @@ class Scan(torch.autograd.Function):
         jobs = _jobs(plan, saved[len(weights) :], gradients[1:])
         sums = Sums(ctx, plan, x, weights, jobs)
         for count in range(len(plan.windows)):
-            words = []
+            arguments = []
             for place, job in enumerate(jobs):
                 window = plan.window(count, place, back=True)
-                words += job.words(window, outside, place, outside.stride(1), outside.stride(0))
-            _run(plan, plan.form.backward, words)
+                arguments += job.arguments(window, outside, place, outside.stride(1), outside.stride(0))
+            _run(plan, arguments, back=True)
             for place in range(len(jobs)):
                 sums.add(place, plan.window(count, place, back=True))
         return None, None, sums.dx, *(one for place in range(len(jobs)) for one in sums.of(place))
 
 
-def _jobs(plan: Plan, saved: Sequence[Tensor], changes: Sequence[Tensor]) -> list[Job]:
+def _jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
     """The buffers of the way back, with what was kept."""
     names, states, jobs = ("matrix", *plan.form.kept), plan.form.states, []
     for place in range(len(plan.turned)):
         kept = dict(zip(names, saved[place * len(names) :], strict=False))
         given = {name: one for name, one in kept.items() if not name.startswith("extra")}
         given |= {f"given {number}": kept[f"extra {number}"] for number in range(plan.form.vectors)}
-        for name, change in zip(CHANGES, changes[place * states : (place + 1) * states]):
-            given[name] = plan.steps.sort(change)
+        for name, gradient in zip(STATE_GRADIENTS, gradients[place * states : (place + 1) * states]):
+            given[name] = plan.steps.sort(gradient)
         jobs.append(Job(plan, kept["matrix"], True, given))
     return jobs
 
@@ -133,12 +136,16 @@ class Sums:
     def __init__(self, ctx: Any, plan: Plan, x: Tensor | None, weights: Sequence[Tensor], jobs: Sequence[Job]):
         self.plan, self.x, self.jobs = plan, x, jobs
         size = 3 + plan.form.vectors + plan.form.states
-        # Of each direction's tensors: are the gradients of the input's weight, its bias and the matrix wanted?
-        self.wanted = [ctx.needs_input_grad[3 + place * size :][:3] for place in range(len(jobs))]
+        # Of each direction's tensors, as `Share` has them: is the gradient wanted?
+        self.wanted = [ctx.needs_input_grad[3 + place * size :][:size] for place in range(len(jobs))]
         self.factors = [Factor(weight, turned=False) for weight in weights] if ctx.needs_input_grad[2] else []
         # Sums that nobody wants stay None.
-        self.weights = [torch.empty_like(one) if some[0] else None for one, some in zip(weights, self.wanted)]
+        plain = torch.contiguous_format  # also where a weight lies in another order
+        self.weights = [
+            torch.empty_like(one, memory_format=plain) if some[0] else None for one, some in zip(weights, self.wanted)
+        ]
         self.biases: list[Tensor | None] = [None for _ in jobs]
+        self.vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed) for _ in jobs]
         self.matrices = [torch.empty_like(job.matrix) if some[2] else None for job, some in zip(jobs, self.wanted)]
         self.dx = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
         self.done: set[int] = set()  # first rows of windows whose input has a gradient from one direction
@@ -155,8 +162,11 @@ class Sums:
         if self.x is not None and (weight := self.weights[place]) is not None:
             across(gates, self.x[window.row : window.stop], weight, more)
         if self.wanted[place][1]:
-            before, here = self.biases[place], gates.sum(0)
-            self.biases[place] = here if before is None else before.add_(here)
+            self.biases[place] = _added(self.biases[place], gates)
+        for number, (source, first, end) in plan.equation.summed.items():
+            if self.wanted[place][3 + number]:
+                rows = job.part(source, window)[:, first * units : end * units]
+                self.vectors[place][number] = _added(self.vectors[place][number], rows)
         if self.dx is not None:
             part = self.dx[window.row : window.stop]
             self.factors[place].times(gates, part if window.row in self.done else None, part)
@@ -165,8 +175,16 @@ class Sums:
 
     def of(self, place: int) -> list[Tensor | None]:
         """In the order of a direction's tensors."""
-        plan, buffers = self.plan, self.jobs[place].buffers
-        first = buffers["d_gates"] if plan.whole else self.weights[place]
-        vectors = [buffers[f"extra {number}"].sum(0) for number in range(plan.form.vectors)]
-        states = [plan.steps.unsort(buffers[name]) for name in CHANGES[: plan.form.states]]
-        return [first, self.biases[place], self.matrices[place], *vectors, *states]
+        plan, held, summed = self.plan, self.jobs[place].held, self.vectors[place]
+        source = held["d_gates"].memory if plan.whole else self.weights[place]
+        vectors = [
+            summed[number] if number in summed else held[f"extra {number}"].memory.sum(0)
+            for number in range(plan.form.vectors)
+        ]
+        states = [plan.steps.unsort(held[name].memory) for name in STATE_GRADIENTS[: plan.form.states]]
+        return [source, self.biases[place], self.matrices[place], *vectors, *states]
+
+
+def _added(before: Tensor | None, rows: Tensor) -> Tensor:
+    here = rows.sum(0)
+    return here if before is None else before.add_(here)

@@ -7,31 +7,42 @@ another pool's idle thread holds. Elsewhere threads of Python do; compiled code 
 from __future__ import annotations
 
 import ctypes
+import os
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import torch
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int
+from seqwise.kernels.recurrence.once import once
 
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
-    """`function` of each job, a list of words. Returns when all are done."""
+    """`function` of each job, a list of whole numbers. Returns when all are done."""
     words = array("q", [word for job in jobs for word in job])
     start, length = words.buffer_info()[0], 8 * len(jobs[0])
-    places = [start + place * length for place in range(len(jobs))]
-    if len(jobs) == 1 or threads == 1:
-        for place in places:
-            function(place)
+    places, threads = [start + place * length for place in range(len(jobs))], min(threads, len(jobs))
+    if threads == 1:
+        _each(function, places)
     elif (team := _openmp()) is not None:
-        team(function.address, start, length, len(jobs), min(threads, len(jobs)))
+        team(function.address, start, length, len(jobs), threads)
     else:
-        with ThreadPoolExecutor(min(threads, len(jobs))) as pool:
-            list(pool.map(function, places))
+        shares = [places[member::threads] for member in range(threads)]
+        list(_pool(os.getpid()).map(_each, [function] * threads, shares))
+
+
+def _each(function: Compiled, places: Sequence[int]) -> None:
+    for place in places:
+        function(place)
+
+
+@once
+def _pool(process: int) -> ThreadPoolExecutor:
+    """One for each process, since threads do not follow a fork."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
 
 
 class Team:
@@ -50,7 +61,7 @@ class Team:
         self._begin(self._member.address, words.buffer_info()[0], threads, 0)
 
 
-@cache
+@once
 def _openmp() -> Team | None:
     """The functions are those of GCC's library; LLVM's offers them too."""
     if "OpenMP" not in torch.__config__.parallel_info():

@@ -20,26 +20,26 @@ from seqwise.kernels.recurrence.gpu.launch import (
     ROUNDS,
     SCRATCH,
     Cut,
-    Rows,
-    begun,
     columns_of,
     launches,
     needed,
     resources,
     ring,
-    unwritten,
 )
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, in_order
+from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 LITTLE = 1 << 15  # bytes of published values that a program reads rather than exchange a partial sum
+WHOLE = 32  # gradients are padded to a multiple of it, so that quarters are whole and begin at eight 16-bit numbers
 
 
 def gru_scan(
     gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool = False, keep: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """S scans at once. Projected inputs (S, T, B, 3U), recurrent matrices (S, 3U, U), the bias (S, U) that r multiplies
-    and states (S, B, U) → outputs (S, T, B, U) and the last states.
+    """S scans at once. Projected inputs (N, S, 3U), recurrent matrices (S, 3U, U), the bias (S, U) that r multiplies
+    and states (B, S, U) → outputs and the last states. Outputs are (T, B, S, U), or (N, S, U) where rows differ in
+    length.
 
     The projected inputs are consumed: their memory takes the gates r, z, n. Where nobody needs a gradient, they are
     written only if they are asked for (`keep`). z keeps the old state, or replaces it.
@@ -47,7 +47,7 @@ def gru_scan(
     if needed(gates, weight, bias, h):
         return _GRU.apply(gates, weight, bias, h, rows, replaces)
     hidden, last = _forward(gates, weight, bias, h, rows, replaces, keep)
-    return hidden[:, 1:], last
+    return rows.after(hidden), last
 
 
 def early_gru_scan(
@@ -57,18 +57,18 @@ def early_gru_scan(
     if needed(gates, weight, h):
         return _EarlyGRU.apply(gates, weight, h, rows, replaces)
     hidden, last = _early_forward(gates, weight, h, rows, replaces, keep)
-    return hidden[:, 1:], last
+    return rows.after(hidden), last
 
 
 def _forward(
     gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
-    (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last = begun(h, gates.shape[1]), torch.empty_like(h)
-    for offset, shape, options in launches(gates, units, OWN):
+    units, scans = weight.shape[2], len(weight)
+    hidden, last = rows.published(h), own_copy(h)
+    for offset, shape, options in launches(gates, rows, units, OWN):
         gru_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, bias, hidden, last, rows.lengths, rows.order, steps, batch, offset,
-            SAVE=save, REPLACES=replaces, VARIABLE=rows.lengths is not None, **options,
+            gates, weight, bias, hidden, last, *rows.sizes, *rows.numbers, offset,
+            SAVE=save, REPLACES=replaces, **options,
         )  # fmt: skip
     return hidden.view(gates.dtype), last
 
@@ -76,13 +76,13 @@ def _forward(
 def _early_forward(
     gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
-    (scans, steps, batch, _), units = gates.shape, weight.shape[2]
-    hidden, last = begun(h, gates.shape[1]), torch.empty_like(h)
-    shown = unwritten((scans, steps, batch, units), gates.dtype, gates.device)
-    for offset, shape, options in launches(gates, units, OWN):
+    units, scans = weight.shape[2], len(weight)
+    hidden, last = rows.published(h), own_copy(h)
+    shown = unwritten((rows.slots, scans, units), gates.dtype, gates.device)
+    for offset, shape, options in launches(gates, rows, units, OWN):
         early_gru_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, hidden, shown, last, rows.lengths, rows.order, steps, batch, offset,
-            SAVE=save, REPLACES=replaces, VARIABLE=rows.lengths is not None, **options,
+            gates, weight, hidden, shown, last, *rows.sizes, *rows.numbers, offset,
+            SAVE=save, REPLACES=replaces, **options,
         )  # fmt: skip
     return hidden.view(gates.dtype), last
 
@@ -95,29 +95,31 @@ class _GRU(torch.autograd.Function):
         hidden, last = _forward(gates, weight, bias, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, bias, hidden)
         ctx.rows, ctx.replaces = rows, replaces
-        return hidden[:, 1:], last
+        return rows.after(hidden), last
 
     @staticmethod
     @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, bias, hidden = ctx.saved_tensors
-        (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
-        slopes, of_outputs, of_h = _slopes(gates, units), in_order(of_outputs), exact_copy(of_h)
-        before = hidden[:, :-1].flatten(1, 2)
+        units, scans, rows = weight.shape[2], len(weight), ctx.rows
+        slopes, of_h, before = _slopes(gates, units), exact_copy(of_h), rows.before(hidden)
+        of_outputs, apart = rows.apart(of_outputs)
         # What r multiplied is cheaper to compute once more, for all steps at once, than to keep.
-        candidate = torch.baddbmm(bias[:, None].to(gates.dtype), before, weight[:, 2 * units :].mT)
+        candidate = gates.new_empty(rows.slots, scans, units)
+        for scan, states in enumerate(before):
+            torch.addmm(bias[scan].to(gates.dtype), states, weight[scan, 2 * units :].mT, out=candidate[:, scan])
         matrix = _padded(weight)
-        for offset, shape, options in launches(gates, units, OWN):
+        for offset, shape, options in launches(gates, rows, units, OWN):
             gru_backward[(shape.blocks, shape.groups, scans)](
-                gates, matrix, hidden, candidate, slopes, of_outputs, of_h, rows.lengths, rows.order,
-                ring(shape, scans, gates.device), steps, batch, offset, V=slopes.shape[-1],
-                REPLACES=ctx.replaces, VARIABLE=rows.lengths is not None,
+                gates, matrix, hidden, candidate, slopes, of_outputs, of_h, *rows.sizes,
+                ring(shape, scans, gates.device), *apart, *rows.numbers, offset, V=slopes.shape[-1],
+                REPLACES=ctx.replaces,
                 **{**options, **quarters(shape, 3 * slopes.shape[-1], 1, gates.dtype.itemsize, gates.device)},
             )  # fmt: skip
         slopes = _real(slopes, gates)
-        of_weight = slopes.flatten(1, 2).mT @ before if ctx.needs_input_grad[1] else None
-        of_bias = slopes[..., 2 * units :].sum((1, 2)).to(bias.dtype) if ctx.needs_input_grad[2] else None
-        slopes[..., 2 * units :] = candidate.view(scans, steps, batch, units)  # its input is not gated by r
+        of_weight = products(slopes, before) if ctx.needs_input_grad[1] else None
+        of_bias = slopes[..., 2 * units :].sum(0).to(bias.dtype) if ctx.needs_input_grad[2] else None
+        slopes[..., 2 * units :] = candidate  # its input is not gated by r
         return slopes, of_weight, of_bias, of_h.to(gates.dtype), None, None
 
 
@@ -129,27 +131,27 @@ class _EarlyGRU(torch.autograd.Function):
         hidden, last = _early_forward(gates, weight, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, hidden)
         ctx.rows, ctx.replaces = rows, replaces
-        return hidden[:, 1:], last
+        return rows.after(hidden), last
 
     @staticmethod
     @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, hidden = ctx.saved_tensors
-        (scans, steps, batch, _), units, rows = gates.shape, weight.shape[2], ctx.rows
-        slopes, of_outputs, of_h = _slopes(gates, units), in_order(of_outputs), exact_copy(of_h)
-        matrix = _padded(weight)
-        for offset, shape, options in launches(gates, units, OWN):
+        units, scans, rows = weight.shape[2], len(weight), ctx.rows
+        slopes, of_h, matrix = _slopes(gates, units), exact_copy(of_h), _padded(weight)
+        of_outputs, apart = rows.apart(of_outputs)
+        for offset, shape, options in launches(gates, rows, units, OWN):
             early_gru_backward[(shape.blocks, shape.groups, scans)](
-                gates, matrix, hidden, slopes, of_outputs, of_h, rows.lengths, rows.order,
-                ring(shape, scans, gates.device), steps, batch, offset, V=slopes.shape[-1],
-                REPLACES=ctx.replaces, VARIABLE=rows.lengths is not None,
+                gates, matrix, hidden, slopes, of_outputs, of_h, *rows.sizes, ring(shape, scans, gates.device),
+                *apart, *rows.numbers, offset, V=slopes.shape[-1], REPLACES=ctx.replaces,
                 **{**options, **quarters(shape, slopes.shape[-1], 3, gates.dtype.itemsize, gates.device)},
             )  # fmt: skip
         slopes, of_weight = _real(slopes, gates), None
         if ctx.needs_input_grad[1]:
-            turned, before = slopes.flatten(1, 2).mT, hidden[:, :-1]
-            shown = (gates[..., :units] * before).flatten(1, 2)
-            of_weight = torch.cat([turned[:, : 2 * units] @ before.flatten(1, 2), turned[:, 2 * units :] @ shown], 1)
+            before = rows.before(hidden)
+            shown = [gates[:, scan, :units] * states for scan, states in enumerate(before)]
+            sides = products(slopes[..., : 2 * units], before), products(slopes[..., 2 * units :], shown)
+            of_weight = torch.cat(sides, dim=1)
         return slopes, of_weight, of_h.to(gates.dtype), None, None
 
 
@@ -173,8 +175,8 @@ def quarters(shape: Cut, columns: int, matrices: int, size: int, device: torch.d
 
 
 def _slopes(gates: Tensor, units: int) -> Tensor:
-    """Memory of the gates' gradients (S, T, B, 3, V), with zeros from U to V."""
-    slopes = unwritten((*gates.shape[:3], 3, -(-units // 4) * 4), gates.dtype, gates.device)
+    """Memory of the gates' gradients (N, S, 3, V), with zeros from U to V."""
+    slopes = unwritten((*gates.shape[:2], 3, -(-units // WHOLE) * WHOLE), gates.dtype, gates.device)
     slopes[..., units:] = 0
     return slopes
 
@@ -184,6 +186,6 @@ def _real(slopes: Tensor, gates: Tensor) -> Tensor:
 
 
 def _padded(weight: Tensor) -> Tensor:
-    """(S, 3U, U) → (S, 3V, U) with rows of zeros; the same tensor where U is a multiple of four."""
+    """(S, 3U, U) → (S, 3V, U) with rows of zeros; the same tensor where U is V."""
     units = weight.shape[2]
-    return F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, -units % 4)).flatten(1, 2) if units % 4 else weight
+    return F.pad(weight.unflatten(1, (3, units)), (0, 0, 0, -units % WHOLE)).flatten(1, 2) if units % WHOLE else weight

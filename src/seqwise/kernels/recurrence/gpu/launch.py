@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from seqwise.kernels.recurrence.gpu.layout import Rows
+
 OWN = 16  # units of a program; four programs share 64 in the backward pass
 HELD_ROWS = 64  # rows of the recurrent matrix in a program: what one matrix instruction of Hopper takes
 MOST = 64  # rows of the batch in a program
@@ -28,21 +30,6 @@ ROUNDS = 2  # of partial sums in a ring
 
 NAMES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 BITS = {2: tl.int16, 4: tl.int32}
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Lengths (B,) of the rows and their order, longest first, as int32; None where all are as long as the batch."""
-
-    lengths: Tensor | None = None
-    order: Tensor | None = None
-
-    @classmethod
-    def of(cls, lengths: Tensor | None, device: torch.device) -> Rows:
-        if lengths is None:
-            return cls()
-        lengths = lengths.to(device, torch.int32)
-        return cls(lengths, lengths.argsort(descending=True).int())
 
 
 @dataclass(frozen=True)
@@ -83,18 +70,18 @@ class Cut:
 
     def options(self, own: int, dtype: torch.dtype) -> dict[str, Any]:
         """The constants, and how kernels are launched: all programs at once or not at all."""
-        how = {"num_warps": self.warps, "launch_cooperative_grid": True}
+        how = {"num_warps": self.warps, "launch_cooperative_grid": True, "enable_fp_fusion": True}
         return {**self.constants(self.units, dtype), "OWN": own, **how}
 
 
-def launches(values: Tensor, units: int, own: int) -> Iterator[tuple[int, Cut, dict[str, Any]]]:
-    """The launches that take all rows of values (S, T, B, …): first row, cut, options."""
-    scans, _, batch, _ = values.shape
-    shape = cut(units, own, batch, scans, values.dtype.itemsize, values.device)
+def launches(values: Tensor, rows: Rows, units: int, own: int) -> Iterator[tuple[int, Cut, dict[str, Any]]]:
+    """The launches that take all rows of values (N, S, …): first row, cut, options."""
+    scans = len(rows.turned)
+    shape = cut(units, own, rows.batch, scans, values.dtype.itemsize, values.device)
     if shape is None:
         raise RuntimeError(f"{scans} × {units} units are more than fit on the GPU at once")
-    for first in range(0, batch, shape.taken):
-        yield first, shape, shape.options(own, values.dtype)
+    for first in range(0, rows.batch, shape.taken):
+        yield first, shape, {**shape.options(own, values.dtype), "VARIABLE": rows.variable}
 
 
 @cache
@@ -150,19 +137,6 @@ def precision(dtype: torch.dtype) -> str:
     except RuntimeError:  # the newer setting is in use
         allowed = torch.backends.cudnn.rnn.fp32_precision == "tf32"  # type: ignore[attr-defined]
     return "tf32" if allowed else "tf32x3"
-
-
-def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory in which nothing has been published yet, as integers."""
-    return torch.full(shape, -1, dtype={2: torch.int16, 4: torch.int32}[dtype.itemsize], device=device)
-
-
-def begun(h: Tensor, steps: int) -> Tensor:
-    """Memory of all states (S, T + 1, B, U) as integers, of which only the start is there. A NaN is the usual one."""
-    scans, batch, units = h.shape
-    hidden = unwritten((scans, steps + 1, batch, units), h.dtype, h.device)
-    hidden.view(h.dtype)[:, 0] = torch.where(h == h, h, torch.nan)
-    return hidden
 
 
 def ring(shape: Cut, scans: int, device: torch.device) -> Tensor:

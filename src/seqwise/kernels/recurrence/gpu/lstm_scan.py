@@ -10,42 +10,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, Rows, begun, launches, needed, ring, unwritten
+from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, launches, needed, ring
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
 from seqwise.kernels.recurrence.gpu.lstm import lstm_backward, lstm_forward
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, in_order
+from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 
 def lstm_scan(
     gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows, keep: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """S scans at once. Projected inputs (S, T, B, 4U), recurrent matrices (S, 4U, U) and states (S, B, U) → outputs
-    (S, T, B, U), the last states, and the cells (S, T + 1, B, U).
+    """S scans at once. Projected inputs (N, S, 4U), recurrent matrices (S, 4U, U) and states (B, S, U) → outputs, the
+    last states, and the cells. Outputs and cells are (T, B, S, U), or (N, S, U) where rows differ in length.
 
     The projected inputs are consumed: their memory takes the gates i, f, g, o. Where nobody needs a gradient, gates and
     cells are written only if they are asked for.
     """
     if needed(gates, weight, h, c):
         return _LSTM.apply(gates, weight, h, c, rows)
-    hidden, last_h, last_c, cell = _forward(gates, weight, h, c, rows, keep)
-    return hidden[:, 1:], last_h, last_c, cell
+    hidden, cell, last_h, last_c = _forward(gates, weight, h, c, rows, keep)
+    return rows.after(hidden), last_h, last_c, rows.after(cell) if keep else cell
 
 
 def _forward(
     gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    scans, steps, batch, width = gates.shape
-    units = width // 4
-    hidden = begun(h, steps)
-    cell = gates.new_empty(scans, steps * save + 1, batch, units)
-    cell[:, 0] = c
-    last_h, last_c = torch.empty_like(h), torch.empty_like(c)
-    for offset, shape, options in launches(gates, units, OWN):
+    units, scans = weight.shape[2], len(weight)
+    hidden, cell = rows.published(h), rows.begun(c) if save else c
+    last_h, last_c = own_copy(h), own_copy(c)
+    for offset, shape, options in launches(gates, rows, units, OWN):
         lstm_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, hidden, cell, last_h, last_c, rows.lengths, rows.order, steps, batch, offset,
-            SAVE=save, VARIABLE=rows.lengths is not None, **options,
-        )  # fmt: skip
-    return hidden.view(gates.dtype), last_h, last_c, cell
+            gates, weight, hidden, cell, last_h, last_c, *rows.sizes, *rows.numbers, offset, SAVE=save, **options
+        )
+    return hidden.view(gates.dtype), cell, last_h, last_c
 
 
 class _LSTM(torch.autograd.Function):
@@ -53,28 +50,25 @@ class _LSTM(torch.autograd.Function):
     def forward(
         ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        hidden, last_h, last_c, cell = _forward(gates, weight, h, c, rows, True)
+        hidden, cell, last_h, last_c = _forward(gates, weight, h, c, rows, True)
         ctx.save_for_backward(gates, weight, hidden, cell)
-        ctx.rows = rows
-        ctx.mark_non_differentiable(cell)
-        return hidden[:, 1:], last_h, last_c, cell
+        ctx.rows, cells = rows, rows.after(cell)
+        ctx.mark_non_differentiable(cells)
+        return rows.after(hidden), last_h, last_c, cells
 
     @staticmethod
     @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor, of_c: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         gates, weight, hidden, cell = ctx.saved_tensors
-        scans, steps, batch, width = gates.shape
-        units, rows = width // 4, ctx.rows
+        units, scans, rows = weight.shape[2], len(weight), ctx.rows
         slopes = unwritten(gates.shape, gates.dtype, gates.device)
-        if of_outputs.stride(-1) != 1:
-            of_outputs = in_order(of_outputs)
+        of_outputs, apart = rows.apart(of_outputs)
         of_h, of_c = exact_copy(of_h), exact_copy(of_c)
-        for offset, shape, options in launches(gates, units, OWN):
+        for offset, shape, options in launches(gates, rows, units, OWN):
             lstm_backward[(shape.blocks, shape.groups, scans)](
-                gates, weight, slopes, cell, of_outputs, of_h, of_c, rows.lengths, rows.order,
-                ring(shape, scans, gates.device), *of_outputs.stride()[:3], steps, batch, offset,
-                ROUNDS=ROUNDS, VARIABLE=rows.lengths is not None, **options,
+                gates, weight, slopes, cell, of_outputs, of_h, of_c, *rows.sizes, ring(shape, scans, gates.device),
+                *apart, *rows.numbers, offset, ROUNDS=ROUNDS, **options,
             )  # fmt: skip
         slopes = slopes.view(gates.dtype)
-        of_weight = slopes.flatten(1, 2).mT @ hidden[:, :-1].flatten(1, 2) if ctx.needs_input_grad[1] else None
+        of_weight = products(slopes, rows.before(hidden)) if ctx.needs_input_grad[1] else None
         return slopes, of_weight, of_h.to(gates.dtype), of_c.to(gates.dtype), None

@@ -6,9 +6,9 @@ at the same time, so a step forward has two exchanges: hidden values and moments
 norms applied. In the backward pass 64 units belong to four programs, three of which multiply the gradients of one gate
 each.
 
-Layout: gates (T, B, 3U) as r, z, n, as are gains and biases (3U); hidden (T + 1, B, U) from the start state on;
-statistics (T, B, 4), mean and 1 / √(variance + ε) of both norms; and a leading dimension of scans (directions). It
-knows nothing of gradients of weights.
+Layout: slots (`rows.py`), scans (directions), units: gates (N, S, 3U) as r, z, n, as are gains and biases (S, 3U);
+hidden (B + N + B, S, U) with the starts; last states (B, S, U); statistics (N, S, 4), mean and 1 / √(variance + ε) of
+both norms. It knows nothing of gradients of weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, summed, tanh
 from seqwise.kernels.recurrence.gpu.moments import sums, through_norm, two_moments
-from seqwise.kernels.recurrence.gpu.rows import FREE, placed
+from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
     keep,
     keep_tally,
@@ -26,7 +26,6 @@ from seqwise.kernels.recurrence.gpu.tiles import (
     note,
     noted,
     one,
-    pad,
     publish_all,
     read,
     with_products,
@@ -36,57 +35,59 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_gru_forward(
-    gates, weight, gains, biases, hidden, statistics, last_hidden, lengths, order, words, steps, batch, offset,
+    gates, weight, gains, biases, hidden, statistics, last_hidden, lengths, begins, words,
+    steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr,
     DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates; hidden[0]: the start; words: a ring."""
-    block, scan, page = tl.program_id(0), tl.program_id(2).to(tl.int64), batch.to(tl.int64) * U
-    group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    """gates: the projected inputs, overwritten by the gates. last_hidden: the start, overwritten by the last.
+
+    hidden holds the start and takes what follows; words is a ring. Without SAVE only hidden and the last state are
+    written.
+    """
+    block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
+    group = scan * tl.num_programs(1) + tl.program_id(1)
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, first = origin(batch, slots, turned)
     weight, gains, biases = weight + scan * 3 * U * U, gains + scan * 3 * U, biases + scan * 3 * U
-    hidden += scan * (steps + 1) * page
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
+    gates, hidden = gates + scan * 3 * U, hidden + scan * U
     line = tl.arange(0, 4 * OWN)
     owner, gate = block * OWN + line // 4, line % 4
-    places, there = gate * U + owner, (owner < U) & (gate < 3)
-    chunks = held(weight, places * U, there, 1, U, KC, HELD)
-    gain, bias = one(gains + places, there)[:, None], one(biases + places, there)[:, None]
-    apart = (there & (gate == 2))[:, None]
-    shared = (there & (gate < 2))[:, None]
+    rows, there = gate * U + owner, (owner < U) & (gate < 3)
+    chunks = held(weight, rows * U, there, 1, U, KC, HELD)
+    gain, bias = one(gains + rows, there)[:, None], one(biases + rows, there)[:, None]
+    apart, shared = (there & (gate == 2))[:, None], (there & (gate < 2))[:, None]
     unit = block * OWN + tl.arange(0, OWN)[:, None]
-    mine, at, gate_at = (unit < U) & real[None, :], row[None, :] * U + unit, row[None, :] * (3 * U) + unit
-    h = tl.load(hidden + at, mask=mine, other=0).to(DTYPE, bitcast=True).to(tl.float32)
-    for t in range(longest):
-        now, before = gates + (scan * steps + t) * page * 3 + gate_at, hidden + t * page
+    some, everybody = unit < U, (unit < U) & real[None, :]
+    at, gate_at = row[None, :] * wide + unit, row[None, :] * (3 * wide) + unit
+    last = last_hidden + scan * U + at
+    h, states = one(last, everybody), first
+    for step in range(longest):
+        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
+        now, mine = gates + begin * (3 * wide) + gate_at, some & active[None, :]
         x_r, x_z, x_n = read(now, mine, U, 3)
+        places = before(step, states, first, longest, length, row, back, VARIABLE)
         total = product(
-            chunks, weight, places * U, there, before, row * U, real, top * U,
+            chunks, weight, rows * U, there, hidden, places * wide, active, (states + top) * wide,
             1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
         )  # fmt: skip
         mean, inverse, n_mean, n_inverse = two_moments(
-            total, shared, apart, words, group, t, U, OWN, 2, 1, P, ROUNDS
+            total, shared, apart, words, group, step, U, OWN, 2, 1, P, ROUNDS
         )  # fmt: skip
-        centre, scale = (
-            tl.where(apart, n_mean[None, :], mean[None, :]),
-            tl.where(apart, n_inverse[None, :], inverse[None, :]),
-        )
+        centre = tl.where(apart, n_mean[None, :], mean[None, :])
+        scale = tl.where(apart, n_inverse[None, :], inverse[None, :])
         u_r, u_z, u_n, _ = four((total - centre) * scale * gain + bias, OWN)
         r, z = sigmoid(x_r + u_r), sigmoid(x_z + u_z)
         n = tanh(x_n + r * u_n)
         stays = 1 - z if REPLACES else z
-        new = stays * h + (1 - stays) * n
-        active = (t < length)[None, :]
-        h = tl.where(active, new, h)
-        publish(before + page + at, tl.where(active, new, 0.0), mine, DTYPE, BITS)
+        h = tl.where(active[None, :], stays * h + (1 - stays) * n, h)
+        states = batch + begin
+        publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
         if SAVE:
             keep(now, (r, z, n), mine, U, 3, DTYPE)
-            notes = statistics + ((scan * steps + t) * batch + row) * 4
-            note(notes, mean, inverse, real)
-            note(notes + 2, n_mean, n_inverse, real)
-    for t in range(longest, steps):  # padding of the whole group
-        publish(hidden + (t + 1) * page + at, tl.zeros_like(h), mine, DTYPE, BITS)
-    keep(last_hidden + scan * page + at, (h,), mine, U, 1, DTYPE)
+            note(statistics, begin + row, (mean, inverse, n_mean, n_inverse), active, 4)
+    keep(last, (h,), everybody, U, 1, DTYPE)
 
 
 @triton.jit
@@ -118,61 +119,64 @@ def _step(
     return (s_r, s_z, s_n), (s_r, s_z, s_n * r), (p_r, p_z, p_n), d * stays
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_gru_backward(
     gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, of_hidden, tally,
-    lengths, order, ring, words, steps, batch, offset,
+    lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
     BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """inputs (T, B, 3U): the recurrent products, overwritten by the gradients of the projected inputs.
-
-    slopes (T, B, 3U): the gradients of the products. tally (G, 4U): those of all gains and of the candidate's bias, a
-    sum for each group. of_hidden (B, U), float32: that of the last state, overwritten by that of the first.
+    """inputs (N, S, 3U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
+    3U): the gradients of the products. tally (S, G, 4U): those of all gains and of the candidate's bias, a sum for each
+    group. of_outputs: those of the outputs, as in the plain LSTM. of_hidden (B, S, U), float32: that of the last state,
+    overwritten by that of the first.
     """
-    share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2).to(tl.int64)
-    group, page = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1), batch.to(tl.int64) * U
-    weight, gains, start = weight + scan * 3 * U * U, gains + scan * 3 * U, scan * steps * page
-    gates, inputs, slopes = gates + start * 3, inputs + start * 3, slopes + start * 3
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
+    share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
+    group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, first = origin(batch, slots, turned)
+    weight, gains, hidden = weight + scan * 3 * U * U, gains + scan * 3 * U, hidden + scan * U
+    gates, inputs, slopes = gates + scan * 3 * U, inputs + scan * 3 * U, slopes + scan * 3 * U
     owner, gate = block * (4 * OWN) + tl.arange(0, 4 * OWN), share % 3
     rows, there = gate * U * U + owner, (owner < U) & (share < 3)  # the fourth adds zeros
     chunks = held(weight, rows, there, U, U, KC, HELD)
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
-    mine = (unit < U) & real[None, :]
-    at, gate_at = row[None, :] * U + unit, row[None, :] * (3 * U) + unit
-    of_last = tl.load(of_hidden + scan * page + at, mask=mine, other=0.0)
-    pad(slopes, inputs, gate_at, mine, longest, steps, page, U, 3, DTYPE, BITS)
-    own_gains = read(gains + unit, unit < U, U, 3)
-    bias = one(biases + scan * 3 * U + 2 * U + unit, unit < U)
-    dh, totals, of_bias, stayed = of_last, zeros(of_last, 3), tl.zeros_like(of_last), tl.zeros_like(of_last)
-    for back in range(longest + 1):  # one more, for the state before the first step
-        t = longest - 1 - back
-        here = t * (t >= 0)
-        now, notes = here * page * 3, statistics + ((scan * steps + here) * batch + row) * 4
-        saved = read(gates + now + gate_at, mine, U, 3)
-        u_r, u_z, u_n = read(inputs + now + gate_at, mine, U, 3)
-        h = one(hidden + start + (scan + here) * page + at, mine)  # a scan has one state more than steps
-        of_output = one(of_outputs + start + here * page + at, mine)
-        mean, inverse = noted(notes, real)
-        n_mean, n_inverse = noted(notes + 2, real)
-        if back > 0:
+    some, everybody = unit < U, (unit < U) & real[None, :]
+    gate_at, of_first = row[None, :] * (3 * wide) + unit, of_hidden + scan * U + row[None, :] * wide + unit
+    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
+    own_gains, bias = read(gains + unit, some, U, 3), one(biases + scan * 3 * U + 2 * U + unit, some)
+    dh = one(of_first, everybody)
+    totals, of_bias, stayed = zeros(dh, 3), tl.zeros_like(dh), tl.zeros_like(dh)
+    time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
+    later, went = begin, active
+    for turn in range(longest + 1):  # one more, for the state before the first step
+        step, mine, now = longest - 1 - turn, some & active[None, :], begin * (3 * wide)
+        earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)
+        states = tl.where(step > 0, batch + previous, first)
+        places = before(step, states, first, longest, length, row, back, VARIABLE)
+        saved, u = read(gates + now + gate_at, mine, U, 3), read(inputs + now + gate_at, mine, U, 3)
+        h = one(hidden + places[None, :] * wide + unit, mine)
+        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+        mean, inverse, n_mean, n_inverse = noted(statistics, begin + row, active, 4)
+        if turn > 0:
             total = product(
-                chunks, weight, rows, there, slopes + (t + 1) * page * 3, row * (3 * U) + gate * U, real,
-                top * (3 * U) + gate * U, U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
+                chunks, weight, rows, there, slopes + later * (3 * wide), row * (3 * wide) + gate * U, went,
+                top * (3 * wide) + gate * U, U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
             )  # fmt: skip
-            whole = summed(total, ring, group * (tl.num_programs(0) // 4) + block, share, back - 1, 4, OWN, ROUNDS)
-            dh = tl.where((t + 1 < length)[None, :], stayed + whole, of_last)
-        if t >= 0:
-            d = tl.where((t < length)[None, :], dh + of_output, 0.0)
-            products = normalise((u_r, u_z), mean, inverse, 2) + normalise((u_n,), n_mean, n_inverse, 1)
+            whole = summed(total, ring, group * (tl.num_programs(0) // 4) + block, share, turn - 1, 4, OWN, ROUNDS)
+            dh = tl.where(went[None, :], stayed + whole, dh)
+        if step >= 0:
+            d = tl.where(active[None, :], dh + of_output, 0.0)
+            products = normalise(u[:2], mean, inverse, 2) + normalise(u[2:], n_mean, n_inverse, 1)
             of_gates, of_norms, of_products, stayed = _step(
-                d, h, saved, products, own_gains, bias, inverse, n_inverse, words, group, back, U, P, ROUNDS, REPLACES
+                d, h, saved, products, own_gains, bias, inverse, n_inverse, words, group, turn, U, P, ROUNDS, REPLACES
             )
             publish_all(slopes + now + gate_at, of_products, mine, U, 3, DTYPE, BITS)
             keep(inputs + now + gate_at, of_gates, mine, U, 3, DTYPE)
             totals, of_bias = with_products(totals, of_norms, products, 3), of_bias + of_norms[2]
+        later, went = begin, active
+        time, begin, active = earlier, previous, others
     totals += (of_bias,)
-    keep_tally(tally + unit, totals, unit < U, batch, offset, M, U, 4)
-    tl.store(of_hidden + scan * page + at, dh, mask=mine)
+    keep_tally(tally + unit, totals, some, batch, offset, M, U, 4)
+    tl.store(of_first, dh, mask=everybody)

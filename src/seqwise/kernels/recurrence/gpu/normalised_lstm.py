@@ -4,8 +4,8 @@ The plain one is in `lstm.py`, which also says how units are divided; how progra
 The recurrent product is normalised over all four gates, and the cell before it is shown. So a step forward has three
 exchanges: hidden values, and twice the moments. The projected input comes with its own norm applied.
 
-Layout: as in the plain LSTM; gains and biases (5U), those of the product (4U) before those of the cell; statistics
-(T, B, 4), mean and 1 / √(variance + ε) of the product and of the cell. It knows nothing of gradients of weights.
+Layout: as in the plain LSTM; gains and biases (S, 5U), those of the product (4U) before those of the cell; statistics
+(N, S, 4), mean and 1 / √(variance + ε) of the product and of the cell. It knows nothing of gradients of weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, summed, tanh
 from seqwise.kernels.recurrence.gpu.moments import moments, sums, through_norm
-from seqwise.kernels.recurrence.gpu.rows import FREE, placed
+from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
     keep,
     keep_tally,
@@ -23,7 +23,6 @@ from seqwise.kernels.recurrence.gpu.tiles import (
     note,
     noted,
     one,
-    pad,
     publish_all,
     read,
     with_products,
@@ -33,71 +32,74 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_lstm_forward(
-    gates, weight, gains, biases, hidden, cell, statistics, last_hidden, last_cell, lengths, order, words,
-    steps, batch, offset,
+    gates, weight, gains, biases, hidden, cell, statistics, last_hidden, last_cell, lengths, begins, words,
+    steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
     BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates; hidden[0], cell[0]: the start; words: a ring."""
-    block, scan, page = tl.program_id(0), tl.program_id(2).to(tl.int64), batch.to(tl.int64) * U
-    group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    """gates: the projected inputs, overwritten by the gates. last_hidden, last_cell: the start, overwritten by the end.
+
+    hidden and cell hold the start and take what follows; words is a ring. Without SAVE only hidden and the last states
+    are written.
+    """
+    block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
+    group = scan * tl.num_programs(1) + tl.program_id(1)
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, first = origin(batch, slots, turned)
     weight, gains, biases = weight + scan * 4 * U * U, gains + scan * 5 * U, biases + scan * 5 * U
-    hidden, cell = hidden + scan * (steps + 1) * page, cell + scan * (steps * SAVE + 1) * page
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
+    gates, hidden, cell = gates + scan * 4 * U, hidden + scan * U, cell + scan * U
     line = tl.arange(0, 4 * OWN)
     owner = block * OWN + line // 4
-    places, there = (line % 4) * U + owner, owner < U
-    chunks = held(weight, places * U, there, 1, U, KC, HELD)
-    gain, bias = one(gains + places, there)[:, None], one(biases + places, there)[:, None]
+    rows, there = (line % 4) * U + owner, owner < U
+    chunks = held(weight, rows * U, there, 1, U, KC, HELD)
+    gain, bias = one(gains + rows, there)[:, None], one(biases + rows, there)[:, None]
     unit = block * OWN + tl.arange(0, OWN)[:, None]
-    some = unit < U
+    some, everybody = unit < U, (unit < U) & real[None, :]
     cell_gain, cell_bias = one(gains + 4 * U + unit, some), one(biases + 4 * U + unit, some)
-    mine, at, gate_at = some & real[None, :], row[None, :] * U + unit, row[None, :] * (4 * U) + unit
-    c = one(cell + at, mine)
-    h = tl.load(hidden + at, mask=mine, other=0).to(DTYPE, bitcast=True).to(tl.float32)
-    for t in range(longest):
-        now, before = gates + (scan * steps + t) * page * 4 + gate_at, hidden + t * page
+    at, gate_at = row[None, :] * wide + unit, row[None, :] * (4 * wide) + unit
+    last_h, last_c = last_hidden + scan * U + at, last_cell + scan * U + at
+    h, c, states = one(last_h, everybody), one(last_c, everybody), first
+    for step in range(longest):
+        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
+        now, mine = gates + begin * (4 * wide) + gate_at, some & active[None, :]
         x_i, x_f, x_g, x_o = read(now, mine, U, 4)
+        places = before(step, states, first, longest, length, row, back, VARIABLE)
         total = product(
-            chunks, weight, places * U, there, before, row * U, real, top * U,
+            chunks, weight, rows * U, there, hidden, places * wide, active, (states + top) * wide,
             1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
         )  # fmt: skip
-        mean, inverse = moments(total, there[:, None], words, group, 2 * t, U, OWN, 4, P, ROUNDS)
+        mean, inverse = moments(total, there[:, None], words, group, 2 * step, U, OWN, 4, P, ROUNDS)
         a_i, a_f, a_g, a_o = four((total - mean[None, :]) * inverse[None, :] * gain + bias, OWN)
         i, f, g, o = sigmoid(a_i + x_i), sigmoid(a_f + x_f), tanh(a_g + x_g), sigmoid(a_o + x_o)
-        active = (t < length)[None, :]
-        c = tl.where(active, f * c + i * g, c)
-        cell_mean, cell_inverse = moments(c, some, words, group, 2 * t + 1, U, OWN, 1, P, ROUNDS)
-        new = o * tanh((c - cell_mean[None, :]) * cell_inverse[None, :] * cell_gain + cell_bias)
-        h = tl.where(active, new, h)
-        publish(before + page + at, tl.where(active, new, 0.0), mine, DTYPE, BITS)
+        c = tl.where(active[None, :], f * c + i * g, c)
+        cell_mean, cell_inverse = moments(c, some, words, group, 2 * step + 1, U, OWN, 1, P, ROUNDS)
+        shown = tanh((c - cell_mean[None, :]) * cell_inverse[None, :] * cell_gain + cell_bias)
+        h = tl.where(active[None, :], o * shown, h)
+        states = batch + begin
+        publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
         if SAVE:
             keep(now, (i, f, g, o), mine, U, 4, DTYPE)
-            keep(cell + (t + 1) * page + at, (c,), mine, U, 1, DTYPE)
-            notes = statistics + ((scan * steps + t) * batch + row) * 4
-            note(notes, mean, inverse, real)
-            note(notes + 2, cell_mean, cell_inverse, real)
-    for t in range(longest, steps):  # padding of the whole group
-        publish(hidden + (t + 1) * page + at, tl.zeros_like(c), mine, DTYPE, BITS)
-    keep(last_hidden + scan * page + at, (h,), mine, U, 1, DTYPE)
-    keep(last_cell + scan * page + at, (c,), mine, U, 1, DTYPE)
+            keep(cell + states * wide + at, (c,), mine, U, 1, DTYPE)
+            note(statistics, begin + row, (mean, inverse, cell_mean, cell_inverse), active, 4)
+    keep(last_h, (h,), everybody, U, 1, DTYPE)
+    keep(last_c, (c,), everybody, U, 1, DTYPE)
 
 
 @triton.jit
 def _agreed(
-    e, c, before, factor, weighted, out, out_weighted, inverse, words, group, turn,
+    e, c, whole, factor, weighted, out, out_weighted, inverse, words, group, turn,
     U: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """The four means of the backward pass, (M,) each, in one exchange: two for the cell's norm, two for the product's.
 
-    e is the slope of the normalised cell c. What reaches the cell is `before` less inverse · (mean of e + c · mean of
+    e is the slope of the normalised cell c. What reaches the cell is `whole` less inverse · (mean of e + c · mean of
     e·c). A unit's slopes of the normalised products are linear in that: it times `factor`, and with their values as
     weights it times `weighted`, besides those of the output gate. So the second pair of means follows from the first
     and from sums that need not wait for it.
     """
     M: tl.constexpr = e.shape[1]
-    known = tl.join(tl.join(e, e * c), tl.join(before * factor + out, before * weighted + out_weighted))
+    known = tl.join(tl.join(e, e * c), tl.join(whole * factor + out, whole * weighted + out_weighted))
     rates = tl.join(tl.join(factor, weighted), tl.join(c * factor, c * weighted))
     parts = tl.reshape(tl.join(known, rates), (e.shape[0], M, 8))
     known, rates = tl.split(tl.reshape(sums(parts, words, group, turn, P, ROUNDS), (M, 2, 2, 2)))
@@ -111,13 +113,15 @@ def _agreed(
 
 @triton.jit
 def _step(
-    d, dc, gates, c_old, values, gains, cell_gain, cell_bias, inverse, cell_inverse, words, group, turn,
+    dh, dc, active, gates, c_old, values, gains, cell_gain, cell_bias, inverse, cell_inverse, words, group, turn,
     U: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a step's output and cell → of the results of the norms, of the products, and of the old cell.
 
-    values: the products and the cell, normalised. What goes into a gate has the slope of its part of the norm.
+    values: the products and the cell, normalised. What goes into a gate has the slope of its part of the norm. Rows
+    that do not have the step (not `active`) add nothing and keep the gradient of their cell.
     """
+    d, of_cell = tl.where(active, dh, 0.0), tl.where(active, dc, 0.0)
     i, f, g, o = gates
     u_i, u_f, u_g, u_o, c = values
     gain_i, gain_f, gain_g, gain_o = gains
@@ -129,77 +133,77 @@ def _step(
     e_o = s_o * gain_o
     factor = k_i * gain_i + k_f * gain_f + k_g * gain_g
     weighted = k_i * gain_i * u_i + k_f * gain_f * u_f + k_g * gain_g * u_g
-    before = dc + cell_inverse[None, :] * e
+    whole = of_cell + cell_inverse[None, :] * e
     cell_mean, cell_value, mean, value = _agreed(
-        e, c, before, factor, weighted, e_o, e_o * u_o, cell_inverse, words, group, turn, U, P, ROUNDS
+        e, c, whole, factor, weighted, e_o, e_o * u_o, cell_inverse, words, group, turn, U, P, ROUNDS
     )
-    through = dc + through_norm(e, c, cell_mean, cell_value, cell_inverse)
+    through = of_cell + through_norm(e, c, cell_mean, cell_value, cell_inverse)
     s_i, s_f, s_g = through * k_i, through * k_f, through * k_g
     p_i = through_norm(s_i * gain_i, u_i, mean, value, inverse)
     p_f = through_norm(s_f * gain_f, u_f, mean, value, inverse)
     p_g = through_norm(s_g * gain_g, u_g, mean, value, inverse)
     p_o = through_norm(e_o, u_o, mean, value, inverse)
-    return (s_i, s_f, s_g, s_o, of_norm), (p_i, p_f, p_g, p_o), through * f
+    return (s_i, s_f, s_g, s_o, of_norm), (p_i, p_f, p_g, p_o), tl.where(active, through * f, dc)
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_lstm_backward(
     gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_hidden, of_cell, tally,
-    lengths, order, ring, words, steps, batch, offset,
+    lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """inputs (T, B, 4U): the recurrent products, overwritten by the gradients of the projected inputs.
-
-    slopes (T, B, 4U): the gradients of the products. tally (G, 6U): those of all gains and of the cell's bias, a sum
-    for each group. of_hidden, of_cell (B, U), float32: those of the last state, overwritten by those of the first.
+    """inputs (N, S, 4U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
+    4U): the gradients of the products. tally (S, G, 6U): those of all gains and of the cell's bias, a sum for each
+    group. of_outputs: those of the outputs, as in the plain LSTM. of_hidden, of_cell (B, S, U), float32: those of the
+    last state, overwritten by those of the first.
     """
-    share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2).to(tl.int64)
-    group, page = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1), batch.to(tl.int64) * U
-    weight, gains, start = weight + scan * 4 * U * U, gains + scan * 5 * U, scan * steps * page
-    gates, inputs, slopes = gates + start * 4, inputs + start * 4, slopes + start * 4
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
+    share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
+    group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, first = origin(batch, slots, turned)
+    weight, gains, cell = weight + scan * 4 * U * U, gains + scan * 5 * U, cell + scan * U
+    gates, inputs, slopes = gates + scan * 4 * U, inputs + scan * 4 * U, slopes + scan * 4 * U
     owner = block * (4 * OWN) + tl.arange(0, 4 * OWN)
     rows, there = share * U * U + owner, owner < U
     chunks = held(weight, rows, there, U, U, KC, HELD)
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
-    some, mine = unit < U, (unit < U) & real[None, :]
-    at, gate_at = row[None, :] * U + unit, row[None, :] * (4 * U) + unit
-    of_last = tl.load(of_hidden + scan * page + at, mask=mine, other=0.0)
-    dh, dc = of_last, tl.load(of_cell + scan * page + at, mask=mine, other=0.0)
-    pad(slopes, inputs, gate_at, mine, longest, steps, page, U, 4, DTYPE, BITS)
+    some, everybody = unit < U, (unit < U) & real[None, :]
+    at, gate_at = row[None, :] * wide + unit, row[None, :] * (4 * wide) + unit
+    dh, dc = one(of_hidden + scan * U + at, everybody), one(of_cell + scan * U + at, everybody)
+    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     gate_gains, cell_gain = read(gains + unit, some, U, 4), one(gains + 4 * U + unit, some)
     cell_bias = one(biases + scan * 5 * U + 4 * U + unit, some)
     totals, of_bias = zeros(dh, 5), tl.zeros_like(dh)
-    for back in range(longest + 1):  # one more, for the state before the first step
-        t = longest - 1 - back
-        here = t * (t >= 0)
-        now, notes = here * page * 4, statistics + ((scan * steps + here) * batch + row) * 4
+    time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
+    later, went = begin, active
+    for turn in range(longest + 1):  # one more, for the state before the first step
+        step, mine, now = longest - 1 - turn, some & active[None, :], begin * (4 * wide)
+        earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)
+        places = before(step, tl.where(step > 0, batch + previous, first), first, longest, length, row, back, VARIABLE)
         saved, products = read(gates + now + gate_at, mine, U, 4), read(inputs + now + gate_at, mine, U, 4)
-        old = cell + start + (scan + here) * page + at  # a scan has one cell more than steps
-        c_old, c, of_output = one(old, mine), one(old + page, mine), one(of_outputs + start + here * page + at, mine)
-        mean, inverse = noted(notes, real)
-        cell_mean, cell_inverse = noted(notes + 2, real)
-        if back > 0:
+        c_old, c = one(cell + places[None, :] * wide + unit, mine), one(cell + (batch + begin) * wide + at, mine)
+        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+        mean, inverse, cell_mean, cell_inverse = noted(statistics, begin + row, active, 4)
+        if turn > 0:
             total = product(
-                chunks, weight, rows, there, slopes + (t + 1) * page * 4, row * (4 * U) + share * U, real,
-                top * (4 * U) + share * U, U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
+                chunks, weight, rows, there, slopes + later * (4 * wide), row * (4 * wide) + share * U, went,
+                top * (4 * wide) + share * U, U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
             )  # fmt: skip
-            dh = summed(total, ring, group * (tl.num_programs(0) // 4) + block, share, back - 1, 4, OWN, ROUNDS)
-            dh = tl.where((t + 1 < length)[None, :], dh, of_last)
-        if t >= 0:
-            active = (t < length)[None, :]
+            whole = summed(total, ring, group * (tl.num_programs(0) // 4) + block, share, turn - 1, 4, OWN, ROUNDS)
+            dh = tl.where(went[None, :], whole, dh)
+        if step >= 0:
             values = normalise(products, mean, inverse, 4) + normalise((c,), cell_mean, cell_inverse, 1)
-            of_norms, of_products, of_old = _step(
-                tl.where(active, dh + of_output, 0.0), tl.where(active, dc, 0.0), saved, c_old, values, gate_gains,
-                cell_gain, cell_bias, inverse, cell_inverse, words, group, back, U, P, ROUNDS,
+            of_norms, of_products, dc = _step(
+                dh + of_output, dc, active[None, :], saved, c_old, values, gate_gains, cell_gain, cell_bias,
+                inverse, cell_inverse, words, group, turn, U, P, ROUNDS,
             )  # fmt: skip
             publish_all(slopes + now + gate_at, of_products, mine, U, 4, DTYPE, BITS)
             keep(inputs + now + gate_at, of_norms, mine, U, 4, DTYPE)
             totals, of_bias = with_products(totals, of_norms, values, 5), of_bias + of_norms[4]
-            dc = tl.where(active, of_old, dc)
+        later, went, time, begin, active = begin, active, earlier, previous, others
     totals += (of_bias,)
     keep_tally(tally + unit, totals, some, batch, offset, M, U, 6)
-    tl.store(of_hidden + scan * page + at, dh, mask=mine)
-    tl.store(of_cell + scan * page + at, dc, mask=mine)
+    tl.store(of_hidden + scan * U + at, dh, mask=everybody)
+    tl.store(of_cell + scan * U + at, dc, mask=everybody)

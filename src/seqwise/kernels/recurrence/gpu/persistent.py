@@ -1,7 +1,8 @@
 """Recurrent scans on a GPU by persistent kernels. Importing this imports triton.
 
-    ready = prepare(x, [Direction(project, weight_hidden, (), (h, c))], lengths)
-    outputs, after, seen = run(Kind("lstm"), ready)
+    steps = Steps(B, T, lengths, device)
+    ready = prepare(x, [Direction(project, weight_hidden, (), (h, c))], steps)
+    outputs, after, seen = run(Kind("lstm"), ready, steps)
 
 One or two directions run at the same time. Beside each kernel stands the rule by which it is worth its launch; whether
 the machine has what it takes is asked in `availability.py`. It knows nothing of modules.
@@ -15,14 +16,17 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
+from torch.nn import functional as F
 
 from seqwise.kernels.recurrence.gpu.gru_scan import early_gru_scan, gru_scan
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, Rows, cut, needed
+from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, cut, needed
+from seqwise.kernels.recurrence.gpu.layout import Rows
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.gpu.rnn_scan import rnn_scan
-from seqwise.kernels.recurrence.kinds import Direction, Kind, scan_dtype
+from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
 from seqwise.kernels.recurrence.layout import time_first
+from seqwise.kernels.recurrence.steps import Steps
 
 FEW_STEPS = 4  # below which setting out costs more than the steps
 
@@ -45,43 +49,38 @@ def pays(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
 
 
 class Ready(NamedTuple):
-    """What a launch needs: projected inputs (S, T, B, …), matrices, what stands beside them, states, rows."""
+    """What a launch needs: projected inputs (N, S, …), matrices (S, …), what stands beside them, states (B, S, U)."""
 
     gates: Tensor
     matrices: Tensor
     vectors: list[Tensor]
     states: list[Tensor]
     rows: Rows
-    turned: tuple[bool, ...]
 
 
-def prepare(x: Tensor, directions: Sequence[Direction], lengths: Tensor | None) -> Ready:
-    """Everything that is no kernel of ours. A length that does not fit must not leave the memory."""
+def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
+    """Everything that is no kernel of ours."""
     dtype = scan_dtype(x)
-    rows = Rows.of(None if lengths is None else lengths.clamp(0, x.shape[1]), x.device)
-    x = time_first(x)
-    turned = turn(x, rows.lengths) if any(one.turned for one in directions) else x
+    x = steps.pack(x) if steps.padded else time_first(x).flatten(0, 1)
+    states = [torch.stack([part.to(dtype) for part in parts], 1) for parts in zip(*(one.state for one in directions))]
     return Ready(
-        together([one.project(turned if one.turned else x).to(dtype) for one in directions]),
-        together([one.weight_hidden.to(dtype) for one in directions]),
-        [together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
-        [together([part.to(dtype) for part in g]) for g in zip(*(one.state for one in directions), strict=True)],
-        rows,
-        tuple(one.turned for one in directions),
+        _projected(x, [one.project for one in directions]).to(dtype),
+        _together([one.weight_hidden.to(dtype) for one in directions]),
+        [_together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
+        [steps.sort(state) for state in states],
+        Rows.of(steps, tuple(one.turned for one in directions)),
     )
 
 
-def run(kind: Kind, ready: Ready, look: bool = False) -> tuple[Tensor, list[States], list[Seen]]:
+def run(kind: Kind, ready: Ready, steps: Steps, look: bool = False) -> tuple[Tensor, list[States], list[Seen]]:
     """Outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after each row's
-    last step and, if `look` is set, every gate by its name, (B, T, U), in the order in which it was computed."""
-    outputs, after, seen = RUNS[kind.name, kind.normed](kind, *ready[:5], look)
-    sides = [
-        turn(part, ready.rows.lengths) if turned else part for turned, part in zip(ready.turned, outputs, strict=True)
-    ]
-    joined = sides[0] if len(sides) == 1 else torch.cat(sides, dim=-1)
-    places = range(len(ready.turned))
-    looks = [{name: value[place].transpose(0, 1) for name, value in seen.items()} for place in places]
-    return joined.transpose(0, 1), [tuple(part[place] for part in after) for place in places], looks
+    last step and, if `look` is set, every gate by its name, (B, T, …)."""
+    outputs, after, seen = RUNS[kind.name, kind.normed](kind, *ready, look)
+    joined = steps.unpack(outputs.flatten(1)) if steps.padded else outputs.flatten(2).transpose(0, 1)
+    after = tuple(steps.unsort(part) for part in after)
+    places = range(len(ready.rows.turned))
+    looks = [{name: steps.unpack(value.flatten(0, -3)[:, place]) for name, value in seen.items()} for place in places]
+    return joined, [tuple(part[:, place] for part in after) for place in places], looks
 
 
 def rehearse(kind: Kind, ready: Ready) -> None:
@@ -89,18 +88,16 @@ def rehearse(kind: Kind, ready: Ready) -> None:
 
     So a kernel of the backward pass that this machine cannot launch is found while there is still another way.
     """
-    gates, units = ready.gates, ready.matrices.shape[-1]
-    shape = _cut(kind, gates.shape[2], gates.dtype, gates.device, units, len(gates))
-    key = kind, units, shape, ready.rows.lengths is None, gates.dtype, gates.device
+    gates, units, rows = ready.gates, ready.matrices.shape[-1], ready.rows
+    shape = _cut(kind, rows.batch, gates.dtype, gates.device, units, len(rows.turned))
+    key = kind, units, shape, rows.variable, gates.dtype, gates.device
     if key in _rehearsed or not needed(gates, ready.matrices, *ready.vectors, *ready.states):
         return
     with torch.enable_grad():
         matrices, *others = (part.detach() for part in (ready.matrices, *ready.vectors, *ready.states))
         vectors, states = others[: len(ready.vectors)], others[len(ready.vectors) :]
-        lengths = None if ready.rows.lengths is None else ready.rows.lengths.clamp(max=1)
-        one = torch.zeros_like(gates[:, :1], requires_grad=True)
-        rows = Rows(lengths, ready.rows.order)
-        outputs, *_ = RUNS[kind.name, kind.normed](kind, one.clone(), matrices, vectors, states, rows, False)
+        one = gates.new_zeros(rows.batch, *gates.shape[1:], requires_grad=True)
+        outputs, *_ = RUNS[kind.name, kind.normed](kind, one.clone(), matrices, vectors, states, rows.one_step(), False)
         torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
     _rehearsed.add(key)
 
@@ -111,18 +108,20 @@ def cannot_launch(error: Exception) -> bool:
     return isinstance(error, refusals) or "Triton Error" in str(error)
 
 
-def together(tensors: list[Tensor]) -> Tensor:
+def _together(tensors: list[Tensor]) -> Tensor:
     """(S, …) of S tensors."""
     return tensors[0][None].contiguous() if len(tensors) == 1 else torch.stack(tensors)
 
 
-def turn(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row's real steps (T, B, …) in reverse order; its padding stays where it is."""
-    if lengths is None:
-        return x.flip(0)
-    time = torch.arange(len(x), device=x.device)[:, None]
-    source = torch.where(time < lengths, lengths - 1 - time, time)
-    return x.gather(0, source[..., None].expand_as(x))
+def _projected(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
+    """x (N, D) → (N, S, …), in one product where that can be."""
+    if len(projects) == 1:
+        return projects[0](x)[:, None].contiguous()
+    plain = [one for one in projects if isinstance(one, Projection)]
+    weights, biases = [one.weight for one in plain], [one.bias for one in plain if one.bias is not None]
+    if len(biases) < len(projects):
+        return torch.stack([project(x) for project in projects], 1)
+    return F.linear(x, torch.cat(weights), torch.cat(biases)).unflatten(1, (len(projects), -1))
 
 
 Run = Callable[[Kind, Tensor, Tensor, list[Tensor], list[Tensor], Rows, bool], tuple[Tensor, States, Seen]]
@@ -144,7 +143,7 @@ def _lstm(
     if not look:
         return outputs, (h, c), {}
     i, f, g, o = gates.detach().chunk(4, dim=-1)
-    return outputs, (h, c), _seen(input=i, forget=f, candidate=g, output=o, cell=cells[:, 1:], hidden=outputs)
+    return outputs, (h, c), _seen(input=i, forget=f, candidate=g, output=o, cell=cells, hidden=outputs)
 
 
 def _gru(

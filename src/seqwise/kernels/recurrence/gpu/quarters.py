@@ -19,23 +19,24 @@ from seqwise.kernels.recurrence.gpu.exchange import four, product, summed
 
 @triton.jit
 def quartered(
-    row, real, WIDTH: tl.constexpr, U: tl.constexpr, K: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr,
+    row, real, length, width, U: tl.constexpr, K: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr,
     SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """Where the program's rows of the transposed matrix (…, U) begin and whether they are there; the same of the
-    values (B, WIDTH)."""
+    """Where the program's rows of the transposed matrix (…, U) begin and whether they are there. Where in a step those
+    of the values begin, `width` apart, and how many steps each has: it has those whose time is less."""
     line = tl.arange(0, 4 * OWN)
+    lasting = tl.where(real, length, 0)
     if SPLIT:
         owner = tl.program_id(0) // 4 * (4 * OWN) + line
         skipped = tl.program_id(0) % 4 * K
-        rows, starts, reals = skipped * U + owner, row * WIDTH + skipped, real
+        rows, starts = skipped * U + owner, row * width + skipped
     else:
         owner = tl.program_id(0) * OWN + line // 4
         rows = line % 4 * (K * U) + owner
-        starts = tl.reshape(row[None, :] * WIDTH + tl.arange(0, 4)[:, None] * K, (4 * M,))
-        starts = tl.multiple_of(starts, K & -K)  # WIDTH is a multiple of K; without it every value is loaded alone
-        reals = tl.reshape(tl.broadcast_to(real[None, :], (4, M)), (4 * M,))
-    return rows, owner < U, starts, reals
+        starts = tl.reshape(row[None, :] * width + tl.arange(0, 4)[:, None] * K, (4 * M,))
+        starts = tl.multiple_of(starts, K & -K)  # `width` is a multiple of K; without it every value is loaded alone
+        lasting = tl.reshape(tl.broadcast_to(lasting[None, :], (4, M)), (4 * M,))
+    return rows, owner < U, starts, lasting
 
 
 @triton.jit

@@ -4,9 +4,8 @@ How programs exchange values is in `exchange.py`. With one matrix, a program own
 one exchange. The derivative of every activation follows from its value: the outputs are all that the backward pass
 needs.
 
-Layout: time first, units last: inputs (T, B, U); hidden (T + 1, B, U) from the start state on; and a leading dimension
-of scans (directions). With lengths, `order` lists the rows, longest first. It knows nothing of gradients of weights:
-those are products over all steps, taken elsewhere.
+Layout: slots (`rows.py`), scans (directions), units: inputs (N, S, U); hidden (B + N + B, S, U) with the starts; last
+states (B, S, U). It knows nothing of gradients of weights: those are products over all steps, taken elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import triton
 import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import held, product, publish, sigmoid, tanh
-from seqwise.kernels.recurrence.gpu.rows import FREE, placed
+from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import one
 
 
@@ -46,78 +45,72 @@ def derivative(h, ACTIVATION: tl.constexpr):
 
 @triton.jit(do_not_specialize=FREE)
 def rnn_forward(
-    inputs, weight, hidden, last_hidden, lengths, order, steps, batch, offset,
+    inputs, weight, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """inputs: the projected ones; hidden[0]: the start; everything else is output."""
-    scan = tl.program_id(2).to(tl.int64)
-    page = batch.to(tl.int64) * U  # one step of all rows
-    inputs += scan * steps * page
-    weight += scan * U * U
-    hidden += scan * (steps + 1) * page
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
-
+    """inputs: the projected ones. last_hidden: the start, overwritten by the last; hidden holds the start as well."""
+    scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, first = origin(batch, slots, turned)
+    weight, inputs, hidden = weight + scan * U * U, inputs + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     rows, there = unit * U, unit < U
     chunks = held(weight, rows, there, 1, U, KC, HELD)
-    mine = there[:, None] & real[None, :]
-    at = row[None, :] * U + unit[:, None]
-    h = tl.load(hidden + at, mask=mine, other=0).to(DTYPE, bitcast=True).to(tl.float32)
-    for t in range(longest):
-        x = tl.load(inputs + t * page + at, mask=mine, other=0.0)
-        before = hidden + t * page
+    at = row[None, :] * wide + unit[:, None]
+    last, everybody = last_hidden + scan * U + at, there[:, None] & real[None, :]
+    h, states = one(last, everybody), first
+    for step in range(longest):
+        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
+        mine = there[:, None] & active[None, :]
+        x = one(inputs + begin * wide + at, mine)
+        places = before(step, states, first, longest, length, row, back, VARIABLE)
         total = product(
-            chunks, weight, rows, there, before, row * U, real, top * U, 1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION
-        )
-        new = activated(x + total, ACTIVATION)
-        active = (t < length)[None, :]
-        publish(before + page + at, tl.where(active, new, 0.0), mine, DTYPE, BITS)
-        h = tl.where(active, new, h)
-    for t in range(longest, steps):  # padding of the whole group
-        publish(hidden + (t + 1) * page + at, tl.zeros_like(h), mine, DTYPE, BITS)
-    tl.store(last_hidden + scan * page + at, h.to(DTYPE), mask=mine)
+            chunks, weight, rows, there, hidden, places * wide, active, (states + top) * wide,
+            1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
+        )  # fmt: skip
+        new, states = activated(x + total, ACTIVATION), batch + begin
+        publish(hidden + states * wide + at, new, mine, DTYPE, BITS)
+        h = tl.where(active[None, :], new, h)
+    tl.store(last, h.to(DTYPE), mask=everybody)
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def rnn_backward(
-    weight, hidden, slopes, of_outputs, of_hidden, lengths, order, steps, batch, offset,
+    weight, hidden, slopes, of_outputs, of_hidden, lengths, begins, by_step, by_row, by_scan,
+    steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """slopes (T, B, U): the gradients of the inputs. of_outputs (T, B, U): those of the outputs.
+    """slopes (N, S, U): the gradients of the inputs. of_outputs: those of the outputs, as in the LSTM.
 
-    of_hidden (B, U), float32: the gradient of the last state, overwritten by that of the first.
+    of_hidden (B, S, U), float32: the gradient of the last state, overwritten by that of the first.
     """
-    scan = tl.program_id(2).to(tl.int64)
-    page = batch.to(tl.int64) * U  # one step of all rows
-    slopes += scan * steps * page
-    weight += scan * U * U
-    hidden += scan * (steps + 1) * page
-    of_outputs += scan * steps * page
-    of_hidden += scan * page
-    real, row, length, longest, top = placed(lengths, order, steps, batch, offset, M, VARIABLE)
-
+    scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
+    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
+    back, _ = origin(batch, slots, turned)
+    weight, slopes, hidden = weight + scan * U * U, slopes + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     there = unit < U
     chunks = held(weight, unit, there, U, U, KC, HELD)
-    mine = there[:, None] & real[None, :]
-    at = row[None, :] * U + unit[:, None]
-    of_last = tl.load(of_hidden + at, mask=mine, other=0.0)
-    for t in range(longest, steps):
-        publish(slopes + t * page + at, tl.zeros_like(of_last), mine, DTYPE, BITS)
-    dh = of_last
-    for back in range(longest + 1):  # one more, for the state before the first step
-        t = longest - 1 - back
-        here = (t * (t >= 0)) * page
-        h, of_output = one(hidden + here + page + at, mine), one(of_outputs + here + at, mine)
-        if back > 0:
+    at = row[None, :] * wide + unit[:, None]
+    of_first, everybody = of_hidden + scan * U + at, there[:, None] & real[None, :]
+    dh = one(of_first, everybody)
+    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
+    later, went = tl.zeros((), tl.int64), real
+    for turn in range(longest + 1):  # one more, for the state before the first step
+        step = longest - 1 - turn
+        time, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
+        mine = there[:, None] & active[None, :]
+        h = one(hidden + (batch + begin) * wide + at, mine)
+        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+        if turn > 0:
             total = product(
-                chunks, weight, unit, there, slopes + (t + 1) * page, row * U, real, top * U,
+                chunks, weight, unit, there, slopes + later * wide, row * wide, went, top * wide,
                 U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
             )  # fmt: skip
-            dh = tl.where((t + 1 < length)[None, :], total, of_last)
-        if t >= 0:
-            d = tl.where((t < length)[None, :], (dh + of_output) * derivative(h, ACTIVATION), 0.0)
-            publish(slopes + here + at, d, mine, DTYPE, BITS)
-    tl.store(of_hidden + at, dh, mask=mine)
+            dh = tl.where(went[None, :], total, dh)
+        if step >= 0:
+            publish(slopes + begin * wide + at, (dh + of_output) * derivative(h, ACTIVATION), mine, DTYPE, BITS)
+        later, went = begin, active
+    tl.store(of_first, dh, mask=everybody)

@@ -10,35 +10,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, Rows, begun, launches, needed, unwritten
+from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, launches, needed
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
 from seqwise.kernels.recurrence.gpu.rnn import rnn_backward, rnn_forward
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, in_order
+from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 OWN = HELD_ROWS  # one matrix: a unit is one row
 
 
 def rnn_scan(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str = "tanh") -> tuple[Tensor, Tensor]:
-    """S scans at once. Projected inputs (S, T, B, U), recurrent matrices (S, U, U) and states (S, B, U) → outputs
-    (S, T, B, U) and the last states.
+    """S scans at once. Projected inputs (N, S, U), recurrent matrices (S, U, U) and states (B, S, U) → outputs
+    (T, B, S, U), or (N, S, U) where rows differ in length, and the last states.
 
     `activation`: "tanh", "relu", "sigmoid" or "identity". The projected inputs are only read, and not kept.
     """
     if needed(inputs, weight, h):
         return _RNN.apply(inputs, weight, h, rows, activation)
     hidden, last = _forward(inputs, weight, h, rows, activation)
-    return hidden[:, 1:], last
+    return rows.after(hidden), last
 
 
 def _forward(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str) -> tuple[Tensor, Tensor]:
-    scans, steps, batch, units = inputs.shape
-    hidden = begun(h, steps)
-    last = torch.empty_like(h)
-    for offset, shape, options in launches(inputs, units, OWN):
-        rnn_forward[(shape.blocks, shape.groups, scans)](
-            inputs, weight, hidden, last, rows.lengths, rows.order, steps, batch, offset,
-            ACTIVATION=activation, VARIABLE=rows.lengths is not None, **options,
-        )  # fmt: skip
+    hidden, last = rows.published(h), own_copy(h)
+    for offset, shape, options in launches(inputs, rows, weight.shape[2], OWN):
+        rnn_forward[(shape.blocks, shape.groups, len(weight))](
+            inputs, weight, hidden, last, *rows.sizes, *rows.numbers, offset, ACTIVATION=activation, **options
+        )
     return hidden.view(inputs.dtype), last
 
 
@@ -50,20 +48,21 @@ class _RNN(torch.autograd.Function):
         hidden, last = _forward(inputs, weight, h, rows, activation)
         ctx.save_for_backward(weight, hidden)
         ctx.rows, ctx.activation = rows, activation
-        return hidden[:, 1:], last
+        return rows.after(hidden), last
 
     @staticmethod
     @first_order
     def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
         weight, hidden = ctx.saved_tensors
-        rows, (scans, steps, batch, units) = ctx.rows, of_outputs.shape
-        slopes = unwritten(of_outputs.shape, hidden.dtype, hidden.device)
-        of_outputs, of_h = in_order(of_outputs), exact_copy(of_h)
-        for offset, shape, options in launches(of_outputs, units, OWN):
+        rows, units, scans = ctx.rows, weight.shape[2], len(weight)
+        slopes = unwritten((rows.slots, scans, units), hidden.dtype, hidden.device)
+        of_outputs, apart = rows.apart(of_outputs)
+        of_h = exact_copy(of_h)
+        for offset, shape, options in launches(hidden, rows, units, OWN):
             rnn_backward[(shape.blocks, shape.groups, scans)](
-                weight, hidden, slopes, of_outputs, of_h, rows.lengths, rows.order, steps, batch, offset,
-                ACTIVATION=ctx.activation, VARIABLE=rows.lengths is not None, **options,
+                weight, hidden, slopes, of_outputs, of_h, *rows.sizes, *apart, *rows.numbers, offset,
+                ACTIVATION=ctx.activation, **options,
             )  # fmt: skip
         slopes = slopes.view(hidden.dtype)
-        of_weight = slopes.flatten(1, 2).mT @ hidden[:, :-1].flatten(1, 2) if ctx.needs_input_grad[1] else None
+        of_weight = products(slopes, rows.before(hidden)) if ctx.needs_input_grad[1] else None
         return slopes, of_weight, of_h.to(hidden.dtype), None, None

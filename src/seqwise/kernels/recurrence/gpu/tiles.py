@@ -70,31 +70,18 @@ def keep_tally(places, totals, mask, batch, offset, M: tl.constexpr, U: tl.const
 
 
 @triton.jit
-def pad(
-    slopes, inputs, at, mask, begin, end, page,
-    U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
-):  # fmt: skip
-    """Slopes of zero for the steps from `begin` to `end`: published, and those of the inputs."""
-    nothing = zeros(tl.zeros(at.shape, tl.float32), GATES)
-    for t in range(begin, end):
-        publish_all(slopes + t * page * GATES + at, nothing, mask, U, GATES, DTYPE, BITS)
-        keep(inputs + t * page * GATES + at, nothing, mask, U, GATES, DTYPE)
-
-
-@triton.jit
-def note(statistics, mean, inverse, mask):
-    """Mean and 1 / √(variance + ε) of a norm, for the backward pass; one program of a group writes them."""
+def note(statistics, slot, values, mask, NUMBERS: tl.constexpr):
+    """Write a step's statistics (M,) for the backward pass, in (slots, scans, NUMBERS); one program of a group does."""
     writes = mask & (tl.program_id(0) == 0)
-    tl.store(statistics, mean, mask=writes)
-    tl.store(statistics + 1, inverse, mask=writes)
+    places = statistics + (slot * tl.num_programs(2) + tl.program_id(2)) * NUMBERS
+    for n in tl.static_range(NUMBERS):
+        tl.store(places + n, values[n], mask=writes)
 
 
 @triton.jit
-def noted(statistics, mask):
+def noted(statistics, slot, mask, NUMBERS: tl.constexpr):
     """The same, read again."""
-    mean = tl.load(statistics, mask=mask, other=0.0)
-    inverse = tl.load(statistics + 1, mask=mask, other=0.0)
-    return mean, inverse
+    return read(statistics + (slot * tl.num_programs(2) + tl.program_id(2)) * NUMBERS, mask, 1, NUMBERS)
 
 
 @triton.jit

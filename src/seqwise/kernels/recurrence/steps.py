@@ -6,10 +6,13 @@ those that have one, and so on. Packed like this, a batch (B, T, D) is (N, D) wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from seqwise.kernels.recurrence.gradients import first_order
 
@@ -28,29 +31,34 @@ class Window(NamedTuple):
 
 
 class Steps:
-    """The order for one batch. Layers on the same batch can share it."""
+    """The order for one batch, on the device where it is needed.
 
-    def __init__(self, batch: int, time: int, lengths: Tensor | None = None):
-        self.batch, self.time = batch, time
-        if lengths is not None and (batch == 0 or bool((lengths == time).all())):
-            lengths = None
-        self.padded = lengths is not None
-        if lengths is None:
-            self.total = batch * time
-            self.order, self.starts = torch.arange(batch), torch.arange(0, self.total + 1, max(batch, 1))
-            if not batch:
-                self.starts = torch.zeros(time + 1, dtype=torch.long)
+    ordered: the lengths (B,), longest first; order: which rows these are; starts (T + 1,): where each step begins among
+    the packed rows; times, ranks (N,): of each packed row, its step and its place in the order.
+    """
+
+    def __init__(self, batch: int, time: int, lengths: Tensor | None = None, device: torch.device | str = "cpu"):
+        self.batch, self.time, self.total, self.padded, self.device = batch, time, batch * time, False, device
+        if lengths is None or not batch:
             return
-        lengths = lengths.to("cpu", torch.long)
-        ordered, self.order = lengths.sort(descending=True, stable=True)
-        there = torch.arange(time)[:, None] < ordered  # (T, B)
-        self.starts = torch.zeros(time + 1, dtype=torch.long)
-        torch.cumsum(there.sum(1), 0, out=self.starts[1:])
-        self.times, self.rows = there.nonzero(as_tuple=True)
-        self.rows = self.order[self.rows]
-        self.total = len(self.times)
+        ordered, order = lengths.to(device, torch.long).clamp(0, time).sort(descending=True, stable=True)
+        real = torch.arange(time, device=device)[:, None] < ordered  # (T, B)
+        times, ranks = real.nonzero(as_tuple=True)
+        if len(times) == self.total:
+            return
+        self.padded, self.total, self.ordered, self.times, self.ranks = True, len(times), ordered, times, ranks
+        self.order, self.starts = order, F.pad(real.sum(1).cumsum(0), (1, 0))
+        self.rows = self.order[self.ranks]
         self.back = torch.empty_like(self.order)
-        self.back[self.order] = torch.arange(batch)
+        self.back[self.order] = torch.arange(batch, device=device)
+
+    @cached_property
+    def order(self) -> Tensor:
+        return torch.arange(self.batch, device=self.device)
+
+    @cached_property
+    def starts(self) -> Tensor:
+        return torch.arange(self.time + 1, device=self.device) * self.batch
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, T, D) → (N, D)"""
@@ -68,23 +76,22 @@ class Steps:
                 last = t
         return found
 
-    def part(self, x: Tensor, window: Window) -> Tensor:
-        """(B, T, D) → (rows of the window, D), without gradients."""
+    def parts(self, x: Tensor) -> Callable[[Window], Tensor]:
+        """(B, T, D) → a function that picks (rows of a window, D), without gradients."""
         if not self.padded:
-            return _rows(x[:, window.first : window.end])
+            return lambda window: _rows(x[:, window.first : window.end])
         flat, place = _flat(x, self)
-        return flat.index_select(0, place[window.row : window.stop])
+        return lambda window: flat.index_select(0, place[window.row : window.stop])
 
     def unpack(self, values: Tensor) -> Tensor:
         """(N, D) → (B, T, D), zero in the padding."""
-        if not self.padded:
-            return values.view(self.time, self.batch, -1).transpose(0, 1)
-        full = values.new_zeros(self.time * self.batch, values.shape[1])
-        full[self.times * self.batch + self.rows] = values
-        return full.view(self.time, self.batch, -1).transpose(0, 1)
+        if self.padded:
+            full = values.new_zeros(self.time * self.batch, values.shape[1])
+            values = full.index_copy_(0, self.times * self.batch + self.rows, values)
+        return values.view(self.time, self.batch, -1).transpose(0, 1)
 
     def sort(self, state: Tensor) -> Tensor:
-        """(B, U) in the order of the rows, as a copy."""
+        """(B, …) in the order of the rows, as a copy."""
         return state[self.order] if self.padded else state.clone(memory_format=torch.contiguous_format)
 
     def unsort(self, state: Tensor) -> Tensor:

@@ -1,0 +1,115 @@
+"""Where the rows of a batch lie in the memory of the recurrent kernels, seen from outside; `rows.py` is the inside.
+
+It knows no units and no cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqwise.kernels.recurrence.layout import in_order
+from seqwise.kernels.recurrence.steps import Steps
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a batch: so many, of so many steps, with N slots for all steps of all rows.
+
+    `turned` says of each scan whether it reads from the end. Where rows differ in length there are, int32, lengths
+    (B,), longest first, and begins (T + 1,), the slots at which steps begin; and of each slot (N,) row and step.
+    """
+
+    batch: int
+    steps: int
+    slots: int
+    turned: tuple[bool, ...] = (False,)
+    lengths: Tensor | None = None
+    begins: Tensor | None = None
+    ranks: Tensor | None = None
+    times: Tensor | None = None
+
+    @classmethod
+    def of(cls, steps: Steps, turned: tuple[bool, ...] = (False,)) -> Rows:
+        if not steps.padded:
+            return cls(steps.batch, steps.time, steps.total, turned)
+        sizes = steps.ordered.int(), steps.starts.int()
+        return cls(steps.batch, steps.time, steps.total, turned, *sizes, steps.ranks, steps.times)
+
+    def one_step(self) -> Rows:
+        """As many rows, with one step each, for the same kernels."""
+        if self.lengths is None or self.begins is None:
+            return Rows(self.batch, 1, self.batch, self.turned)
+        ranks = torch.arange(self.batch, device=self.lengths.device)
+        ones, begins = torch.ones_like(self.lengths), self.begins.new_tensor([0, self.batch])
+        return Rows(self.batch, 1, self.batch, self.turned, ones, begins, ranks, torch.zeros_like(ranks))
+
+    @property
+    def variable(self) -> bool:
+        """Do rows differ in length?"""
+        return self.lengths is not None
+
+    @property
+    def sizes(self) -> tuple[Tensor | None, Tensor | None]:
+        """What every kernel reads: lengths and begins."""
+        return self.lengths, self.begins
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """What every kernel is told: steps, batch, slots, and the bits of the scans that are turned."""
+        return self.steps, self.batch, self.slots, sum(turned << scan for scan, turned in enumerate(self.turned))
+
+    def begun(self, state: Tensor) -> Tensor:
+        """Memory of all states (B + N + B, S, U) of a start (B, S, U): that is there, and nothing else is."""
+        made = state.new_empty(self.slots + 2 * self.batch, *state.shape[1:])
+        made[: self.batch] = state
+        made[self.batch + self.slots :] = state
+        return made
+
+    def published(self, state: Tensor) -> Tensor:
+        """The same for states that programs wait for, as integers. A NaN of the start is the usual one, which nobody
+        takes for memory that was never written."""
+        made = unwritten((self.slots + 2 * self.batch, *state.shape[1:]), state.dtype, state.device)
+        start = torch.where(state == state, state, torch.nan)
+        made.view(state.dtype)[: self.batch] = start
+        made.view(state.dtype)[self.batch + self.slots :] = start
+        return made
+
+    def after(self, states: Tensor) -> Tensor:
+        """Of the states (B + N + B, S, …), those after each step: (N, S, …), or (T, B, S, …) where rows are whole."""
+        found = states[self.batch : self.batch + self.slots]
+        return found if self.variable else found.view(self.steps, self.batch, *found.shape[1:])
+
+    def apart(self, of_outputs: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Gradients of what `after` gave, units side by side in memory; and how far apart steps, rows and scans are."""
+        if of_outputs.stride(-1) != 1:
+            of_outputs = in_order(of_outputs)
+        *_, row, scan, _ = strides = of_outputs.stride()
+        return of_outputs, (row if self.variable else strides[0], row, scan)
+
+    def before(self, states: Tensor) -> list[Tensor]:
+        """Of the states (B + N + B, S, …), for each scan those before each step: (N, …), in the order of the slots."""
+        return [self._before(states[:, scan], turned) for scan, turned in enumerate(self.turned)]
+
+    def _before(self, states: Tensor, turned: bool) -> Tensor:
+        if self.lengths is None or self.begins is None or self.times is None or self.ranks is None:
+            first = 2 * self.batch if turned else 0
+            return states[first : first + self.slots]
+        if turned:
+            ends = self.times + 1 == self.lengths[self.ranks]
+            place = torch.where(ends, self.slots, self.begins[self.times + 1])
+        else:
+            place = torch.where(self.times == 0, -self.batch, self.begins[(self.times - 1).clamp(min=0)])
+        return states.index_select(0, place + self.batch + self.ranks)
+
+
+def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory in which nothing has been published yet, as integers."""
+    return torch.full(shape, -1, dtype={2: torch.int16, 4: torch.int32}[dtype.itemsize], device=device)
+
+
+def products(left: Tensor, right: list[Tensor]) -> Tensor:
+    """For each scan the product over all slots of left (N, S, A) and right (N, C): (S, A, C)."""
+    return torch.stack([left[:, scan].mT @ one for scan, one in enumerate(right)])

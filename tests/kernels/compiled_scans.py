@@ -1,0 +1,87 @@
+"""Cells, inputs and both scans of them, for the tests of the compiled recurrence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from seqwise.config import RecurrentSettings
+from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
+from seqwise.layers import cells
+from seqwise.layers.recurrent import real_steps, turn
+from seqwise.layers.scan import blank
+from seqwise.layers.scan import scan as open_scan
+
+KINDS = [
+    *(Kind("rnn", activation=name, normed=normed) for name in cells.ACTIVATIONS for normed in (False, True)),
+    *(Kind("lstm", normed=normed) for normed in (False, True)),
+    *(Kind("gru", reset=reset, update=update, normed=normed) for reset, update, normed in cells.GRU_CELLS),
+]
+PLAIN = [Kind("rnn"), Kind("rnn", activation="relu"), Kind("lstm"), Kind("gru")]
+SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37)]  # batch, time, inputs, units: less than a vector, one, odd
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
+
+
+def make(kind: Kind, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
+    """A cell with no parameter at its usual zero or one."""
+    torch.manual_seed(1)
+    settings = RecurrentSettings(
+        activation=kind.activation, reset=kind.reset, update=kind.update, layer_norm=kind.normed
+    )
+    cell = cells.make_cell(kind.name, inputs, units, settings)
+    for parameter in cell.parameters():
+        nn.init.normal_(parameter, std=0.5 / math.sqrt(units) if parameter.dim() == 2 else 0.5)
+    return cell.to(dtype)
+
+
+def vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
+    """What stands beside the matrix, as `Direction` lists it."""
+    norms = {
+        cells.LayerNormRNNCell: ["norm"],
+        cells.LayerNormLSTMCell: ["hidden_norm", "cell_norm"],
+        cells.LayerNormGRUCell: ["gates_norm", "candidate_norm"],
+    }
+    for kind, names in norms.items():
+        if isinstance(cell, kind):
+            found = [cell.get_submodule(name) for name in names]
+            return tuple(part for norm in found for part in (norm.weight, norm.bias))
+    return (cell.bias_hidden,) if isinstance(cell, cells.GRUCell) else ()
+
+
+def projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
+    """A plain product goes into the scan; a cell that normalises its input does that before."""
+    normalised = (cells.LayerNormLSTMCell, cells.LayerNormGRUCell)
+    return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
+
+
+def some(kind: Kind, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """An input and a state that want gradients."""
+    torch.manual_seed(2)
+    x = torch.randn(batch, time, inputs, dtype=dtype, requires_grad=True)
+    count = 2 if kind.name == "lstm" else 1
+    return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
+
+
+def compiled(kind: Kind, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
+    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), turned)
+    outputs, (after,), _ = scan(kind, x, [one], Steps(len(x), x.shape[1], lengths))
+    return [outputs, *after]
+
+
+def opened(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
+    real = real_steps(x, cell.inputs, lengths)
+    x = blank(turn(x, lengths) if turned else x, real)
+    outputs, after = open_scan(cell, x, tuple(state), cell.weight_hidden, real)
+    return [turn(outputs, lengths) if turned else outputs, *after]
+
+
+def gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
+    """Of one random weighing of all results, zero where there is none."""
+    torch.manual_seed(3)
+    weights = [torch.randn(one.shape, dtype=one.dtype) for one in results]
+    found = torch.autograd.grad(results, leaves, weights, allow_unused=True, retain_graph=keep)
+    return [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(found, leaves, strict=True)]

@@ -1,0 +1,305 @@
+"""Compiled scans at their limits: threads, what wants no gradient, extreme numbers, what is refused or not taken."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from compiled_scans import PLAIN, compiled, each_kind, gradients, make, opened, projection, some, vectors
+from torch import Tensor, nn
+
+from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cpu import choice, linear, memory, team
+from seqwise.kernels.recurrence.cpu import compiled as entrance
+from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, fits, obstacle, pays, scan
+from seqwise.kernels.recurrence.cpu.linear import Factor, across
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """The plans that are made, with threads sharing even the smallest work."""
+    found = []
+
+    class Noted(memory.Plan):
+        def __init__(self, *given):
+            super().__init__(*given)
+            found.append(self)
+
+    monkeypatch.setattr(entrance, "Plan", Noted)
+    monkeypatch.setattr(memory, "WORTH", 0)
+    monkeypatch.setattr(linear, "WORTH", 0)
+    return found
+
+
+@pytest.mark.parametrize("openmp", [True, False])
+@pytest.mark.parametrize("batch", [3, 9])
+@each_kind
+def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plans, monkeypatch):
+    if not openmp:
+        monkeypatch.setattr(team, "_openmp", lambda: None)
+    cell = make(kind, 20, 24, torch.float32)
+    x, state = some(kind, batch, 7, 20, 24, torch.float32)
+    lengths = torch.arange(batch) * 5 % 8
+    # PyTorch's own products and norms may depend on threads: what the cell projects by itself is projected before.
+    project, leaves = projection(cell), [x, *state, cell.weight_hidden, *vectors(cell)]
+    if isinstance(project, Projection):
+        leaves += [part for part in project if part is not None]
+    else:
+        gates = cell.project(Steps(batch, 7, lengths).pack(x)).detach().requires_grad_()
+        project, leaves = (lambda rows: gates.clone()), [gates, *leaves[1:]]
+    one, results = Direction(project, cell.weight_hidden, vectors(cell), tuple(state)), []
+    for count in range(1, 6):
+        threads(count)
+        outputs, (after,), _ = scan(kind, x, [one], Steps(batch, 7, lengths))
+        results.append([outputs, *after, *gradients([outputs, *after], leaves)])
+    assert [plan.workers for plan in plans] == [min(count, batch) for count in range(1, 6)]
+    for other in results[1:]:
+        assert all(torch.equal(mine, its) for mine, its in zip(results[0], other, strict=True))
+
+
+def test_threads_share_both_directions_and_the_rows_of_each(threads, plans):
+    kind = Kind("gru")
+    cell = make(kind, 5, 24, torch.float64)
+    x, state = some(kind, 6, 7, 5, 24, torch.float64)
+    lengths = torch.tensor([7, 0, 3, 7, 1, 5])
+    one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, vectors(cell), tuple(state))
+    threads(4)
+    outputs, _, _ = scan(kind, x, [one, one._replace(turned=True)], Steps(6, 7, lengths))
+    assert plans[0].workers == 2
+    ahead, back = (opened(cell, x, state, lengths, turned)[0] for turned in (False, True))
+    torch.testing.assert_close(outputs, torch.cat([ahead, back], 2), atol=1e-13, rtol=1e-13)
+
+
+def test_threads_that_come_first_at_the_same_time_compile_once(monkeypatch):
+    """Also the address that all scans multiply by belongs to machine code that somebody holds."""
+    script = """
+import gc, threading, torch
+from seqwise.kernels.recurrence.cpu.memory import form
+from seqwise.kernels.recurrence.cpu.product import products
+from seqwise.kernels.recurrence.kinds import Kind
+kinds = [Kind("rnn"), Kind("lstm"), Kind("gru"), Kind("gru", reset="before")]
+start, forms = threading.Barrier(4), {}
+def make(kind):
+    start.wait()
+    forms[kind] = form(kind, torch.float32), products("float")
+threads = [threading.Thread(target=make, args=(kind,)) for kind in kinds]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len({id(found) for _, found in forms.values()}), len({made.multiply.address for made, _ in forms.values()}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]
+
+
+# --- gradients and memory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["weight", "bias", "matrix", "input", "state", "vector"])
+def test_only_what_wants_a_gradient_gets_one(given):
+    torch.manual_seed(0)
+    shapes = {"weight": (15, 3), "bias": (15,), "matrix": (15, 5), "input": (2, 4, 3), "state": (2, 5), "vector": (5,)}
+    parts = {name: torch.randn(shape) for name, shape in shapes.items()}
+    parts[given].requires_grad_()
+    project = Projection(parts["weight"], parts["bias"])
+    one = Direction(project, parts["matrix"], (parts["vector"],), (parts["state"],))
+    outputs, _, _ = scan(Kind("gru"), parts["input"], [one], Steps(2, 4))
+    outputs.sum().backward()
+    assert [name for name, part in parts.items() if part.grad is not None] == [given]
+    assert parts[given].grad.any()
+
+
+def test_a_weight_of_the_input_in_another_order_gets_its_gradient():
+    kind = Kind("lstm")
+    cell = make(kind, 3, 5, torch.float32)
+    x, state = some(kind, 2, 4, 3, 5, torch.float32)
+    other = cell.weight_input.detach().t().contiguous().t().requires_grad_()
+    found = []
+    for weight in (cell.weight_input, other):
+        one = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
+        found.append(gradients([scan(kind, x, [one], Steps(2, 4))[0]], [weight])[0])
+    assert torch.equal(*found)
+
+
+def test_products_refuse_rows_with_gaps_between_their_numbers():
+    x = torch.randn(4, 3)
+    with pytest.raises(AssertionError, match="side by side"):
+        across(x, x, torch.empty(3, 3).t())
+    with pytest.raises(AssertionError, match="side by side"):
+        Factor(torch.randn(4, 2), turned=False).times(x.t())
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+def test_an_input_without_numbers_leaves_the_bias(kind):
+    cell = make(kind, 1, 20, torch.float32)
+    cell.inputs, cell.weight_input = 0, nn.Parameter(torch.empty(cell.blocks * 20, 0))
+    x, state = some(kind, 3, 4, 0, 20, torch.float32)
+    junk = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
+    del junk  # what was not written would be seen
+    leaves, both = [*state, cell.bias, cell.weight_hidden], []
+    for run in (partial(compiled, kind), opened):
+        results = run(cell, x, state, None, turned=False)
+        both.append([*results, *gradients(results, leaves)])
+    for mine, other in zip(*both, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
+
+
+# --- activations ------------------------------------------------------------------------------------------------------
+
+
+def applied(name: str, x: Tensor) -> Tensor:
+    from seqwise.kernels.recurrence.cpu.activations import activation
+    from seqwise.kernels.recurrence.cpu.code import Code
+
+    code = Code(linear.PRECISIONS[x.dtype])
+    with code.function("apply", 3) as (source, place, width):
+        code.over(width, lambda u: code.store(activation(code, name, code.load(source, u)), place, u))
+    out = torch.empty_like(x)
+    code.build()["apply"](x.data_ptr(), out.data_ptr(), len(x))
+    return out
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh", "relu", "identity"])
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 3e-7), (torch.float64, 1e-15)])
+def test_activations_are_near_the_true_value_everywhere(name, dtype, near):
+    least = -87.0 if dtype == torch.float32 else -708.0
+    small = torch.logspace(-37, 1.9, 2001, dtype=torch.float64)
+    x = torch.cat([small, -small, torch.linspace(least, -least, 4001, dtype=torch.float64)]).to(dtype)
+    exact = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "identity": lambda a: a}[name](
+        x.double()
+    )
+    error = (applied(name, x).double() - exact).abs()
+    assert (error <= near * exact.abs()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_activations_at_the_ends(dtype):
+    tiny = torch.finfo(dtype).smallest_normal / 4  # denormal
+    x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, tiny, -tiny, 1e30, -1e30, -800.0], dtype=dtype)
+    nan = math.nan
+    for name, expected in {
+        "sigmoid": [1, 0, nan, 0.5, 0.5, 0.5, 1, 0, 0],
+        "tanh": [1, -1, nan, 0, tiny, -tiny, 1, -1, -1],
+        "relu": [math.inf, 0, nan, 0, tiny, 0, 1e30, 0, 0],
+    }.items():
+        torch.testing.assert_close(
+            applied(name, x), torch.tensor(expected, dtype=dtype), rtol=0, atol=0, equal_nan=True
+        )
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Kind("lsmt"), Kind("gru", reset="before", normed=True), Kind("rnn", activation="silu"), Kind("gru", update="?")],
+)
+def test_a_cell_that_nobody_wrote_is_no_other_cell(kind):
+    with pytest.raises(UsageError, match="no compiled scan of"):
+        memory.equation_of(kind)
+
+
+def test_tensors_of_another_type_place_or_size_are_refused():
+    """Compiled code would read and write beside them."""
+    torch.manual_seed(0)
+    good = Direction(
+        Projection(torch.randn(15, 3), torch.randn(15)), torch.randn(15, 5), (torch.randn(5),), (torch.randn(2, 5),)
+    )
+    x, steps = torch.randn(2, 4, 3), Steps(2, 4)
+    scan(Kind("gru"), x, [good], steps)
+    weight, bias = good.project
+    mixed = [
+        (x.double(), good),
+        (x, good._replace(weight_hidden=good.weight_hidden.double())),
+        (x, good._replace(vectors=(good.vectors[0].bfloat16(),))),
+        (x, good._replace(state=(good.state[0].to("meta"),))),
+        (x, good._replace(project=Projection(weight.to("meta"), bias))),
+        (x, good._replace(project=lambda rows: torch.randn(8, 15, dtype=torch.float64))),
+    ]
+    for given, direction in mixed:
+        with pytest.raises(UsageError, match=r"float.* on "):
+            scan(Kind("gru"), given, [direction], steps)
+    sizes = [
+        (x[:1], [good]),
+        (x[:, :3], [good]),
+        (x[..., :2], [good]),
+        (x, [good._replace(weight_hidden=torch.randn(12, 4))]),
+        (x, [good._replace(vectors=())]),
+        (x, [good._replace(vectors=(torch.randn(4),))]),
+        (x, [good._replace(state=(torch.randn(3, 5),))]),
+        (x, [good._replace(state=good.state * 2)]),
+        (x, [good._replace(project=Projection(weight, torch.randn(14)))]),
+        (x, [good, good._replace(weight_hidden=torch.randn(18, 6))]),
+        (x, [good._replace(project=lambda rows: torch.randn(7, 15))]),
+    ]
+    for given, directions in sizes:
+        with pytest.raises(UsageError, match=r"expected .* received"):
+            scan(Kind("gru"), given, directions, steps)
+
+
+# --- when to take it --------------------------------------------------------------------------------------------------
+
+
+def test_it_takes_floats_on_cpus_outside_autocast():
+    x = torch.zeros(2, 3, 4)
+    assert fits(x)
+    assert fits(x.double())
+    assert not fits(x.bfloat16())
+    assert not fits(torch.zeros(2, 3, 4, device="meta"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not fits(x)
+
+
+def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten():
+    lstm, gru = Kind("lstm"), Kind("gru")
+    batch = torch.empty(64, 128, 256)
+    assert pays(gru, batch, 256)
+    assert not pays(gru, batch[:1, :1], 256)
+    assert pays(lstm, batch, 256)
+    with torch.no_grad():
+        assert not pays(lstm, batch, 256)
+        assert pays(lstm, batch, 256, padded=True)
+        assert pays(lstm, batch, 256, scans=2)
+
+
+def test_a_machine_that_cannot_compile_is_named(monkeypatch):
+    assert obstacle() is None
+
+    def broken() -> bool:
+        raise RuntimeError("no target")
+
+    monkeypatch.setattr(choice, "_multiplies", broken)
+    assert "no target" in choice.find_obstacle()
+    monkeypatch.setattr(choice, "_multiplies", lambda: False)
+    assert "computes wrongly" in choice.find_obstacle()
+
+
+def test_whether_it_compiles_does_not_hang_on_the_mode_of_who_asks():
+    with torch.device("meta"):
+        assert choice.find_obstacle() is None
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert choice.find_obstacle() is None
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_nothing_is_imported_before_it_is_needed():
+    script = (
+        "import sys, seqwise.kernels.recurrence.cpu.compiled; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

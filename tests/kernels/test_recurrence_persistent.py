@@ -1,0 +1,115 @@
+"""Layers on the persistent kernels from one end to the other, under Triton's interpreter, beside the open scan."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from interpreted import side_by_side
+from torch import Tensor, nn
+
+from seqwise.layers import cells, recurrent
+from seqwise.layers.record import record
+from seqwise.layers.recurrent import Bidirectional, Recurrent
+
+pytest.importorskip("triton")
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
+
+CELLS: dict[str, Callable[[int, int], cells.Cell]] = {
+    "rnn": cells.RNNCell,
+    "lstm": cells.LSTMCell,
+    "gru": cells.GRUCell,
+    "gru before": cells.EarlyResetGRUCell,
+    "normed rnn": cells.LayerNormRNNCell,
+    "normed lstm": cells.LayerNormLSTMCell,
+    "normed gru": cells.LayerNormReplacingGRUCell,
+}
+LENGTHS = [4, 0, 2, 4, 1]
+UNITS = 18
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda name: monkeypatch.setattr(recurrent, "path_of", lambda *_, **__: name)
+
+
+def layer_of(name: str, both: bool) -> nn.Module:
+    torch.manual_seed(0)
+    sides = [Recurrent(CELLS[name](3, UNITS)) for _ in range(1 + both)]
+    layer = Bidirectional(*sides) if both else sides[0]
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return layer
+
+
+def state_of(name: str, both: bool) -> list[Tensor]:
+    """Start states, those of a direction one after the other."""
+    parts = (1 + both) * len(CELLS[name](3, UNITS).start(1, torch.empty(1)))
+    return [torch.randn(len(LENGTHS), UNITS, requires_grad=True) for _ in range(parts)]
+
+
+def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | None, both: bool) -> list[Tensor]:
+    """Outputs and last states, then the gradients of x, the states and all parameters."""
+    half = len(states) // 2
+    outputs, last = layer(x, (tuple(states[:half]), tuple(states[half:])) if both else tuple(states), lengths)
+    found = [outputs, *(part for side in last for part in side)] if both else [outputs, *last]
+    torch.manual_seed(1)
+    slopes = [torch.randn(part.shape) for part in found]
+    leaves = [x, *states, *layer.parameters()]
+    return [*found, *torch.autograd.grad(found, leaves, slopes)]
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
+@pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
+@pytest.mark.parametrize("name", CELLS)
+def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list[int] | None, path) -> None:
+    layer, sizes = layer_of(name, both), None if lengths is None else torch.tensor(lengths)
+    x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), state_of(name, both)
+    path("open")
+    wanted = run(layer, x, states, sizes, both)
+    path("triton")
+    with side_by_side():
+        found = run(layer, x, states, sizes, both)
+    assert all(part.path == "triton" for part in layer.modules() if isinstance(part, Recurrent))
+    for mine, true in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_what_is_recorded_is_what_the_open_scan_sees(name: str, path) -> None:
+    layer, lengths = layer_of(name, False), torch.tensor(LENGTHS)
+    x, looks = torch.randn(len(LENGTHS), 4, 3), []
+    for way in ("open", "triton"):
+        path(way)
+        with side_by_side(), record(layer) as seen:
+            layer(x, None, lengths)
+        looks.append(dict(seen))
+    assert looks[0].keys() == looks[1].keys()
+    for key, true in looks[0].items():
+        torch.testing.assert_close(looks[1][key], true, atol=1e-4, rtol=1e-3)
+
+
+def test_padding_may_hold_anything_and_gets_no_gradient(path) -> None:
+    layer, lengths = layer_of("lstm", True), torch.tensor(LENGTHS)
+    dirty = torch.randn(len(LENGTHS), 4, 3)
+    dirty[torch.arange(4) >= lengths[:, None]] = float("nan")
+    path("triton")
+    with side_by_side():
+        outputs, _ = layer(dirty.requires_grad_(), None, lengths)
+        (gradient,) = torch.autograd.grad(outputs.sum(), dirty)
+    assert outputs.isfinite().all()
+    assert gradient.isfinite().all()
+    assert not gradient[torch.arange(4) >= lengths[:, None]].any()
+
+
+def test_a_copy_of_a_layer_that_has_run_runs_too(path) -> None:
+    layer, x = layer_of("gru", False), torch.randn(2, 4, 3)
+    path("triton")
+    with side_by_side():
+        outputs, _ = layer(x)
+        again, _ = copy.deepcopy(layer)(x)
+    assert torch.equal(outputs, again)

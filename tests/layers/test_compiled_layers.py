@@ -1,0 +1,292 @@
+"""Layers on the compiled path behave as modules of PyTorch do: mixed tensors, modes, transforms, writing over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, vmap
+from torch.utils.checkpoint import checkpoint
+
+from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cpu import memory
+from seqwise.layers import cells, fused, recurrent
+from seqwise.layers.record import record
+from seqwise.layers.recurrent import Bidirectional, Recurrent
+from seqwise.layers.scan import scan
+
+MAKERS = {
+    "lstm": cells.LSTMCell,
+    "gru": cells.GRUCell,
+    "gru before": cells.EarlyResetGRUCell,
+    "rnn norm": cells.LayerNormRNNCell,
+    "lstm norm": cells.LayerNormLSTMCell,
+}
+each_cell = pytest.mark.parametrize("name", MAKERS)
+LENGTHS = torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def layer_of(name: str, inputs: int = 4, units: int = 5) -> Recurrent:
+    return Recurrent(MAKERS[name](inputs, units))
+
+
+def some_input() -> Tensor:
+    return torch.randn(8, 20, 4)
+
+
+def opened(layer: Recurrent, x: Tensor) -> Tensor:
+    return scan(layer.cell, x, layer.begin(x, None), layer.cell.weight_hidden, None)[0]
+
+
+# --- tensors that do not belong together ------------------------------------------------------------------------------
+
+
+@each_cell
+def test_tensors_of_several_types_or_devices_are_an_error(name: str) -> None:
+    x = some_input()
+    for layer, given in [
+        (layer_of(name), x.double()),
+        (layer_of(name).double(), x),
+        (layer_of(name).bfloat16(), x),
+        (layer_of(name).to("meta"), x),
+    ]:
+        with pytest.raises((UsageError, RuntimeError), match=r"type|device|dtype"):
+            layer(given)
+
+
+def test_a_state_on_another_device_is_refused() -> None:
+    layer, x = layer_of("lstm"), some_input()
+    with pytest.raises(UsageError, match="expected a state on cpu, received one on meta and meta"):
+        layer(x, tuple(torch.zeros(8, 5, device="meta") for _ in range(2)))
+    outputs, _ = layer(x, tuple(torch.zeros(8, 5, dtype=torch.float64) for _ in range(2)))  # another type is converted
+    assert torch.equal(outputs, layer(x)[0])
+
+
+@pytest.mark.parametrize(("ahead", "back"), [(4, 2), (2, 4), (4, 500)])
+def test_both_directions_must_take_the_input(ahead: int, back: int) -> None:
+    both = Bidirectional(layer_of("lstm", ahead), layer_of("lstm", back))
+    with pytest.raises(UsageError, match=r"received \(8, 20, 4\)"):
+        both(some_input())
+
+
+@each_cell
+def test_a_weight_in_another_order_gets_its_gradient(name: str) -> None:
+    layer, x = layer_of(name), some_input()
+    other = layer_of(name)
+    other.load_state_dict(layer.state_dict())
+    other.cell.weight_input = nn.Parameter(other.cell.weight_input.detach().t().contiguous().t())
+    for one in (layer, other):
+        one(x)[0].square().sum().backward()
+        assert one.path == "compiled"
+    torch.testing.assert_close(layer.cell.weight_input.grad, other.cell.weight_input.grad)
+
+
+# --- modes and transforms ---------------------------------------------------------------------------------------------
+
+
+@each_cell
+def test_the_default_device_and_type_are_not_asked(name: str) -> None:
+    layer, x = layer_of(name), some_input()
+    expected, _ = layer(x, None, LENGTHS)
+    with torch.device("meta"):
+        outputs, _ = layer(x, None, LENGTHS)
+    assert torch.equal(outputs, expected)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        outputs, _ = layer(x, None, LENGTHS)
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(outputs, expected)
+    assert layer.path == "compiled"
+
+
+@each_cell
+@pytest.mark.parametrize("frozen", [False, True])
+def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> None:
+    layer, x = layer_of(name).double().requires_grad_(not frozen), some_input().double()
+    way = torch.randn_like(x)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, way))[0]).tangent
+    assert layer.path == "open"
+    step = 1e-6
+    expected = (layer(x + step * way)[0] - layer(x - step * way)[0]) / (2 * step)
+    assert layer.path == "compiled"
+    torch.testing.assert_close(tangent, expected, atol=1e-7, rtol=1e-6)
+
+
+@each_cell
+def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
+    layer, x = layer_of(name).double(), some_input().double()
+    given = {key: value.detach() for key, value in layer.named_parameters()}
+    found = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(given)
+    layer(x)[0].square().sum().backward()
+    assert layer.path == "compiled"
+    for key, parameter in layer.named_parameters():
+        torch.testing.assert_close(found[key], parameter.grad)
+    several = torch.randn(3, 8, 20, 4, dtype=torch.float64)
+    batched = vmap(lambda part: layer(part)[0])(several)
+    torch.testing.assert_close(batched, torch.stack([layer(part)[0] for part in several]))
+
+
+def test_a_transform_that_comes_first_spoils_nothing() -> None:
+    script = """
+import torch
+from torch.func import functional_call, grad
+from seqwise.layers import GRUCell, Recurrent
+layer, x = Recurrent(GRUCell(8, 16)), torch.randn(4, 40, 8)
+parameters = {name: part.detach() for name, part in layer.named_parameters()}
+grad(lambda given: functional_call(layer, given, (x,))[0].sum())(parameters)
+with torch.device("meta"):
+    layer(x)
+print(layer.path)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "compiled"
+
+
+def test_a_traced_layer_computes_from_what_it_is_given() -> None:
+    layer, x = layer_of("gru").requires_grad_(False), some_input()
+    with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes, and that it is old
+        traced = torch.jit.trace(layer, (x,), check_trace=False)
+    again = some_input()
+    torch.testing.assert_close(traced(again)[0], layer(again)[0])
+
+
+def test_tensors_without_memory_have_shapes() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    layer = layer_of("gru")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        outputs, _ = layer(some_input())
+    assert outputs.shape == (8, 20, 5)
+    assert layer.path == "aten"
+
+
+def test_a_tensor_of_a_derived_class_goes_another_way() -> None:
+    class Own(Tensor):
+        pass
+
+    layer, x = layer_of("gru"), some_input()
+    outputs, _ = layer(x.as_subclass(Own))
+    assert layer.path == "aten"
+    torch.testing.assert_close(outputs.as_subclass(Tensor), layer(x)[0])
+
+
+def test_torch_compile_calls_the_scan_and_does_not_look_inside() -> None:
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
+        graphs.append(str(graph.graph))
+        return graph
+
+    layer, x = layer_of("gru"), some_input()
+    compiled = torch.compile(layer, backend=backend)
+    outputs, _ = compiled(x, None, LENGTHS)
+    outputs.square().sum().backward()
+    found = layer.cell.weight_hidden.grad.clone()
+    layer.zero_grad()
+    expected, _ = layer(x, None, LENGTHS)
+    expected.square().sum().backward()
+    assert layer.path == "compiled"
+    assert torch.equal(outputs, expected)
+    assert torch.equal(found, layer.cell.weight_hidden.grad)
+    assert graphs
+    assert not any("sort" in graph or "data_ptr" in graph for graph in graphs)  # the order of rows is the scan's affair
+
+
+# --- what is done with results ----------------------------------------------------------------------------------------
+
+
+@each_cell
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
+def test_outputs_may_be_written_over(name: str, lengths: Tensor | None) -> None:
+    layer, x = layer_of(name), some_input()
+    plain, _ = layer(x, None, lengths)
+    ((plain + 1).relu() * 2).sum().backward()
+    expected = layer.cell.weight_hidden.grad.clone()
+    layer.zero_grad()
+    outputs, _ = layer(x, None, lengths)
+    assert layer.path == "compiled"
+    outputs += 1
+    nn.Dropout(0.0, inplace=True)(outputs)
+    torch.relu_(outputs)
+    (outputs * 2).sum().backward()
+    assert torch.equal(layer.cell.weight_hidden.grad, expected)
+
+
+@pytest.mark.parametrize("weight", ["weight_input", "weight_hidden"])
+def test_a_weight_that_changed_before_the_way_back_is_an_error(weight: str) -> None:
+    layer = layer_of("lstm")
+    outputs, _ = layer(some_input().requires_grad_())
+    with torch.no_grad():
+        getattr(layer.cell, weight).mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_layer_can_be_computed_again_for_the_way_back(reentrant: bool) -> None:
+    layer, x = layer_of("lstm norm"), some_input().requires_grad_()
+    (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
+    checkpoint(lambda given: layer(given)[0], x, use_reentrant=reentrant).square().sum().backward()
+    assert torch.equal(x.grad, expected)
+
+
+def test_the_switch_works_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = layer_of("gru"), some_input().requires_grad_()
+    outputs, _ = layer(x)
+    with pytest.raises(UsageError, match="SEQWISE_KERNELS=off"):
+        torch.autograd.grad(outputs.sum(), x, create_graph=True)
+    monkeypatch.setenv("SEQWISE_KERNELS", "off")
+    (slope,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+    assert layer.path == "aten"
+    torch.autograd.grad(slope.square().sum(), x)
+
+
+def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(form: object, back: bool) -> None:
+        raise RuntimeError("first line\ncannot select")
+
+    monkeypatch.setattr(memory, "_loop", broken)
+    monkeypatch.setattr(fused, "_refused", set())
+    x = some_input()
+    for name, other in (("gru", "aten"), ("gru before", "open")):
+        both = Bidirectional(layer_of(name), layer_of(name))
+        with pytest.warns(UserWarning, match="gru with 5 units does not run here.*cannot select") as told:
+            outputs, _ = both(x)
+        assert len(told) == 1
+        assert told[0].filename == recurrent.__file__
+        assert both.forwards.path == both.backwards.path == other
+        torch.testing.assert_close(outputs[..., :5], opened(both.forwards, x))
+
+
+# --- looking inside ---------------------------------------------------------------------------------------------------
+
+
+@each_cell
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
+def test_both_directions_show_what_the_kernel_saw(
+    name: str, lengths: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, x = Bidirectional(layer_of(name), layer_of(name)).double(), some_input().double()
+    with monkeypatch.context() as patch, record(both, live=True) as open_twins:
+        patch.setenv("SEQWISE_KERNELS", "off")
+        both(x, None, lengths)
+    monkeypatch.setattr(recurrent, "scan", None)  # no open scan runs
+    with record(both) as seen:
+        both(x, None, lengths)
+    assert both.backwards.path == "compiled"
+    assert set(seen) == set(open_twins)
+    for gate in seen:
+        torch.testing.assert_close(seen[gate], open_twins[gate].detach(), atol=1e-12, rtol=1e-12)
