@@ -36,7 +36,7 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def layer_of(name: str, inputs: int = 4, units: int = 5) -> Recurrent:
+def layer_of(name: str, inputs: int = 4, units: int = 16) -> Recurrent:
     return Recurrent(MAKERS[name](inputs, units))
 
 
@@ -67,8 +67,8 @@ def test_tensors_of_several_types_or_devices_are_an_error(name: str) -> None:
 def test_a_state_on_another_device_is_refused() -> None:
     layer, x = layer_of("lstm"), some_input()
     with pytest.raises(UsageError, match="expected a state on cpu, received one on meta and meta"):
-        layer(x, tuple(torch.zeros(8, 5, device="meta") for _ in range(2)))
-    outputs, _ = layer(x, tuple(torch.zeros(8, 5, dtype=torch.float64) for _ in range(2)))  # another type is converted
+        layer(x, tuple(torch.zeros(8, 16, device="meta") for _ in range(2)))
+    outputs, _ = layer(x, tuple(torch.zeros(8, 16, dtype=torch.float64) for _ in range(2)))  # another type is converted
     assert torch.equal(outputs, layer(x)[0])
 
 
@@ -169,7 +169,7 @@ def test_tensors_without_memory_have_shapes() -> None:
     layer = layer_of("gru")
     with FakeTensorMode(allow_non_fake_inputs=True):
         outputs, _ = layer(some_input())
-    assert outputs.shape == (8, 20, 5)
+    assert outputs.shape == (8, 20, 16)
     assert layer.path == "aten"
 
 
@@ -263,12 +263,12 @@ def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: 
     x = some_input()
     for name, other in (("gru", "aten"), ("gru before", "open")):
         both = Bidirectional(layer_of(name), layer_of(name))
-        with pytest.warns(UserWarning, match="gru with 5 units does not run here.*cannot select") as told:
+        with pytest.warns(UserWarning, match="gru with 16 units does not run here.*cannot select") as told:
             outputs, _ = both(x)
         assert len(told) == 1
         assert told[0].filename == recurrent.__file__
         assert both.forwards.path == both.backwards.path == other
-        torch.testing.assert_close(outputs[..., :5], opened(both.forwards, x))
+        torch.testing.assert_close(outputs[..., :16], opened(both.forwards, x))
 
 
 # --- looking inside ---------------------------------------------------------------------------------------------------
