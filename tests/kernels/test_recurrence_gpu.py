@@ -68,14 +68,18 @@ def error(mine: Tensor | None, true: Tensor | None) -> float:
     return float((mine.detach().double() - true).norm() / (true.norm() + 1e-9))
 
 
-def worst(layer: Recurrent, batch: int, steps: int, lengths: Tensor | None) -> tuple[float, float]:
-    """The largest errors of outputs and states, and of gradients, beside float64."""
+def worst(layer: Recurrent, batch: int, steps: int, lengths: Tensor | None, open: bool = False) -> tuple[float, float]:
+    """The largest errors of outputs and states, and of gradients, beside float64: ours, or those of the open scan."""
+    torch.manual_seed(1)
     mine = leaves(layer, batch, steps)
     exact = copy.deepcopy(layer).double()
     true = [tensor.detach().double().requires_grad_() for tensor in mine]
-    outputs, state = layer(mine[0], tuple(mine[1:]), lengths)
-    assert layer.path == "triton"
     real = real_steps(true[0], layer.cell.inputs, lengths)
+    if open:
+        outputs, state = scan(layer.cell, blank(mine[0], real), tuple(mine[1:]), layer.cell.weight_hidden, real)
+    else:
+        outputs, state = layer(mine[0], tuple(mine[1:]), lengths)
+        assert layer.path == "triton"
     wanted, last = scan(exact.cell, blank(true[0], real), tuple(true[1:]), exact.cell.weight_hidden, real)
     slopes = [torch.randn_like(part) for part in (wanted, *last)]
     found = torch.autograd.grad(
@@ -97,10 +101,13 @@ def test_values_and_gradients_over_random_shapes(kind: str, seed: int) -> None:
     units, dtype = draw.choice([5, 16, 33, 64, 100, 256, 300, 512]), draw.choice(list(ALLOWED))
     lengths = None if seed % 2 else torch.tensor([draw.randint(0, steps) for _ in range(batch)])
     layer = layer_of(kind, draw.choice([5, 64]), units, dtype)
+    allowed = ALLOWED[dtype]
+    if kind.startswith("normed"):  # norms lengthen what rounding has shortened, in the open scan too
+        rough = worst(layer, batch, steps, lengths, open=True)
+        allowed = 4 * allowed[0] + 2 * rough[0], 4 * allowed[1] + 2 * rough[1]
     values, gradients = worst(layer, batch, steps, lengths)
-    slack = 4 if kind.startswith("normed") else 1  # norms lengthen what rounding has shortened, in the open scan too
-    assert values < slack * ALLOWED[dtype][0]
-    assert gradients < slack * ALLOWED[dtype][1]
+    assert values < allowed[0]
+    assert gradients < allowed[1]
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "gru before", "rnn", "normed lstm"])
@@ -154,7 +161,7 @@ def test_both_directions_at_once(kind: str, padded: bool) -> None:
     slopes = [torch.randn(part.shape, device=DEVICE) for part in found]
     mine = torch.autograd.grad(found, [x, *both.parameters()], slopes)
     theirs = torch.autograd.grad(expected, [true, *exact.parameters()], [slope.double() for slope in slopes])
-    slack = 4 if kind.startswith("normed") else 1
+    slack = 4 if kind.startswith(("normed", "rnn identity")) else 1  # whose TF32 errors no activation makes smaller
     assert max(error(a, b) for a, b in zip(found, expected, strict=True)) < slack * ALLOWED[torch.float32][0]
     assert max(error(a, b) for a, b in zip(mine, theirs, strict=True)) < slack * ALLOWED[torch.float32][1]
 

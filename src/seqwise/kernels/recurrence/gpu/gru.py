@@ -100,7 +100,7 @@ def gru_backward(
     kept = tl.zeros_like(dh)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    gone, later, went = time, begin, active
+    gone, later, went = longest, tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
         step, mine = longest - 1 - turn, some & active[None, :]
         earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)

@@ -63,19 +63,20 @@ class Rows:
 
     def begun(self, state: Tensor) -> Tensor:
         """Memory of all states (B + N + B, S, U) of a start (B, S, U): that is there, and nothing else is."""
-        made = state.new_empty(self.slots + 2 * self.batch, *state.shape[1:])
-        made[: self.batch] = state
-        made[self.batch + self.slots :] = state
-        return made
+        return self._started(state.new_empty(self.slots + 2 * self.batch, *state.shape[1:]), state)
 
     def published(self, state: Tensor) -> Tensor:
         """The same for states that programs wait for, as integers. A NaN of the start is the usual one, which nobody
         takes for memory that was never written."""
         made = unwritten((self.slots + 2 * self.batch, *state.shape[1:]), state.dtype, state.device)
-        start = torch.where(state == state, state, torch.nan)
-        made.view(state.dtype)[: self.batch] = start
-        made.view(state.dtype)[self.batch + self.slots :] = start
+        self._started(made.view(state.dtype), state.nan_to_num(torch.nan, torch.inf, -torch.inf))
         return made
+
+    def _started(self, states: Tensor, start: Tensor) -> Tensor:
+        states[: self.batch] = start
+        if any(self.turned):
+            states[self.batch + self.slots :] = start
+        return states
 
     def after(self, states: Tensor) -> Tensor:
         """Of the states (B + N + B, S, …), those after each step: (N, S, …), or (T, B, S, …) where rows are whole."""
@@ -112,4 +113,5 @@ def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) 
 
 def products(left: Tensor, right: list[Tensor]) -> Tensor:
     """For each scan the product over all slots of left (N, S, A) and right (N, C): (S, A, C)."""
-    return torch.stack([left[:, scan].mT @ one for scan, one in enumerate(right)])
+    found = [left[:, scan].mT @ one for scan, one in enumerate(right)]
+    return torch.stack(found) if len(found) > 1 else found[0][None]

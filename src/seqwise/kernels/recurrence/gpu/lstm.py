@@ -105,7 +105,7 @@ def lstm_backward(
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     sums = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * (tl.num_programs(0) // 4) + block
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    later, went = begin, active
+    later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
         step, mine = longest - 1 - turn, some & active[None, :]
         earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)

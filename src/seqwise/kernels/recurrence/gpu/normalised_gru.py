@@ -149,7 +149,7 @@ def normalised_gru_backward(
     dh = one(of_first, everybody)
     totals, of_bias, stayed = zeros(dh, 3), tl.zeros_like(dh), tl.zeros_like(dh)
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    later, went = begin, active
+    later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
         step, mine, now = longest - 1 - turn, some & active[None, :], begin * (3 * wide)
         earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)

@@ -177,7 +177,7 @@ def normalised_lstm_backward(
     cell_bias = one(biases + scan * 5 * U + 4 * U + unit, some)
     totals, of_bias = zeros(dh, 5), tl.zeros_like(dh)
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    later, went = begin, active
+    later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
         step, mine, now = longest - 1 - turn, some & active[None, :], begin * (4 * wide)
         earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)

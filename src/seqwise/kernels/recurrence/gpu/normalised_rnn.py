@@ -97,7 +97,7 @@ def normalised_rnn_backward(
     of_gain, of_bias = tl.zeros_like(dh), tl.zeros_like(dh)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    later, went = begin, active
+    later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
         step, mine = longest - 1 - turn, some & active[None, :]
         earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)

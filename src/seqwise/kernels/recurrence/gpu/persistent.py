@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
-from torch.nn import functional as F
 
 from seqwise.kernels.recurrence.gpu.gru_scan import early_gru_scan, gru_scan
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, cut, needed
 from seqwise.kernels.recurrence.gpu.layout import Rows
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
+from seqwise.kernels.recurrence.gpu.projection import projected
 from seqwise.kernels.recurrence.gpu.rnn_scan import rnn_scan
 from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
 from seqwise.kernels.recurrence.layout import time_first
@@ -62,12 +62,12 @@ def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
     """Everything that is no kernel of ours."""
     dtype = scan_dtype(x)
     x = steps.pack(x) if steps.padded else time_first(x).flatten(0, 1)
-    states = [torch.stack([part.to(dtype) for part in parts], 1) for parts in zip(*(one.state for one in directions))]
+    states = [_beside([part.to(dtype) for part in parts]) for parts in zip(*(one.state for one in directions))]
     return Ready(
-        _projected(x, [one.project for one in directions]).to(dtype),
+        _inputs(x, [one.project for one in directions], dtype),
         _together([one.weight_hidden.to(dtype) for one in directions]),
         [_together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
-        [steps.sort(state) for state in states],
+        [steps.sort(state) if steps.padded else state for state in states],
         Rows.of(steps, tuple(one.turned for one in directions)),
     )
 
@@ -113,15 +113,19 @@ def _together(tensors: list[Tensor]) -> Tensor:
     return tensors[0][None].contiguous() if len(tensors) == 1 else torch.stack(tensors)
 
 
-def _projected(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]]) -> Tensor:
+def _beside(tensors: list[Tensor]) -> Tensor:
+    """(B, S, …) of S tensors (B, …)."""
+    return tensors[0][:, None] if len(tensors) == 1 else torch.stack(tensors, 1)
+
+
+def _inputs(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
     """x (N, D) → (N, S, …), in one product where that can be."""
-    if len(projects) == 1:
-        return projects[0](x)[:, None].contiguous()
     plain = [one for one in projects if isinstance(one, Projection)]
     weights, biases = [one.weight for one in plain], [one.bias for one in plain if one.bias is not None]
     if len(biases) < len(projects):
-        return torch.stack([project(x) for project in projects], 1)
-    return F.linear(x, torch.cat(weights), torch.cat(biases)).unflatten(1, (len(projects), -1))
+        return _beside([project(x).to(dtype) for project in projects]).contiguous()
+    weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
+    return projected(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
 
 
 Run = Callable[[Kind, Tensor, Tensor, list[Tensor], list[Tensor], Rows, bool], tuple[Tensor, States, Seen]]
