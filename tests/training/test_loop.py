@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
@@ -293,11 +294,14 @@ def test_where_the_device_decides_a_bad_update_changes_neither_weights_nor_momen
     steps = trainer.steps()
     for _ in range(3):
         next(steps)
-    before = {name: tensor.clone() for name, tensor in trainer.snapshot().tensors.items()}
     embedded = trainer.model.embedding.forward
     trainer.model.embedding.forward = lambda ids: embedded(ids) * math.nan
-    with pytest.raises(NonFiniteError, match=r"at step 4.*The update was not made"):
+    next(steps)  # whose gradients were there before
+    before = {name: tensor.clone() for name, tensor in trainer.snapshot().tensors.items()}
+    place = replace(trainer.place)
+    with pytest.raises(NonFiniteError, match=r"at step 5.*The update was not made"):
         next(steps)
+    assert trainer.place == place
     after = trainer.snapshot().tensors
     kept = [name for name in before if name.startswith(("model.", "optimizer."))]
     assert any(name.endswith("exp_avg_sq") for name in kept)
@@ -306,12 +310,35 @@ def test_where_the_device_decides_a_bad_update_changes_neither_weights_nor_momen
     assert not hasattr(trainer.optimiser, "found_inf")
 
 
+@pytest.mark.parametrize("settings", [{}, {"ema": 0.9, "schedule": "plateau", "patience": 3}, {"budget": "321-tokens"}])
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_the_device_decides_good_updates_are_the_same(device):
-    waits, decides = make(device=device), make(device=device)
+def test_where_the_device_decides_every_step_leaves_the_same_behind(device, settings):
+    """Also with the gradients of the next update under way: validation, rates, and what would be saved."""
+
+    def validated(trainer: Trainer) -> dict[str, float]:
+        trainer.model.eval()
+        return {"loss": float(weights(trainer).abs().sum())}
+
+    waits, decides = (make(dropout=0.3, device=device, validate_every=2, **settings) for _ in range(2))
     waits.device_decides, decides.device_decides = False, True
-    assert [step.loss for step in run(waits)] == [step.loss for step in run(decides)]
-    assert torch.equal(weights(waits), weights(decides))
+    for trainer in (waits, decides):
+        trainer.validate = partial(validated, trainer)
+    for one, other in zip(waits.steps(), decides.steps(), strict=True):
+        assert replace(one, seconds=0.0, tokens_per_second=0.0) == replace(other, seconds=0.0, tokens_per_second=0.0)
+        a, b = waits.snapshot(), decides.snapshot()
+        assert a.tensors.keys() == b.tensors.keys()
+        assert all(torch.equal(tensor, b.tensors[name]) for name, tensor in a.tensors.items())
+        for snapshot in (a, b):
+            snapshot.state["place"] |= {"seconds": 0.0, "validating": 0.0}
+        assert a.state == b.state
+
+
+def test_where_the_device_decides_it_has_the_next_gradients_to_compute_but_none_in_vain():
+    trainer, seen = make(budget="2-epochs"), []
+    trainer.device_decides = True
+    trainer.model.register_forward_hook(lambda *_: seen.append(None))
+    begun = [len(seen) for _ in trainer.steps()]
+    assert begun == [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12], "one ahead, within an epoch"
 
 
 def test_an_optimiser_that_cannot_be_told_waits():

@@ -51,8 +51,20 @@ class Rows:
         return self._mapped(lambda name, tensor: tensor[start:stop])
 
     def to(self, device: str | torch.device) -> Self:
-        """The same batch on a device; `positions` stay on the CPU."""
-        return self._mapped(lambda name, t: t if name == "positions" else t.to(device, non_blocking=True))
+        """The same batch on a device; `positions` stay on the CPU.
+
+        A GPU fetches it when it has nothing else to do, which it can from memory that stays where it is.
+        """
+        fetched = torch.device(device).type == "cuda"
+
+        def moved(name: str, tensor: Tensor) -> Tensor:
+            if name == "positions":
+                return tensor
+            if fetched and not tensor.is_cuda:
+                tensor = tensor.contiguous().pin_memory()
+            return tensor.to(device, non_blocking=True)
+
+        return self._mapped(moved)
 
     def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
         changed: dict[str, Any] = {name: function(name, tensor) for name, tensor in self._tensors().items()}

@@ -32,7 +32,8 @@ from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.defaults import Facts, resolve
 from seqwise.training.distribution import World, local_device
-from seqwise.training.loop import Step, Trainer, within_memory
+from seqwise.training.loop import Step, Trainer
+from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.signals import interruptible as interruptible
 from seqwise.training.word_vectors import WordVectors

@@ -2,7 +2,8 @@
 
 It draws nothing and saves nothing; whoever reads the steps does. At every `yield` the trainer is between two updates,
 so `snapshot()` taken there, restored in a new process, leads to the same weights bit for bit: the batch order is a
-function of (seed, epoch), the dropout masks of (seed, step, rank), and everything else is in the snapshot.
+function of (seed, epoch), the dropout masks of (seed, step, rank), and everything else is in the snapshot. A GPU may
+be at work on the gradients of the next update by then, so that it never waits for whoever reads.
 
 The loop knows nothing of tasks: a model is called as `model(batch, carry) → (Loss, carry)`.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -27,11 +28,13 @@ from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
 from seqwise.training.ending import Shares, shares_of
-from seqwise.training.optimisers import Average, clip, make_optimiser, step_unless
+from seqwise.training.memory import within_memory
+from seqwise.training.optimisers import Average, clip, make_optimiser, moments_of, restore_moments, step_unless
 from seqwise.training.schedules import make_schedule
 
 VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 SHARE = 0.1  # of a budget in seconds that validation may take, the last one apart
+UPDATING = "the update of the weights does not fit into memory"
 STALLED = 5  # averaged SGD begins when the last so many validations brought no improvement (Merity et al. 2018)
 
 
@@ -82,6 +85,23 @@ class Place:
     validating: float = 0.0  # seconds spent on validation
 
 
+@dataclass
+class Update:
+    """An update under way. First there are its gradients; then it is made, and its numbers are on their way here."""
+
+    batch: Rows
+    carry: Carry  # before it
+    after: Carry
+    count: float  # of targets, in all processes
+    tokens: float
+    loss: torch.Tensor  # summed over the targets
+    place: Place = field(default_factory=Place)  # before it
+    rate: float = 0.0
+    numbers: torch.Tensor | None = None  # the loss, the length of the gradient
+    known: torch.cuda.Event | None = None  # when they are here
+    decided: bool = False  # by the device, whether it is made; or is that left to whoever has seen the numbers?
+
+
 class Trainer:
     """A model, its batches and its optimiser, taken forward one update at a time."""
 
@@ -114,17 +134,31 @@ class Trainer:
     def steps(self) -> Iterator[Step]:
         """Train until the budget is spent, validation stops improving, or the reader stops reading."""
         self._started = time.perf_counter() - self.place.seconds
+        for update in self._updates():
+            step = self._finish(self._told(update))
+            paused = time.perf_counter()
+            step = replace(step, seconds=self.place.seconds, progress=self._progress())
+            yield replace(step, ended=self.place.ended, notes=self._take_notes())
+            self._started += time.perf_counter() - paused  # the reader's time is not training time
+            if self.place.ended:
+                return
+
+    def _updates(self) -> Iterator[Update]:
+        """One after another. An update that the device decides about comes when it has the next gradients to work on:
+        it need not wait until somebody has looked at the last."""
         while True:
+            update: Update | None = None
             for batch in self.batches.epoch(self.place.epoch, self.place.step_in_epoch):
-                with within_memory("the update of the weights does not fit into memory"):
-                    step = self._update(batch)
-                step = self._finish(step)
-                paused = time.perf_counter()
-                step = replace(step, seconds=self.place.seconds, progress=self._progress())
-                yield replace(step, ended=self.place.ended, notes=self._take_notes())
-                self._started += time.perf_counter() - paused  # the reader's time is not training time
-                if self.place.ended:
-                    return
+                following = self._begin(batch)
+                if update is not None:
+                    yield update
+                update = following
+                self._make(update)
+                if not update.decided or self._progress() >= 1:
+                    yield update
+                    update = None
+            if update is not None:
+                yield update
             self.place.epoch, self.place.step_in_epoch = self.place.epoch + 1, 0
 
     def _finish(self, step: Step) -> Step:
@@ -197,15 +231,10 @@ class Trainer:
 
     # One update
 
-    def _update(self, batch: Rows) -> Step:
+    def _begin(self, batch: Rows) -> Update:
+        """The gradients. They change nothing: what is saved now is saved as before."""
         place = self.place
         self.model.train()
-        batch = batch.to(self.device)
-        if batch.fresh:
-            self.carry = None
-        rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
         if hasattr(self.model, "progress"):  # what changes inside a model in the course of training, as the rate does
             self.model.progress = self._progress()  # type: ignore[assignment]
         count, tokens = self.world.sum(batch.count, batch.tokens)
@@ -215,24 +244,48 @@ class Trainer:
             shares = shares_of(batch, left - sum(self.world.gather([batch.tokens])[: self.world.rank]))
             count, tokens = self.world.sum(shares.count(batch))[0], left
         count = count or 1.0  # a batch may happen to hold no target
-        loss, carry = self._gradients(batch, count, shares)
-        self.world.sum_gradients(self._all_gradients())
-        length = clip(self.parameters, self.settings.clip, self.settings.clip_at)
-        # The device decides about the update, where it can, so that it need not wait for us to look.
-        waits = not (self.device_decides and step_unless(self.optimiser, ~torch.isfinite(loss + length)))
-        mine, norm = torch.stack((loss, length.to(loss))).tolist()  # the device may have worked on until here
+        batch, carry = batch.to(self.device), None if batch.fresh else self.carry
+        loss, after = self._gradients(batch, carry, count, shares)
+        after = None if last else after  # after the last update nothing goes on
+        return Update(batch, carry, after, count, tokens, loss)
+
+    def _make(self, update: Update) -> None:
+        """The device decides, where it can, so that it need not wait for us to look."""
+        place = self.place
+        update.rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
+        for group in self.optimiser.param_groups:
+            group["lr"] = update.rate
+        with within_memory(UPDATING):
+            self.world.sum_gradients(self._all_gradients())
+            length = clip(self.parameters, self.settings.clip, self.settings.clip_at)
+            bad = ~torch.isfinite(update.loss + length)
+            update.decided = self.device_decides and step_unless(self.optimiser, bad)
+        update.numbers = torch.stack((update.loss, length.to(update.loss))).to("cpu", non_blocking=True)
+        if self.device.type == "cuda":
+            update.known = torch.cuda.Event()
+            update.known.record(torch.cuda.current_stream(self.device))
+        self.carry, update.place = update.after, replace(place)
+        place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
+        place.tokens += int(update.tokens)
+
+    def _told(self, update: Update) -> Step:
+        """What became of an update. An update that makes no sense is none."""
+        if update.known is not None:
+            update.known.synchronize()  # the device may have worked on until here
+        assert update.numbers is not None
+        mine, norm = update.numbers.tolist()
         total, seconds = self.world.sum(mine, self._since(self._started))
         if not math.isfinite(total + norm):
-            raise self._non_finite(batch, total / count, norm)
-        if waits:
-            self.optimiser.step()
-        if self.average:
-            self.average.update()
-        self.carry = None if last else carry  # after the last update nothing goes on
-        speed = tokens / max(1e-9, seconds - place.seconds)
-        place.step, place.step_in_epoch = place.step + 1, place.step_in_epoch + 1
-        place.tokens, place.seconds = place.tokens + int(tokens), seconds
-        return Step(place.step, place.epoch, place.tokens, total / count, norm, rate, seconds, speed, 0.0)
+            self.place, self.carry = update.place, update.carry
+            raise self._non_finite(update.batch, total / update.count, norm)
+        with within_memory(UPDATING):
+            if not update.decided:
+                self.optimiser.step()
+            if self.average:
+                self.average.update()
+        place, loss = self.place, total / update.count
+        speed, place.seconds = update.tokens / max(1e-9, seconds - place.seconds), seconds
+        return Step(place.step, place.epoch, place.tokens, loss, norm, update.rate, seconds, speed, 0.0)
 
     def _all_gradients(self) -> list[torch.Tensor]:
         """One per parameter: zeros where this batch left none, as an adaptive softmax does for unused clusters.
@@ -244,14 +297,14 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def _gradients(self, batch: Rows, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
+    def _gradients(self, batch: Rows, carry: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
         """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
             self.optimiser.zero_grad(set_to_none=True)
             try:
                 with within_memory(f"one row of {batch.length:,} steps does not fit into memory"):
-                    return self._accumulate(batch, count, shares)
+                    return self._accumulate(batch, carry, count, shares)
             except MemoryLimitError:
                 if self.place.pieces >= batch.rows:
                     raise
@@ -264,13 +317,13 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def _accumulate(self, batch: Rows, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
+    def _accumulate(self, batch: Rows, carried: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = torch.zeros((), dtype=torch.float64, device=self.device), []
         for first in range(0, batch.rows, size):
             for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
                 piece = batch.slice(start, stop) if stop - start < batch.rows else batch
-                carry = map_carry(lambda tensor: tensor[start:stop], self.carry)  # noqa: B023 - used at once
+                carry = map_carry(lambda tensor: tensor[start:stop], carried)  # noqa: B023 - used at once
                 with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
                     loss, carry = self.model(piece, carry)
                 (loss.total * weight / count).backward()
@@ -281,7 +334,10 @@ class Trainer:
     def _seed(self) -> None:
         """Dropout depends on (seed, step, rank) alone."""
         mixed = (self.seed * 1_000_003 + self.place.step) * 1_000_003 + self.world.rank
-        torch.manual_seed(mixed % 2**63)
+        # Not `torch.manual_seed`: for every kind of device that is not in use it keeps a call stack, as text.
+        torch.default_generator.manual_seed(mixed % 2**63)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(mixed % 2**63)
 
     def _non_finite(self, batch: Rows, loss: float, norm: float) -> NonFiniteError:
         rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
@@ -312,7 +368,7 @@ class Trainer:
         """All that is needed to go on. Every process must call it; the first one saves."""
         carry = self.world.gather_rows(self.carry)
         tensors = {f"model.{name}": tensor for name, tensor in weights_of(self.model).items()}
-        tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimiser_tensors().items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in moments_of(self.optimiser, self.model).items()}
         tensors |= flatten(carry)
         state: dict[str, Any] = {"place": vars(self.place) | {"history": list(self.place.history)}}
         state |= {"carry": structure(carry), "schedule": self.schedule.state()}
@@ -329,7 +385,7 @@ class Trainer:
             return {name[len(prefix) :]: t for name, t in tensors.items() if name.startswith(prefix)}
 
         load_weights(self.model, part("model."), "checkpoint")
-        self._restore_optimiser(part("optimizer."))
+        restore_moments(self.optimiser, self.model, part("optimizer."))
         self.schedule.restore(state["schedule"])
         self.place = Place(**state["place"])
         carry = map_carry(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
@@ -337,37 +393,3 @@ class Trainer:
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in part("average.").items()}
             self.average.count = state["average"]
-
-    def _optimiser_tensors(self) -> dict[str, torch.Tensor]:
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        return {
-            f"{names[id(p)]}.{key}": value
-            for p, values in self.optimiser.state.items()
-            for key, value in values.items()
-            if isinstance(value, torch.Tensor)
-        }
-
-    def _restore_optimiser(self, tensors: dict[str, torch.Tensor]) -> None:
-        for name, parameter in self.model.named_parameters():
-            found = {key.rpartition(".")[2]: t for key, t in tensors.items() if key.rpartition(".")[0] == name}
-            if found:
-                self.optimiser.state[parameter] = {key: t.to(self.device) for key, t in found.items()}
-
-
-@contextmanager
-def within_memory(problem: str) -> Iterator[None]:
-    """Say what does not fit, and what would help."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        raise MemoryLimitError(
-            f"{problem}.",
-            repair="Begin again with a smaller --data.window, --network.width or --text.vocabulary.",
-        ) from error
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """CUDA has its own exception; the CPU allocator raises a plain RuntimeError."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)

@@ -60,6 +60,24 @@ def clip(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
     return norm
 
 
+def moments_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """What an optimiser remembers of each parameter, by name."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        f"{names[id(p)]}.{key}": value
+        for p, values in optimiser.state.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_moments(optimiser: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        found = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
+        if found:
+            optimiser.state[parameter] = {key: t.to(parameter.device) for key, t in found.items()}
+
+
 class Average:
     """A second set of weights that is evaluated and saved in place of the raw ones.
 
