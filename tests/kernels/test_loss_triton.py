@@ -14,7 +14,7 @@ from seqwise.kernels.loss import linear_cross_entropy
 
 pytest.importorskip("triton")
 from seqwise.kernels import loss_triton
-from seqwise.kernels.loss_triton import room, row_losses
+from seqwise.kernels.loss_triton import row_losses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU Triton is interpreted
 # How far a number may be from its 16 bits; the interpreter cuts off where a GPU rounds.
@@ -28,10 +28,15 @@ def _several_blocks(monkeypatch):
 
 def placed(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The scores where the kernel wants them, with NaN in the gaps between rows."""
-    found = room(*scores.shape, dtype, DEVICE)
-    rows, stride = len(found), found.stride(0)
-    found.as_strided((rows, stride), (stride, 1)).fill_(math.nan)
+    rows, words = scores.shape
+    found = torch.full((rows, -(-words // 8) * 8), math.nan, dtype=dtype, device=DEVICE)[:, :words]
     return found.copy_(scores)
+
+
+def gaps(scores: Tensor) -> Tensor:
+    """What lies between rows."""
+    rows, stride = len(scores), scores.stride(0)
+    return scores.as_strided((rows, stride), (stride, 1))[:, scores.shape[1] :]
 
 
 def expected(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +62,7 @@ def test_losses_and_error_equal_those_in_float64(words, dtype):
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
+    assert not gaps(scores).any(), "a product may go on to the end of the memory"
 
 
 def test_each_row_is_multiplied_by_its_factor():
@@ -162,12 +168,12 @@ def test_a_target_outside_the_vocabulary_is_refused(target):
 def test_scores_from_elsewhere_are_refused():
     targets = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     for scores in (torch.zeros(2, 9, device=DEVICE), torch.zeros(2, 32, device=DEVICE)[:, :9]):
-        with pytest.raises(ValueError, match="memory from room"):
+        with pytest.raises(ValueError, match="multiples of 8"):
             row_losses(scores, targets)
 
 
 def test_no_rows_give_no_losses():
-    assert row_losses(room(0, 9, torch.float32, DEVICE), torch.empty(0, dtype=torch.int64)).shape == (0,)
+    assert row_losses(placed(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
 
 
 def test_pieces_cover_the_rows_and_hold_the_memory():
