@@ -49,7 +49,7 @@ KERNELS: dict[str, tuple[Any, Any, dict[str, Any], int]] = {  # forward, backwar
     ),
 }  # fmt: skip
 INTEGERS = ("lengths", "begins", "ring", "words")
-FLOATS = ("of_hidden", "of_cell", "gains", "biases", "statistics", "tally")
+FLOATS = ("gains", "biases", "statistics", "tally")
 
 
 def compiled(kernel: Any, constants: dict[str, Any], warps: int, published: tuple[str, ...]) -> str:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.layout import Rows
-from seqwise.kernels.recurrence.layout import own_copy
 from seqwise.kernels.recurrence.steps import Steps
 from seqwise.layers.cells import Cell
 from seqwise.layers.scan import scan as open_scan
@@ -25,7 +24,7 @@ def scanned(
     steps = Steps(batch, time, None if lengths is None else torch.tensor(lengths))
     rows = Rows.of(steps, tuple(turned or (False,) * scans))
     sorted_states = [steps.sort(state.transpose(0, 1)).contiguous() for state in states]
-    given = own_copy(in_slots(inputs, steps))
+    given = in_slots(inputs, steps).clone(memory_format=torch.contiguous_format)
     found = scan(given, weight, *beside, *sorted_states, rows, **options)
     outputs, last, others = found[0], found[1 : 1 + len(states)], found[1 + len(states) :]
     return [out_of_slots(outputs, steps), *(steps.unsort(part).transpose(0, 1) for part in last), *others]

@@ -76,7 +76,9 @@ def test_states_before_and_after_a_step_are_those_of_the_same_row(lengths):
     """Each slot's state is named by row and step; the one before it must have the neighbouring step, or be a start."""
     steps = Steps(4, 5, None if lengths is None else torch.tensor(lengths))
     rows, ends = Rows.of(steps, (False, True)), lengths or [5] * 4
-    memory = rows.begun(torch.tensor([[[100 + row] * 2] for row in steps.order]).expand(4, 2, 2))
+    memory = torch.zeros(rows.room(2), dtype=torch.long)
+    assert len(memory) == 4 + rows.slots + 4
+    memory[:4] = memory[4 + rows.slots :] = torch.tensor([[[100 + row] * 2] for row in steps.order])
     names = [(int(t), int(steps.order[r])) for t in range(5) for r in range(4) if t < ends[steps.order[r]]]
     for slot, (time, row) in enumerate(names):
         memory[4 + slot] = 10 * row + time
@@ -88,10 +90,12 @@ def test_states_before_and_after_a_step_are_those_of_the_same_row(lengths):
 
 def test_gradients_of_outputs_are_read_where_they_lie():
     rows, given = Rows(2, 3, 6), torch.randn(2, 3, 1, 4).transpose(0, 1)
-    found, apart = rows.apart(given)
+    states = torch.zeros(rows.room(4))
+    found, apart = rows.apart(given, states)
     assert found is given
     assert apart == (4, 12, 4)
-    expanded, apart = rows.apart(torch.ones(()).expand(3, 2, 1, 4))
+    expanded, apart = rows.apart(torch.ones(()).expand(3, 2, 1, 4), states)
     assert expanded.stride(-1) == 1
-    _, apart = Rows.of(Steps(2, 3, torch.tensor([3, 1]))).apart(torch.randn(4, 1, 4))
+    assert not rows.apart(None, states)[0].any()
+    _, apart = Rows.of(Steps(2, 3, torch.tensor([3, 1]))).apart(torch.randn(4, 1, 4), states)
     assert apart == (4, 4, 4)

@@ -1,5 +1,5 @@
-"""What a loop carries from turn to turn, in Triton. Its compiler takes a name for unchanged that is given, inside a loop,
-the value of the very name whose value it had before; its interpreter does not. Kernels must not depend on it."""
+"""What a loop carries from turn to turn, in Triton. Its compiler takes a name for unchanged that is given, inside a
+loop, the value of the very name whose value it had before; its interpreter does not. Kernels must not depend on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import seqwise.kernels
 
 FOLDER = Path(seqwise.kernels.__file__).parent
-FILES = sorted(FOLDER.glob("recurrence/gpu/*.py")) + [FOLDER / "loss_triton.py"]
+FILES = [*sorted(FOLDER.glob("recurrence/gpu/*.py")), FOLDER / "loss_triton.py"]
 
 
 def copies(statements: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

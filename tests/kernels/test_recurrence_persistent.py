@@ -79,6 +79,19 @@ def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
+@pytest.mark.parametrize("part", [0, 1, -1], ids=["outputs", "first state", "last state"])
+@pytest.mark.parametrize("name", CELLS)
+def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, path) -> None:
+    layer, (h, *others), found = layer_of(name, False), state_of(name, False), []
+    for way in ("open", "triton"):
+        path(way)
+        with side_by_side():
+            outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
+            found.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
+    for true, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_what_is_recorded_is_what_the_open_scan_sees(name: str, path) -> None:
     layer, lengths = layer_of(name, False), torch.tensor(LENGTHS)

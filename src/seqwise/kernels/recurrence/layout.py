@@ -22,16 +22,6 @@ def in_order(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
-def own_copy(x: Tensor) -> Tensor:
-    """A copy in order, to be written over."""
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-def exact_copy(x: Tensor) -> Tensor:
-    """The same in float32."""
-    return x.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-
-
 class _InOrder(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor) -> Tensor:

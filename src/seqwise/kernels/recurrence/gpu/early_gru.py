@@ -14,20 +14,19 @@ from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish
 from seqwise.kernels.recurrence.gpu.gru import through_blend
 from seqwise.kernels.recurrence.gpu.quarters import joined, multiplied, quartered
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
 def early_gru_forward(
-    gates, weight, hidden, shown, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
+    gates, weight, start_hidden, hidden, shown, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     SAVE: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates. last_hidden: the start, overwritten by the last state.
+    """gates: the projected inputs, overwritten by the gates. hidden takes the start and what follows.
 
-    hidden holds the start and takes what follows. shown (N, S, U): r·h, the part of the state that the candidate sees.
-    Without SAVE the gates are not written.
+    shown (N, S, U): r·h, the part of the state that the candidate sees. Without SAVE the gates are not written.
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
@@ -40,8 +39,8 @@ def early_gru_forward(
     unit = block * OWN + tl.arange(0, OWN)
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
-    last = last_hidden + scan * U + at
-    h = one(last, some & real[None, :])
+    everybody = some & real[None, :]
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
     states = first
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
@@ -71,12 +70,12 @@ def early_gru_forward(
         publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
         if SAVE:
             tl.store(now + 2 * U, n.to(DTYPE), mask=mine)
-    tl.store(last, h.to(DTYPE), mask=some & real[None, :])
+    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
 
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def early_gru_backward(
-    gates, weight, hidden, slopes, of_outputs, of_hidden, lengths, begins, ring, by_step, by_row, by_scan,
+    gates, weight, hidden, slopes, of_outputs, of_last, of_start, lengths, begins, ring, by_step, by_row, by_scan,
     steps, batch, slots, turned, offset,
     U: tl.constexpr, V: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr,
     SIGNS: tl.constexpr, SPLIT: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr,
@@ -84,7 +83,7 @@ def early_gru_backward(
 ):  # fmt: skip
     """slopes (N, S, 3V): the gradients of the gates' inputs. of_outputs: those of the outputs, as in `gru.py`.
 
-    of_hidden (B, S, U), float32: that of the last state, overwritten by that of the first. V is U rounded up to a
+    of_last (B, S, U): that of the last state, or none. of_start: that of the first. V is U rounded up to a
     multiple of 32, also in the rows of weight, so that quarters are whole; what is too much holds zeros.
     """
     K: tl.constexpr = V // 4
@@ -99,8 +98,10 @@ def early_gru_backward(
     signs = top * deep + tl.minimum(tl.arange(0, SIGNS) * OWN, U - 1)
     unit = (tl.program_id(0) * OWN + tl.arange(0, OWN))[:, None]
     some, gate_at, slope_at = unit < U, row[None, :] * (3 * wide) + unit, row[None, :] * deep + unit
-    of_first = of_hidden + scan * U + row[None, :] * wide + unit
-    dh, kept = one(of_first, some & real[None, :]), tl.zeros((OWN, M), tl.float32)
+    at, everybody = scan * U + row[None, :] * wide + unit, some & real[None, :]
+    dh, kept = tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + at, everybody)
     hidden += scan * U + unit
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
@@ -134,4 +135,4 @@ def early_gru_backward(
             publish(now, through * h * (1 - values[0]), mine, DTYPE, BITS)
             kept += through
         time, begin, active = earlier, previous, others
-    tl.store(of_first, dh, mask=some & real[None, :])
+    tl.store(of_start + at, dh, mask=everybody)

@@ -17,19 +17,19 @@ import triton.language as tl
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, tanh
 from seqwise.kernels.recurrence.gpu.quarters import joined, multiplied, quartered
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
 def gru_forward(
-    gates, weight, bias, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
+    gates, weight, bias, start_hidden, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     SAVE: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates. last_hidden: the start, overwritten by the last state.
+    """gates: the projected inputs, overwritten by the gates. hidden takes the start and what follows.
 
-    hidden holds the start and takes what follows. Without SAVE only hidden and the last state are written.
+    Without SAVE only hidden and the last state are written.
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
@@ -43,8 +43,8 @@ def gru_forward(
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
     b = tl.load(bias + scan * U + unit, mask=unit < U, other=0.0).to(tl.float32)[:, None]
-    last = last_hidden + scan * U + at
-    h = one(last, some & real[None, :])
+    everybody = some & real[None, :]
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
     states = first
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
@@ -64,13 +64,13 @@ def gru_forward(
         publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
         if SAVE:
             keep(now, (r, z, n), mine, U, 3, DTYPE)
-    tl.store(last, h.to(DTYPE), mask=some & real[None, :])
+    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
 
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def gru_backward(
-    gates, weight, hidden, candidate, slopes, of_outputs, of_hidden, lengths, begins, ring, by_step, by_row, by_scan,
-    steps, batch, slots, turned, offset,
+    gates, weight, hidden, candidate, slopes, of_outputs, of_last, of_start, lengths, begins, ring,
+    by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, V: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr,
     SIGNS: tl.constexpr, SPLIT: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr,
     DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
@@ -79,7 +79,7 @@ def gru_backward(
 
     candidate (N, S, U): what r multiplies, overwritten by the gradient of the input of n. of_outputs: those of the
     outputs, (T, B, S, U) in memory of any order, `by_step` apart and so on; with lengths, (N, S, U), and a step is as
-    far as a row. of_hidden (B, S, U), float32: that of the last state, overwritten by that of the first. V is U rounded
+    far as a row. of_last (B, S, U): that of the last state, or none. of_start: that of the first. V is U rounded
     up to a multiple of 32, also in the rows of weight, so that quarters are whole; what is too much holds zeros.
     """
     K: tl.constexpr = 3 * V // 4
@@ -95,9 +95,9 @@ def gru_backward(
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
     slope_at = row[None, :] * deep + unit[:, None]
-    of_first = of_hidden + scan * U + at
-    dh = one(of_first, some & real[None, :])
-    kept = tl.zeros_like(dh)
+    everybody, dh, kept = some & real[None, :], tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + scan * U + at, everybody)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
     gone, later, went = longest, tl.zeros((), tl.int64), real
@@ -122,7 +122,7 @@ def gru_backward(
             tl.store(candidate + begin * wide + at, of_n.to(DTYPE), mask=mine)
         gone, later, went = time, begin, active
         time, begin, active = earlier, previous, others
-    tl.store(of_first, dh, mask=some & real[None, :])
+    tl.store(of_start + scan * U + at, dh, mask=everybody)
 
 
 @triton.jit

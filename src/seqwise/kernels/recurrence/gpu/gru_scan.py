@@ -26,9 +26,8 @@ from seqwise.kernels.recurrence.gpu.launch import (
     resources,
     ring,
 )
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 LITTLE = 1 << 15  # bytes of published values that a program reads rather than exchange a partial sum
 WHOLE = 32  # gradients are padded to a multiple of it, so that quarters are whole and begin at eight 16-bit numbers
@@ -64,10 +63,10 @@ def _forward(
     gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
-    hidden, last = rows.published(h), own_copy(h)
+    hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
     for offset, shape, options in launches(gates, rows, units, OWN):
         gru_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, bias, hidden, last, *rows.sizes, *rows.numbers, offset,
+            gates, weight, bias, h, hidden, last, *rows.sizes, *rows.numbers, offset,
             SAVE=save, REPLACES=replaces, **options,
         )  # fmt: skip
     return hidden.view(gates.dtype), last
@@ -77,11 +76,11 @@ def _early_forward(
     gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
-    hidden, last = rows.published(h), own_copy(h)
+    hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
     shown = unwritten((rows.slots, scans, units), gates.dtype, gates.device)
     for offset, shape, options in launches(gates, rows, units, OWN):
         early_gru_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, hidden, shown, last, *rows.sizes, *rows.numbers, offset,
+            gates, weight, h, hidden, shown, last, *rows.sizes, *rows.numbers, offset,
             SAVE=save, REPLACES=replaces, **options,
         )  # fmt: skip
     return hidden.view(gates.dtype), last
@@ -95,15 +94,16 @@ class _GRU(torch.autograd.Function):
         hidden, last = _forward(gates, weight, bias, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, bias, hidden)
         ctx.rows, ctx.replaces = rows, replaces
+        ctx.set_materialize_grads(False)
         return rows.after(hidden), last
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None) -> tuple[Tensor | None, ...]:
         gates, weight, bias, hidden = ctx.saved_tensors
         units, scans, rows = weight.shape[2], len(weight), ctx.rows
-        slopes, of_h, before = _slopes(gates, units), exact_copy(of_h), rows.before(hidden)
-        of_outputs, apart = rows.apart(of_outputs)
+        slopes, of_start, before = _slopes(gates, units), gates.new_empty(rows.batch, scans, units), rows.before(hidden)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
         # What r multiplied is cheaper to compute once more, for all steps at once, than to keep.
         candidate = gates.new_empty(rows.slots, scans, units)
         for scan, states in enumerate(before):
@@ -111,7 +111,7 @@ class _GRU(torch.autograd.Function):
         matrix = _padded(weight)
         for offset, shape, options in launches(gates, rows, units, OWN):
             gru_backward[(shape.blocks, shape.groups, scans)](
-                gates, matrix, hidden, candidate, slopes, of_outputs, of_h, *rows.sizes,
+                gates, matrix, hidden, candidate, slopes, of_outputs, whole(of_h), of_start, *rows.sizes,
                 ring(shape, scans, gates.device), *apart, *rows.numbers, offset, V=slopes.shape[-1],
                 REPLACES=ctx.replaces,
                 **{**options, **quarters(shape, 3 * slopes.shape[-1], 1, gates.dtype.itemsize, gates.device)},
@@ -120,7 +120,7 @@ class _GRU(torch.autograd.Function):
         of_weight = products(slopes, before) if ctx.needs_input_grad[1] else None
         of_bias = slopes[..., 2 * units :].sum(0).to(bias.dtype) if ctx.needs_input_grad[2] else None
         slopes[..., 2 * units :] = candidate  # its input is not gated by r
-        return slopes, of_weight, of_bias, of_h.to(gates.dtype), None, None
+        return slopes, of_weight, of_bias, of_start, None, None
 
 
 class _EarlyGRU(torch.autograd.Function):
@@ -131,19 +131,21 @@ class _EarlyGRU(torch.autograd.Function):
         hidden, last = _early_forward(gates, weight, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, hidden)
         ctx.rows, ctx.replaces = rows, replaces
+        ctx.set_materialize_grads(False)
         return rows.after(hidden), last
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None) -> tuple[Tensor | None, ...]:
         gates, weight, hidden = ctx.saved_tensors
         units, scans, rows = weight.shape[2], len(weight), ctx.rows
-        slopes, of_h, matrix = _slopes(gates, units), exact_copy(of_h), _padded(weight)
-        of_outputs, apart = rows.apart(of_outputs)
+        slopes, of_start, matrix = _slopes(gates, units), gates.new_empty(rows.batch, scans, units), _padded(weight)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
         for offset, shape, options in launches(gates, rows, units, OWN):
             early_gru_backward[(shape.blocks, shape.groups, scans)](
-                gates, matrix, hidden, slopes, of_outputs, of_h, *rows.sizes, ring(shape, scans, gates.device),
-                *apart, *rows.numbers, offset, V=slopes.shape[-1], REPLACES=ctx.replaces,
+                gates, matrix, hidden, slopes, of_outputs, whole(of_h), of_start, *rows.sizes,
+                ring(shape, scans, gates.device), *apart, *rows.numbers, offset,
+                V=slopes.shape[-1], REPLACES=ctx.replaces,
                 **{**options, **quarters(shape, slopes.shape[-1], 3, gates.dtype.itemsize, gates.device)},
             )  # fmt: skip
         slopes, of_weight = _real(slopes, gates), None
@@ -152,7 +154,7 @@ class _EarlyGRU(torch.autograd.Function):
             shown = [gates[:, scan, :units] * states for scan, states in enumerate(before)]
             sides = products(slopes[..., : 2 * units], before), products(slopes[..., 2 * units :], shown)
             of_weight = torch.cat(sides, dim=1)
-        return slopes, of_weight, of_h.to(gates.dtype), None, None
+        return slopes, of_weight, of_start, None, None
 
 
 def quarters(shape: Cut, columns: int, matrices: int, size: int, device: torch.device) -> dict[str, Any]:

@@ -61,30 +61,20 @@ class Rows:
         """What every kernel is told: steps, batch, slots, and the bits of the scans that are turned."""
         return self.steps, self.batch, self.slots, sum(turned << scan for scan, turned in enumerate(self.turned))
 
-    def begun(self, state: Tensor) -> Tensor:
-        """Memory of all states (B + N + B, S, U) of a start (B, S, U): that is there, and nothing else is."""
-        return self._started(state.new_empty(self.slots + 2 * self.batch, *state.shape[1:]), state)
-
-    def published(self, state: Tensor) -> Tensor:
-        """The same for states that programs wait for, as integers. A NaN of the start is the usual one, which nobody
-        takes for memory that was never written."""
-        made = unwritten((self.slots + 2 * self.batch, *state.shape[1:]), state.dtype, state.device)
-        self._started(made.view(state.dtype), state.nan_to_num(torch.nan, torch.inf, -torch.inf))
-        return made
-
-    def _started(self, states: Tensor, start: Tensor) -> Tensor:
-        states[: self.batch] = start
-        if any(self.turned):
-            states[self.batch + self.slots :] = start
-        return states
+    def room(self, units: int) -> tuple[int, int, int]:
+        """The shape of all states: those before the first steps, those after each step, and again those before."""
+        return self.slots + 2 * self.batch, len(self.turned), units
 
     def after(self, states: Tensor) -> Tensor:
         """Of the states (B + N + B, S, …), those after each step: (N, S, …), or (T, B, S, …) where rows are whole."""
         found = states[self.batch : self.batch + self.slots]
         return found if self.variable else found.view(self.steps, self.batch, *found.shape[1:])
 
-    def apart(self, of_outputs: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Gradients of what `after` gave, units side by side in memory; and how far apart steps, rows and scans are."""
+    def apart(self, of_outputs: Tensor | None, states: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Gradients of what `after` gave of the states, units side by side in memory, and how far apart steps, rows and
+        scans are. None are zeros."""
+        if of_outputs is None:
+            of_outputs = torch.zeros_like(self.after(states))
         if of_outputs.stride(-1) != 1:
             of_outputs = in_order(of_outputs)
         *_, row, scan, _ = strides = of_outputs.stride()
@@ -109,6 +99,11 @@ class Rows:
 def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory in which nothing has been published yet, as integers."""
     return torch.full(shape, -1, dtype={2: torch.int16, 4: torch.int32}[dtype.itemsize], device=device)
+
+
+def whole(slopes: Tensor | None) -> Tensor | None:
+    """Gradients of last states as kernels read them: in order, or none."""
+    return None if slopes is None else slopes.contiguous()
 
 
 def products(left: Tensor, right: list[Tensor]) -> Tensor:

@@ -16,18 +16,19 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, summed, tanh
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
 def lstm_forward(
-    gates, weight, hidden, cell, last_hidden, last_cell, lengths, begins, steps, batch, slots, turned, offset,
+    gates, weight, start_hidden, start_cell, hidden, cell, last_hidden, last_cell, lengths, begins,
+    steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     SAVE: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates. last_hidden, last_cell: the start, then the last state.
+    """gates: the projected inputs, overwritten by the gates. hidden and cell take the start and what follows.
 
-    hidden and cell hold the start and take what follows. Without SAVE only hidden and the last states are written.
+    Without SAVE only hidden and the last states are written.
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
@@ -40,8 +41,11 @@ def lstm_forward(
     unit = block * OWN + tl.arange(0, OWN)
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (4 * wide) + unit[:, None]
-    last_h, last_c = last_hidden + scan * U + at, last_cell + scan * U + at
-    h, c = one(last_h, some & real[None, :]), one(last_c, some & real[None, :])
+    everybody = some & real[None, :]
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
+    c = one(start_cell + scan * U + at, everybody)
+    if SAVE:
+        tl.store(cell + first * wide + at, c.to(DTYPE), mask=everybody)
     states = first
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
@@ -61,8 +65,8 @@ def lstm_forward(
         if SAVE:
             keep(now, (i, f, g, o), mine, U, 4, DTYPE)
             tl.store(cell + states * wide + at, c.to(DTYPE), mask=mine)
-    tl.store(last_h, h.to(DTYPE), mask=some & real[None, :])
-    tl.store(last_c, c.to(DTYPE), mask=some & real[None, :])
+    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
+    tl.store(last_cell + scan * U + at, c.to(DTYPE), mask=everybody)
 
 
 @triton.jit
@@ -78,15 +82,15 @@ def _slopes(gates, dh, dc, c_old, shown, of_output, active):
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def lstm_backward(
-    gates, weight, slopes, cell, of_outputs, of_hidden, of_cell, lengths, begins, ring, by_step, by_row, by_scan,
-    steps, batch, slots, turned, offset,
+    gates, weight, slopes, cell, of_outputs, of_last, of_last_cell, of_start, of_start_cell, lengths, begins, ring,
+    by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """slopes (N, S, 4U): the gradients of what goes into the gates. of_outputs: those of the outputs, (T, B, S, U) in
     memory of any order, `by_step` apart and so on; with lengths, (N, S, U), and a step is as far as a row.
 
-    of_hidden, of_cell (B, S, U), float32: gradients of the last state, overwritten by those of the first.
+    of_last, of_last_cell (B, S, U): gradients of the last state, or none. of_start, of_start_cell: those of the first.
     """
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     wide = tl.num_programs(2) * U  # from a slot to the next
@@ -100,8 +104,11 @@ def lstm_backward(
     unit = block * (4 * OWN) + share * OWN + tl.arange(0, OWN)
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (4 * wide) + unit[:, None]
-    of_first, of_first_cell = of_hidden + scan * U + at, of_cell + scan * U + at
-    dh, dc = one(of_first, some & real[None, :]), one(of_first_cell, some & real[None, :])
+    everybody, dh, dc = some & real[None, :], tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + scan * U + at, everybody)
+    if of_last_cell is not None:
+        dc = one(of_last_cell + scan * U + at, everybody)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     sums = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * (tl.num_programs(0) // 4) + block
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
@@ -126,5 +133,5 @@ def lstm_backward(
             publish_all(slopes + begin * (4 * wide) + gate_at, found, mine, U, 4, DTYPE, BITS)
         later, went = begin, active
         time, begin, active = earlier, previous, others
-    tl.store(of_first, dh, mask=some & real[None, :])
-    tl.store(of_first_cell, dc, mask=some & real[None, :])
+    tl.store(of_start + scan * U + at, dh, mask=everybody)
+    tl.store(of_start_cell + scan * U + at, dc, mask=everybody)

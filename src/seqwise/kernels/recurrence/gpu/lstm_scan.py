@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, launches, needed, ring
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
 from seqwise.kernels.recurrence.gpu.lstm import lstm_backward, lstm_forward
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 
 def lstm_scan(
@@ -36,11 +35,12 @@ def _forward(
     gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
-    hidden, cell = rows.published(h), rows.begun(c) if save else c
-    last_h, last_c = own_copy(h), own_copy(c)
+    hidden = unwritten(rows.room(units), gates.dtype, gates.device)
+    cell = gates.new_empty(rows.room(units)) if save else c
+    last_h, last_c = torch.empty_like(h), torch.empty_like(c)
     for offset, shape, options in launches(gates, rows, units, OWN):
         lstm_forward[(-(-units // OWN), shape.groups, scans)](
-            gates, weight, hidden, cell, last_h, last_c, *rows.sizes, *rows.numbers, offset, SAVE=save, **options
+            gates, weight, h, c, hidden, cell, last_h, last_c, *rows.sizes, *rows.numbers, offset, SAVE=save, **options
         )
     return hidden.view(gates.dtype), cell, last_h, last_c
 
@@ -54,21 +54,24 @@ class _LSTM(torch.autograd.Function):
         ctx.save_for_backward(gates, weight, hidden, cell)
         ctx.rows, cells = rows, rows.after(cell)
         ctx.mark_non_differentiable(cells)
+        ctx.set_materialize_grads(False)
         return rows.after(hidden), last_h, last_c, cells
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor, of_c: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None, of_c: Tensor | None, _: None
+    ) -> tuple[Tensor | None, ...]:
         gates, weight, hidden, cell = ctx.saved_tensors
         units, scans, rows = weight.shape[2], len(weight), ctx.rows
         slopes = unwritten(gates.shape, gates.dtype, gates.device)
-        of_outputs, apart = rows.apart(of_outputs)
-        of_h, of_c = exact_copy(of_h), exact_copy(of_c)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
+        of_start_h, of_start_c = (gates.new_empty(rows.batch, scans, units) for _ in range(2))
         for offset, shape, options in launches(gates, rows, units, OWN):
             lstm_backward[(shape.blocks, shape.groups, scans)](
-                gates, weight, slopes, cell, of_outputs, of_h, of_c, *rows.sizes, ring(shape, scans, gates.device),
-                *apart, *rows.numbers, offset, ROUNDS=ROUNDS, **options,
+                gates, weight, slopes, cell, of_outputs, whole(of_h), whole(of_c), of_start_h, of_start_c, *rows.sizes,
+                ring(shape, scans, gates.device), *apart, *rows.numbers, offset, ROUNDS=ROUNDS, **options,
             )  # fmt: skip
         slopes = slopes.view(gates.dtype)
         of_weight = products(slopes, rows.before(hidden)) if ctx.needs_input_grad[1] else None
-        return slopes, of_weight, of_h.to(gates.dtype), of_c.to(gates.dtype), None
+        return slopes, of_weight, of_start_h, of_start_c, None

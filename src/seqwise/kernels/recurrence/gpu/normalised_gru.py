@@ -20,6 +20,7 @@ from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish
 from seqwise.kernels.recurrence.gpu.moments import sums, through_norm, two_moments
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
+    begun,
     keep,
     keep_tally,
     normalise,
@@ -35,15 +36,15 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_gru_forward(
-    gates, weight, gains, biases, hidden, statistics, last_hidden, lengths, begins, words,
+    gates, weight, gains, biases, start_hidden, hidden, statistics, last_hidden, lengths, begins, words,
     steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr,
     DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates. last_hidden: the start, overwritten by the last.
+    """gates: the projected inputs, overwritten by the gates.
 
-    hidden holds the start and takes what follows; words is a ring. Without SAVE only hidden and the last state are
+    hidden takes the start and what follows; words is a ring. Without SAVE only hidden and the last state are
     written.
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
@@ -61,8 +62,8 @@ def normalised_gru_forward(
     unit = block * OWN + tl.arange(0, OWN)[:, None]
     some, everybody = unit < U, (unit < U) & real[None, :]
     at, gate_at = row[None, :] * wide + unit, row[None, :] * (3 * wide) + unit
-    last = last_hidden + scan * U + at
-    h, states = one(last, everybody), first
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
+    states = first
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
         now, mine = gates + begin * (3 * wide) + gate_at, some & active[None, :]
@@ -87,7 +88,7 @@ def normalised_gru_forward(
         if SAVE:
             keep(now, (r, z, n), mine, U, 3, DTYPE)
             note(statistics, begin + row, (mean, inverse, n_mean, n_inverse), active, 4)
-    keep(last, (h,), everybody, U, 1, DTYPE)
+    keep(last_hidden + scan * U + at, (h,), everybody, U, 1, DTYPE)
 
 
 @triton.jit
@@ -121,7 +122,7 @@ def _step(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_gru_backward(
-    gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, of_hidden, tally,
+    gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, of_last, of_start, tally,
     lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
@@ -129,8 +130,8 @@ def normalised_gru_backward(
 ):  # fmt: skip
     """inputs (N, S, 3U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
     3U): the gradients of the products. tally (S, G, 4U): those of all gains and of the candidate's bias, a sum for each
-    group. of_outputs: those of the outputs, as in the plain LSTM. of_hidden (B, S, U), float32: that of the last state,
-    overwritten by that of the first.
+    group. of_outputs: those of the outputs, as in the plain LSTM. of_last (B, S, U): that of the last state, or
+    none. of_start: that of the first.
     """
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
@@ -143,10 +144,12 @@ def normalised_gru_backward(
     chunks = held(weight, rows, there, U, U, KC, HELD)
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
     some, everybody = unit < U, (unit < U) & real[None, :]
-    gate_at, of_first = row[None, :] * (3 * wide) + unit, of_hidden + scan * U + row[None, :] * wide + unit
+    at, gate_at = scan * U + row[None, :] * wide + unit, row[None, :] * (3 * wide) + unit
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     own_gains, bias = read(gains + unit, some, U, 3), one(biases + scan * 3 * U + 2 * U + unit, some)
-    dh = one(of_first, everybody)
+    dh = tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + at, everybody)
     totals, of_bias, stayed = zeros(dh, 3), tl.zeros_like(dh), tl.zeros_like(dh)
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
     later, went = tl.zeros((), tl.int64), real
@@ -179,4 +182,4 @@ def normalised_gru_backward(
         time, begin, active = earlier, previous, others
     totals += (of_bias,)
     keep_tally(tally + unit, totals, some, batch, offset, M, U, 4)
-    tl.store(of_first, dh, mask=everybody)
+    tl.store(of_start + at, dh, mask=everybody)

@@ -17,6 +17,7 @@ from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish
 from seqwise.kernels.recurrence.gpu.moments import moments, sums, through_norm
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
+    begun,
     keep,
     keep_tally,
     normalise,
@@ -32,15 +33,15 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_lstm_forward(
-    gates, weight, gains, biases, hidden, cell, statistics, last_hidden, last_cell, lengths, begins, words,
-    steps, batch, slots, turned, offset,
+    gates, weight, gains, biases, start_hidden, start_cell, hidden, cell, statistics, last_hidden, last_cell,
+    lengths, begins, words, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
     BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """gates: the projected inputs, overwritten by the gates. last_hidden, last_cell: the start, overwritten by the end.
+    """gates: the projected inputs, overwritten by the gates.
 
-    hidden and cell hold the start and take what follows; words is a ring. Without SAVE only hidden and the last states
+    hidden and cell take the start and what follows; words is a ring. Without SAVE only hidden and the last states
     are written.
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
@@ -58,8 +59,10 @@ def normalised_lstm_forward(
     some, everybody = unit < U, (unit < U) & real[None, :]
     cell_gain, cell_bias = one(gains + 4 * U + unit, some), one(biases + 4 * U + unit, some)
     at, gate_at = row[None, :] * wide + unit, row[None, :] * (4 * wide) + unit
-    last_h, last_c = last_hidden + scan * U + at, last_cell + scan * U + at
-    h, c, states = one(last_h, everybody), one(last_c, everybody), first
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
+    c, states = one(start_cell + scan * U + at, everybody), first
+    if SAVE:
+        keep(cell + first * wide + at, (c,), everybody, U, 1, DTYPE)
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
         now, mine = gates + begin * (4 * wide) + gate_at, some & active[None, :]
@@ -82,8 +85,8 @@ def normalised_lstm_forward(
             keep(now, (i, f, g, o), mine, U, 4, DTYPE)
             keep(cell + states * wide + at, (c,), mine, U, 1, DTYPE)
             note(statistics, begin + row, (mean, inverse, cell_mean, cell_inverse), active, 4)
-    keep(last_h, (h,), everybody, U, 1, DTYPE)
-    keep(last_c, (c,), everybody, U, 1, DTYPE)
+    keep(last_hidden + scan * U + at, (h,), everybody, U, 1, DTYPE)
+    keep(last_cell + scan * U + at, (c,), everybody, U, 1, DTYPE)
 
 
 @triton.jit
@@ -148,16 +151,17 @@ def _step(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_lstm_backward(
-    gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_hidden, of_cell, tally,
-    lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
+    gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_last, of_last_cell,
+    of_start, of_start_cell, tally, lengths, begins, ring, words, by_step, by_row, by_scan,
+    steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """inputs (N, S, 4U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
     4U): the gradients of the products. tally (S, G, 6U): those of all gains and of the cell's bias, a sum for each
-    group. of_outputs: those of the outputs, as in the plain LSTM. of_hidden, of_cell (B, S, U), float32: those of the
-    last state, overwritten by those of the first.
+    group. of_outputs: those of the outputs, as in the plain LSTM. of_last, of_last_cell (B, S, U): those of the last
+    state, or none. of_start, of_start_cell: those of the first.
     """
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
@@ -171,7 +175,11 @@ def normalised_lstm_backward(
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
     some, everybody = unit < U, (unit < U) & real[None, :]
     at, gate_at = row[None, :] * wide + unit, row[None, :] * (4 * wide) + unit
-    dh, dc = one(of_hidden + scan * U + at, everybody), one(of_cell + scan * U + at, everybody)
+    dh, dc = tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + scan * U + at, everybody)
+    if of_last_cell is not None:
+        dc = one(of_last_cell + scan * U + at, everybody)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     gate_gains, cell_gain = read(gains + unit, some, U, 4), one(gains + 4 * U + unit, some)
     cell_bias = one(biases + scan * 5 * U + 4 * U + unit, some)
@@ -205,5 +213,5 @@ def normalised_lstm_backward(
         later, went, time, begin, active = begin, active, earlier, previous, others
     totals += (of_bias,)
     keep_tally(tally + unit, totals, some, batch, offset, M, U, 6)
-    tl.store(of_hidden + scan * U + at, dh, mask=everybody)
-    tl.store(of_cell + scan * U + at, dc, mask=everybody)
+    tl.store(of_start + scan * U + at, dh, mask=everybody)
+    tl.store(of_start_cell + scan * U + at, dc, mask=everybody)

@@ -18,20 +18,20 @@ from seqwise.kernels.recurrence.gpu.exchange import held, product, publish
 from seqwise.kernels.recurrence.gpu.moments import moments, sums, through_norm
 from seqwise.kernels.recurrence.gpu.rnn import activated, derivative
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import keep, keep_tally, note, noted, one
+from seqwise.kernels.recurrence.gpu.tiles import begun, keep, keep_tally, note, noted, one
 
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_rnn_forward(
-    inputs, weight, gains, biases, hidden, statistics, last_hidden, lengths, begins, words,
+    inputs, weight, gains, biases, start_hidden, hidden, statistics, last_hidden, lengths, begins, words,
     steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, ACTIVATION: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr,
     DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """inputs: the projected ones, overwritten by what is normalised. last_hidden: the start, overwritten by the last.
+    """inputs: the projected ones, overwritten by what is normalised.
 
-    hidden holds the start and takes what follows; words is a ring. Without SAVE only hidden and the last state are
+    hidden takes the start and what follows; words is a ring. Without SAVE only hidden and the last state are
     written.
     """
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
@@ -45,8 +45,8 @@ def normalised_rnn_forward(
     gain, bias = one(gains + scan * U + unit, there)[:, None], one(biases + scan * U + unit, there)[:, None]
     some, everybody = there[:, None], there[:, None] & real[None, :]
     at = row[None, :] * wide + unit[:, None]
-    last = last_hidden + scan * U + at
-    h, states = one(last, everybody), first
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
+    states = first
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
         now, mine = inputs + begin * wide + at, some & active[None, :]
@@ -65,12 +65,12 @@ def normalised_rnn_forward(
         if SAVE:
             keep(now, (a,), mine, U, 1, DTYPE)
             note(statistics, begin + row, (mean, inverse), active, 2)
-    keep(last, (h,), everybody, U, 1, DTYPE)
+    keep(last_hidden + scan * U + at, (h,), everybody, U, 1, DTYPE)
 
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_rnn_backward(
-    inputs, weight, gains, slopes, hidden, statistics, of_outputs, of_hidden, tally, lengths, begins, words,
+    inputs, weight, gains, slopes, hidden, statistics, of_outputs, of_last, of_start, tally, lengths, begins, words,
     by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
@@ -79,7 +79,7 @@ def normalised_rnn_backward(
     """inputs (N, S, U): what is normalised; slopes (N, S, U): its gradients, which are those of the projected inputs.
 
     tally (S, G, 2U): the gradients of gain and bias, a sum for each group. of_outputs: those of the outputs, as in the
-    LSTM. of_hidden (B, S, U), float32: that of the last state, overwritten by that of the first.
+    LSTM. of_last (B, S, U): that of the last state, or none. of_start: that of the first.
     """
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     group = scan * tl.num_programs(1) + tl.program_id(1)
@@ -92,8 +92,9 @@ def normalised_rnn_backward(
     gain = one(gains + scan * U + unit, there)[:, None]
     some, everybody = there[:, None], there[:, None] & real[None, :]
     at = row[None, :] * wide + unit[:, None]
-    of_first = of_hidden + scan * U + at
-    dh = one(of_first, everybody)
+    dh = tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + scan * U + at, everybody)
     of_gain, of_bias = tl.zeros_like(dh), tl.zeros_like(dh)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
@@ -121,4 +122,4 @@ def normalised_rnn_backward(
         later, went = begin, active
         time, begin, active = earlier, previous, others
     keep_tally(tally + unit[:, None], (of_gain, of_bias), some, batch, offset, M, U, 2)
-    tl.store(of_first, dh, mask=everybody)
+    tl.store(of_start + scan * U + at, dh, mask=everybody)

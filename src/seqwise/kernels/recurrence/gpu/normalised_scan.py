@@ -16,12 +16,11 @@ import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, OWN, ROUNDS, Cut, launches, needed, ring
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten
+from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
 from seqwise.kernels.recurrence.gpu.normalised_gru import normalised_gru_backward, normalised_gru_forward
 from seqwise.kernels.recurrence.gpu.normalised_lstm import normalised_lstm_backward, normalised_lstm_forward
 from seqwise.kernels.recurrence.gpu.normalised_rnn import normalised_rnn_backward, normalised_rnn_forward
 from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.layout import exact_copy, own_copy
 
 
 def normalised_lstm_scan(
@@ -86,12 +85,14 @@ def _lstm_forward(
     gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
-    hidden, cell, last_h, last_c = rows.published(h), rows.begun(c) if save else c, own_copy(h), own_copy(c)
+    hidden = unwritten(rows.room(units), gates.dtype, gates.device)
+    cell = gates.new_empty(rows.room(units)) if save else c
+    last_h, last_c = torch.empty_like(h), torch.empty_like(c)
     statistics = gates.new_empty(rows.slots * save, scans, 4, dtype=torch.float32)
     programs = -(-units // OWN)
     for offset, shape, options in launches(gates, rows, units, OWN):
         normalised_lstm_forward[(programs, shape.groups, scans)](
-            gates, weight, gains, biases, hidden, cell, statistics, last_h, last_c, *rows.sizes,
+            gates, weight, gains, biases, h, c, hidden, cell, statistics, last_h, last_c, *rows.sizes,
             _words(shape, programs, scans, 2, gates.device), *rows.numbers, offset,
             SAVE=save, **options, **_ours(programs),
         )  # fmt: skip
@@ -106,40 +107,45 @@ class _NormalisedLSTM(torch.autograd.Function):
         hidden, last_h, last_c, cell, statistics = _lstm_forward(gates, weight, gains, biases, h, c, rows, True)
         ctx.save_for_backward(gates, weight, gains, biases, hidden, cell, statistics)
         ctx.rows, cells = rows, rows.after(cell)
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(cells, hidden)
         return rows.after(hidden), last_h, last_c, cells, hidden
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor, of_c: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None, of_c: Tensor | None, *_: None
+    ) -> tuple[Tensor | None, ...]:
         gates, weight, gains, biases, hidden, cell, statistics = ctx.saved_tensors
         (scans, _, units), rows = weight.shape, ctx.rows
         before = rows.before(hidden)
         inputs, slopes = recurrent_products(weight, before), unwritten(gates.shape, gates.dtype, gates.device)
-        of_outputs, apart = rows.apart(of_outputs)
-        of_h, of_c, tally = exact_copy(of_h), exact_copy(of_c), _tally(gates, rows, units, OWN, 6)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
+        of_start_h, of_start_c = (gates.new_empty(rows.batch, scans, units) for _ in range(2))
+        tally = _tally(gates, rows, units, OWN, 6)
         for offset, shape, options in launches(gates, rows, units, OWN):
             normalised_lstm_backward[(shape.blocks, shape.groups, scans)](
-                gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_h, of_c, tally,
-                *rows.sizes, ring(shape, scans, gates.device), _words(shape, shape.blocks, scans, 8, gates.device),
-                *apart, *rows.numbers, offset, **options, **_ours(shape.blocks),
+                gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, whole(of_h), whole(of_c),
+                of_start_h, of_start_c, tally, *rows.sizes, ring(shape, scans, gates.device),
+                _words(shape, shape.blocks, scans, 8, gates.device), *apart, *rows.numbers, offset,
+                **options, **_ours(shape.blocks),
             )  # fmt: skip
         of_weight = products(slopes.view(gates.dtype), before) if ctx.needs_input_grad[1] else None
         of_gains, of_bias = tally.sum(1).split([5 * units, units], dim=-1)
         of_biases = torch.cat([inputs.sum(0, dtype=torch.float32), of_bias], dim=-1)
-        return inputs, of_weight, of_gains, of_biases, of_h.to(gates.dtype), of_c.to(gates.dtype), None
+        return inputs, of_weight, of_gains, of_biases, of_start_h, of_start_c, None
 
 
 def _gru_forward(
     gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
-    hidden, last = rows.published(h), own_copy(h)
+    hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
     statistics = gates.new_empty(rows.slots * save, scans, 4, dtype=torch.float32)
     programs = -(-units // OWN)
     for offset, shape, options in launches(gates, rows, units, OWN):
         normalised_gru_forward[(programs, shape.groups, scans)](
-            gates, weight, gains, biases, hidden, statistics, last, *rows.sizes,
+            gates, weight, gains, biases, h, hidden, statistics, last, *rows.sizes,
             _words(shape, programs, scans, 4, gates.device), *rows.numbers, offset,
             REPLACES=replaces, SAVE=save, **options, **_ours(programs),
         )  # fmt: skip
@@ -154,39 +160,41 @@ class _NormalisedGRU(torch.autograd.Function):
         hidden, last, statistics = _gru_forward(gates, weight, gains, biases, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, gains, biases, hidden, statistics)
         ctx.rows, ctx.replaces = rows, replaces
+        ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(hidden)
         return rows.after(hidden), last, hidden
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         gates, weight, gains, biases, hidden, statistics = ctx.saved_tensors
         (scans, _, units), rows = weight.shape, ctx.rows
         before = rows.before(hidden)
         inputs, slopes = recurrent_products(weight, before), unwritten(gates.shape, gates.dtype, gates.device)
-        of_outputs, apart = rows.apart(of_outputs)
-        of_h, tally = exact_copy(of_h), _tally(gates, rows, units, OWN, 4)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
+        of_start, tally = gates.new_empty(rows.batch, scans, units), _tally(gates, rows, units, OWN, 4)
         for offset, shape, options in launches(gates, rows, units, OWN):
             normalised_gru_backward[(shape.blocks, shape.groups, scans)](
-                gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, of_h, tally,
-                *rows.sizes, ring(shape, scans, gates.device), _words(shape, shape.blocks, scans, 4, gates.device),
-                *apart, *rows.numbers, offset, REPLACES=ctx.replaces, **options, **_ours(shape.blocks),
+                gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, whole(of_h), of_start,
+                tally, *rows.sizes, ring(shape, scans, gates.device),
+                _words(shape, shape.blocks, scans, 4, gates.device), *apart, *rows.numbers, offset,
+                REPLACES=ctx.replaces, **options, **_ours(shape.blocks),
             )  # fmt: skip
         of_weight = products(slopes.view(gates.dtype), before) if ctx.needs_input_grad[1] else None
         of_gains, of_bias = tally.sum(1).split([3 * units, units], dim=-1)
         of_biases = torch.cat([inputs[..., : 2 * units].sum(0, dtype=torch.float32), of_bias], dim=-1)
-        return inputs, of_weight, of_gains, of_biases, of_h.to(gates.dtype), None, None
+        return inputs, of_weight, of_gains, of_biases, of_start, None, None
 
 
 def _rnn_forward(
     inputs: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, activation: str, save: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
-    hidden, last = rows.published(h), own_copy(h)
+    hidden, last = unwritten(rows.room(units), inputs.dtype, inputs.device), torch.empty_like(h)
     statistics = inputs.new_empty(rows.slots * save, scans, 2, dtype=torch.float32)
     for offset, shape, options in launches(inputs, rows, units, HELD_ROWS):
         normalised_rnn_forward[(shape.blocks, shape.groups, scans)](
-            inputs, weight, gains, biases, hidden, statistics, last, *rows.sizes,
+            inputs, weight, gains, biases, h, hidden, statistics, last, *rows.sizes,
             _words(shape, shape.blocks, scans, 2, inputs.device), *rows.numbers, offset,
             ACTIVATION=activation, SAVE=save, **options, **_ours(shape.blocks),
         )  # fmt: skip
@@ -201,25 +209,26 @@ class _NormalisedRNN(torch.autograd.Function):
         hidden, last, statistics = _rnn_forward(inputs, weight, gains, biases, h, rows, activation, True)
         ctx.save_for_backward(inputs, weight, gains, hidden, statistics)
         ctx.rows, ctx.activation = rows, activation
+        ctx.set_materialize_grads(False)
         return rows.after(hidden), last
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, of_outputs: Tensor, of_h: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_outputs: Tensor | None, of_h: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, weight, gains, hidden, statistics = ctx.saved_tensors
         (scans, _, units), rows = weight.shape, ctx.rows
         slopes = unwritten(inputs.shape, inputs.dtype, inputs.device)
-        of_outputs, apart = rows.apart(of_outputs)
-        of_h, tally = exact_copy(of_h), _tally(inputs, rows, units, HELD_ROWS, 2)
+        of_outputs, apart = rows.apart(of_outputs, hidden)
+        of_start, tally = inputs.new_empty(rows.batch, scans, units), _tally(inputs, rows, units, HELD_ROWS, 2)
         for offset, shape, options in launches(inputs, rows, units, HELD_ROWS):
             normalised_rnn_backward[(shape.blocks, shape.groups, scans)](
-                inputs, weight, gains, slopes, hidden, statistics, of_outputs, of_h, tally, *rows.sizes,
-                _words(shape, shape.blocks, scans, 2, inputs.device), *apart, *rows.numbers, offset,
+                inputs, weight, gains, slopes, hidden, statistics, of_outputs, whole(of_h), of_start, tally,
+                *rows.sizes, _words(shape, shape.blocks, scans, 2, inputs.device), *apart, *rows.numbers, offset,
                 ACTIVATION=ctx.activation, **options, **_ours(shape.blocks),
             )  # fmt: skip
         slopes = slopes.view(inputs.dtype)
         of_weight = products(slopes, rows.before(hidden)) if ctx.needs_input_grad[1] else None
-        return slopes, of_weight, *tally.sum(1).chunk(2, dim=-1), of_h.to(inputs.dtype), None, None
+        return slopes, of_weight, *tally.sum(1).chunk(2, dim=-1), of_start, None, None
 
 
 def _joined(norms: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -115,7 +115,7 @@ def _together(tensors: list[Tensor]) -> Tensor:
 
 def _beside(tensors: list[Tensor]) -> Tensor:
     """(B, S, …) of S tensors (B, …)."""
-    return tensors[0][:, None] if len(tensors) == 1 else torch.stack(tensors, 1)
+    return tensors[0][:, None].contiguous() if len(tensors) == 1 else torch.stack(tensors, 1)
 
 
 def _inputs(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:

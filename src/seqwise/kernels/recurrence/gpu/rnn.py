@@ -15,7 +15,7 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import held, product, publish, sigmoid, tanh
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import one
+from seqwise.kernels.recurrence.gpu.tiles import begun, one
 
 
 @triton.jit
@@ -45,11 +45,11 @@ def derivative(h, ACTIVATION: tl.constexpr):
 
 @triton.jit(do_not_specialize=FREE)
 def rnn_forward(
-    inputs, weight, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
+    inputs, weight, start_hidden, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """inputs: the projected ones. last_hidden: the start, overwritten by the last; hidden holds the start as well."""
+    """inputs: the projected ones. hidden takes the start and what follows."""
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
     back, first = origin(batch, slots, turned)
@@ -58,8 +58,8 @@ def rnn_forward(
     rows, there = unit * U, unit < U
     chunks = held(weight, rows, there, 1, U, KC, HELD)
     at = row[None, :] * wide + unit[:, None]
-    last, everybody = last_hidden + scan * U + at, there[:, None] & real[None, :]
-    h, states = one(last, everybody), first
+    everybody, states = there[:, None] & real[None, :], first
+    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
     for step in range(longest):
         _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
         mine = there[:, None] & active[None, :]
@@ -72,19 +72,19 @@ def rnn_forward(
         new, states = activated(x + total, ACTIVATION), batch + begin
         publish(hidden + states * wide + at, new, mine, DTYPE, BITS)
         h = tl.where(active[None, :], new, h)
-    tl.store(last, h.to(DTYPE), mask=everybody)
+    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
 
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def rnn_backward(
-    weight, hidden, slopes, of_outputs, of_hidden, lengths, begins, by_step, by_row, by_scan,
+    weight, hidden, slopes, of_outputs, of_last, of_start, lengths, begins, by_step, by_row, by_scan,
     steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """slopes (N, S, U): the gradients of the inputs. of_outputs: those of the outputs, as in the LSTM.
 
-    of_hidden (B, S, U), float32: the gradient of the last state, overwritten by that of the first.
+    of_last (B, S, U): the gradient of the last state, or none. of_start: that of the first.
     """
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
@@ -94,8 +94,9 @@ def rnn_backward(
     there = unit < U
     chunks = held(weight, unit, there, U, U, KC, HELD)
     at = row[None, :] * wide + unit[:, None]
-    of_first, everybody = of_hidden + scan * U + at, there[:, None] & real[None, :]
-    dh = one(of_first, everybody)
+    everybody, dh = there[:, None] & real[None, :], tl.zeros((OWN, M), tl.float32)
+    if of_last is not None:
+        dh = one(of_last + scan * U + at, everybody)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
@@ -113,4 +114,4 @@ def rnn_backward(
         if step >= 0:
             publish(slopes + begin * wide + at, (dh + of_output) * derivative(h, ACTIVATION), mine, DTYPE, BITS)
         later, went = begin, active
-    tl.store(of_first, dh, mask=everybody)
+    tl.store(of_start + scan * U + at, dh, mask=everybody)

@@ -43,6 +43,14 @@ def publish_all(
 
 
 @triton.jit
+def begun(start, states, at, first, wide, mask, DTYPE: tl.constexpr, BITS: tl.constexpr):
+    """The program's part of the state before all steps, published for the others, which wait for it as for any step."""
+    h = one(start + at, mask)
+    publish(states + first * wide + at, h, mask, DTYPE, BITS)
+    return h
+
+
+@triton.jit
 def zeros(like, GATES: tl.constexpr):
     values = ()
     for _gate in tl.static_range(GATES):
