@@ -144,7 +144,7 @@ def scores_at_a_time(case: Case) -> int:
     """As our loss decides it: whole rows, on the way that it takes."""
     row, products = case.row, torch.bfloat16 if case.row.dtype == "autocast" else case.dtype
     way = kernel._way(case.device, products)
-    if row.tokens * row.vocabulary < kernel._few(way, case.dtype):
+    if row.tokens * row.vocabulary < kernel.FEW[way]:
         return row.tokens * row.vocabulary
     return kernel._pieces(row.tokens, row.width, row.vocabulary, way)[0].stop * row.vocabulary
 

@@ -29,7 +29,6 @@ def _way(request, monkeypatch):
         if torch.cuda.is_available():
             pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU take this way")
         monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if dtype == torch.float64 else "cuda")
-        monkeypatch.setattr(kernel, "FEW_OF_16_BITS", 0)
         monkeypatch.setattr(kernel, "_refused", set())
 
 
@@ -154,7 +153,6 @@ def test_a_target_outside_the_vocabulary_is_refused():
 @pytest.fixture
 def few(monkeypatch):
     monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, N * V + 1))
-    monkeypatch.setattr(kernel, "FEW_OF_16_BITS", N * V + 1)
     monkeypatch.setattr(kernel, "_sweep", lambda *_: pytest.fail("in pieces"))
 
 

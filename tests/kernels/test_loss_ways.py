@@ -61,12 +61,6 @@ def test_tensors_without_memory_have_losses_without_memory(monkeypatch, few):
     assert losses.shape == (N,)
 
 
-def test_16_bit_weights_are_worth_it_later():
-    assert kernel._few("cuda", torch.bfloat16) > 8192 * 10_000 > kernel._few("cuda", torch.float32)
-    assert kernel._few("cuda", torch.bfloat16) < 8192 * 32_000
-    assert kernel._few("cpu", torch.bfloat16) == kernel._few("cpu", torch.float32)
-
-
 def leaves_and_targets() -> tuple[list[Tensor], Tensor]:
     torch.manual_seed(0)
     leaves = [torch.randn(*shape, requires_grad=True) for shape in ((N, D), (V, D), (V,))]

@@ -35,15 +35,14 @@ from seqwise.kernels.recurrence.availability import triton_obstacle
 # Scores below which the separate functions are as fast, and scores that exist at a time. On CPUs those are 32 MB: the C
 # library returns larger blocks to the system at once, and filling 41 MB mapped in anew took 17 ms on one core,
 # nearly three times as long as their softmax. With Triton they are 210 MB in 16 bits. The plain operations save memory
-# on a GPU, not time, so they begin where memory counts. So does Triton with weights in 16 bits: against a softmax that
-# is all in 16 bits it took 1.3 times as long for 82 million scores on an H200, and as long for 262 million.
+# on a GPU, not time, so they begin where memory counts.
 FEW = {"cpu": 1 << 18, "cuda": 1 << 24, "plain": 1 << 27}
-FEW_OF_16_BITS = 1 << 27
 MOST = {"cpu": 1 << 23, "cuda": 100 << 20, "plain": 1 << 28}
 # Rows that exist at a time whatever the vocabulary, if the matrix is as wide: with fewer, reading and writing the sums
 # (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
 ROWS = {"cpu": 1, "cuda": 768, "plain": 1}
 EIGHT = 8  # words that Triton's programs and products on a GPU take together
+FEWEST = 10  # pieces that save most of the memory; every further one adds to the sums (V, D) once more
 TILE = 64  # products on a GPU like rows in multiples of it
 
 CAPABILITY = (8, 0)  # of the first GPUs with bfloat16
@@ -65,7 +64,7 @@ def linear_cross_entropy(vectors: Tensor, weight: Tensor, bias: Tensor, targets:
         dtype = torch.get_autocast_dtype(device)
     way = _way(vectors.device, dtype)
     with _no_casts(device):
-        if len(targets) * len(weight) < _few(way, weight.dtype):
+        if len(targets) * len(weight) < FEW[way]:
             return _separately(vectors.to(dtype), weight.to(dtype), bias.to(dtype), targets)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (vectors, weight, bias)):
             return _LinearCrossEntropy.apply(vectors, weight, bias, targets, dtype, way)
@@ -91,10 +90,6 @@ def _separately(vectors: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) 
     scores = F.linear(vectors, weight, bias)
     logs = F.log_softmax(scores, 1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return F.nll_loss(logs, targets, reduction="none")
-
-
-def _few(way: str, dtype: torch.dtype) -> int:
-    return FEW_OF_16_BITS if way == "cuda" and dtype.itemsize == 2 else FEW[way]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -288,8 +283,11 @@ def _obstacle(device: torch.device) -> str | None:
 
 
 def _pieces(rows: int, width: int, vocabulary: int, way: str) -> list[slice]:
-    """Pieces of equal size with about `MOST` scores at most."""
-    pieces = math.ceil(rows * vocabulary / MOST[way])
+    """Pieces of equal size with about `MOST` scores at most; on a GPU up to twice that, if it is a tenth of all."""
+    most: float = MOST[way]
+    if way == "cuda":
+        most = min(2 * most, max(most, rows * vocabulary / FEWEST))
+    pieces = math.ceil(rows * vocabulary / most)
     size = max(1, math.ceil(rows / max(1, pieces)), min(ROWS[way], width))
     if way == "cuda" and size > TILE:
         size = math.ceil(size / TILE) * TILE

@@ -32,7 +32,7 @@ NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three ter
 @triton.jit(do_not_specialize=["words", "eighths"])
 def _rows(
     scores, targets, of_target, factors, losses, words, eighths,
-    FACTORS: tl.constexpr, ERROR: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    FACTORS: tl.constexpr, ERROR: tl.constexpr, GAPS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     stride = eighths * 8  # a multiple of eight in the compiler's eyes too: 16-bit scores are loaded 16 bytes at a time
@@ -45,8 +45,10 @@ def _rows(
     rest = tl.zeros((BLOCK,), tl.float32)
     for block in tl.range(0, BLOCKS, num_stages=AHEAD):
         column = block * BLOCK + lane
-        score = tl.load(start + column, mask=column < stride, other=0.0).to(tl.float32)
-        score = tl.where((column < words) & (column != target), score, float("-inf"))
+        score = tl.load(start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
+        score = tl.where(column == target, float("-inf"), score)
+        if GAPS:
+            score = tl.where(column < words, score, float("-inf"))
         gap = score - most
         small = tl.exp(-tl.abs(gap))  # the one exponential either case needs
         rest = tl.where(gap > 0, rest * small + 1.0, rest + small)
@@ -67,7 +69,8 @@ def _rows(
             there = column < stride
             score = tl.load(start + column, mask=there, other=0.0).to(tl.float32)
             error = tl.where(column == target, -others, tl.exp(score - top)) * scale
-            error = tl.where(column < words, error, 0.0)  # beyond the vocabulary
+            if GAPS:
+                error = tl.where(column < words, error, 0.0)
             tl.store(start + column, error.to(scores.dtype.element_ty), mask=there)
 
 
@@ -88,7 +91,7 @@ def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, e
     with torch.cuda.device_of(scores):
         _rows[(rows,)](
             scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,
-            words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error,
+            words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error, GAPS=words % EIGHT != 0,
             BLOCKS=triton.cdiv(words, block), BLOCK=block, enable_fp_fusion=True,
             num_warps=max(1, block // PER_THREAD // 32),
         )  # fmt: skip

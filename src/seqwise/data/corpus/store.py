@@ -75,8 +75,12 @@ class TokenStore:
     def read_rows(self, starts: list[int] | np.ndarray, count: int) -> np.ndarray:
         """(len(starts), count) ids as int64: one `pread` per row."""
         rows = np.empty((len(starts), count), dtype=self.dtype)
-        for row, start in zip(rows, starts):
-            self._fill(row, int(start))
+        size, places = count * self.dtype.itemsize, np.asarray(starts).tolist()
+        view = rows.data.cast("B") if rows.size else memoryview(b"")
+        for row, start in enumerate(places):
+            if start < 0 or start + count > len(self):
+                raise IndexError(f"tokens {start} … {start + count - 1} of a store of {len(self)}")
+            self._fill(view[row * size : (row + 1) * size], start * self.dtype.itemsize)
         return rows.astype(np.int64)
 
     def counts(self, vocabulary: int, piece: int = 1 << 22) -> np.ndarray:
@@ -86,11 +90,8 @@ class TokenStore:
             total += np.bincount(self.read(start, min(piece, len(self) - start)), minlength=vocabulary)
         return total
 
-    def _fill(self, row: np.ndarray, start: int) -> None:
-        if start < 0 or start + len(row) > len(self):
-            raise IndexError(f"tokens {start} … {start + len(row) - 1} of a store of {len(self)}")
-        view = row.data.cast("B") if len(row) else memoryview(b"")
-        offset = start * self.dtype.itemsize
+    def _fill(self, view: memoryview, offset: int) -> None:
+        """Read bytes from there until the view is full."""
         while view:
             try:
                 got = os.preadv(self._file, [view], offset)
