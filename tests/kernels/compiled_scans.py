@@ -22,7 +22,8 @@ KINDS = [
     *(Kind("gru", reset=reset, update=update, normed=normed) for reset, update, normed in cells.GRU_CELLS),
 ]
 PLAIN = [Kind("rnn"), Kind("rnn", activation="relu"), Kind("lstm"), Kind("gru")]
-SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37)]  # batch, time, inputs, units: less than a vector, one, odd
+# batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
+SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
 
 

@@ -240,19 +240,24 @@ def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
 def test_products_are_those_of_pytorch(dtype):
     torch.manual_seed(0)
     near = 1e-4 if dtype == torch.float32 else 1e-12
-    for rows, depth, width in [(49, 1, 1), (700, 17, 33), (650, 130, 7), (53, 600, 100), (67, 64, 256), (3, 5, 7)]:
+    shapes = [(49, 1, 1), (700, 17, 33), (650, 130, 7), (53, 600, 100), (67, 64, 256), (3, 5, 7), (140, 170, 187)]
+    for rows, depth, width in shapes:
         x, weight = torch.randn(rows, depth + 3, dtype=dtype)[:, :depth], torch.randn(depth, width, dtype=dtype)
         bias, before = torch.randn(width, dtype=dtype), torch.randn(rows, width + 2, dtype=dtype)
         for factor in (Factor(weight, turned=False), Factor(weight.t().contiguous(), turned=True)):
             torch.testing.assert_close(factor.times(x), x @ weight, atol=near, rtol=near)
             torch.testing.assert_close(factor.times(x, bias), bias + x @ weight, atol=near, rtol=near)
-            place = before.clone()[:, :width]
+            wide = before.clone()
+            place = wide[:, :width]
             factor.times(x, place, place)
             torch.testing.assert_close(place, before[:, :width] + x @ weight, atol=near, rtol=near)
+            assert torch.equal(wide[:, width:], before[:, width:])  # what lies behind a row is not touched
         for more in (False, True):
-            out = torch.ones(depth, width + 1, dtype=dtype)[:, :width]
+            wide = torch.ones(depth, width + 1, dtype=dtype)
+            out = wide[:, :width]
             across(x, before[:, :width], out, more)
             torch.testing.assert_close(out, x.t() @ before[:, :width] + int(more), atol=near, rtol=near)
+            assert (wide[:, width] == 1).all()
 
 
 @pytest.mark.parametrize("kind", [Kind("lstm"), Kind("gru"), Kind("gru", reset="before"), Kind("rnn")], ids=str)

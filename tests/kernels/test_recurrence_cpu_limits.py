@@ -50,8 +50,8 @@ def plans(monkeypatch):
 def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
         monkeypatch.setattr(team, "_openmp", lambda: None)
-    cell = make(kind, 20, 24, torch.float32)
-    x, state = some(kind, batch, 7, 20, 24, torch.float32)
+    cell = make(kind, 21, 37, torch.float32)
+    x, state = some(kind, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
     # PyTorch's own products and norms may depend on threads: what the cell projects by itself is projected before.
     project, leaves = projection(cell), [x, *state, cell.weight_hidden, *vectors(cell)]
@@ -262,14 +262,23 @@ def test_it_takes_floats_on_cpus_outside_autocast():
         assert not fits(x)
 
 
-def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten():
+def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten(threads):
+    threads(2)
     lstm, gru = Kind("lstm"), Kind("gru")
     batch = torch.empty(64, 128, 256)
     assert pays(gru, batch, 256)
     assert not pays(gru, batch[:1, :1], 256)
     assert pays(lstm, batch, 256)
+    assert pays(lstm, batch, 650)
+    assert pays(lstm, batch[:1, :32], 650)
+    assert not pays(lstm, batch[:1], 650)  # one row for two threads
     with torch.no_grad():
+        assert pays(gru, batch[:8, :8], 256)
+        assert not pays(gru, batch[:1, :8], 256)  # the weights are not worth rearranging
         assert not pays(lstm, batch, 256)
+        assert pays(lstm, batch, 100)
+        assert pays(lstm, batch, 170)
+        assert not pays(lstm, batch[:1], 170)
         assert pays(lstm, batch, 256, padded=True)
         assert pays(lstm, batch, 256, scans=2)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,17 +26,17 @@ from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import unwatched
 from seqwise.layers.scan import has_twin
 
-KINDS: dict[type[Cell], Callable[[Any], Kind]] = {
-    cells.RNNCell: lambda cell: Kind("rnn", activation=cell.activation),
-    cells.LSTMCell: lambda cell: Kind("lstm"),
-    cells.GRUCell: lambda cell: Kind("gru"),
-    cells.ReplacingGRUCell: lambda cell: Kind("gru", update="replaces"),
-    cells.EarlyResetGRUCell: lambda cell: Kind("gru", reset="before"),
-    cells.EarlyResetReplacingGRUCell: lambda cell: Kind("gru", reset="before", update="replaces"),
-    cells.LayerNormRNNCell: lambda cell: Kind("rnn", activation=cell.activation, normed=True),
-    cells.LayerNormLSTMCell: lambda cell: Kind("lstm", normed=True),
-    cells.LayerNormGRUCell: lambda cell: Kind("gru", normed=True),
-    cells.LayerNormReplacingGRUCell: lambda cell: Kind("gru", update="replaces", normed=True),
+KINDS: dict[type[Cell], Kind] = {
+    cells.RNNCell: Kind("rnn"),
+    cells.LSTMCell: Kind("lstm"),
+    cells.GRUCell: Kind("gru"),
+    cells.ReplacingGRUCell: Kind("gru", update="replaces"),
+    cells.EarlyResetGRUCell: Kind("gru", reset="before"),
+    cells.EarlyResetReplacingGRUCell: Kind("gru", reset="before", update="replaces"),
+    cells.LayerNormRNNCell: Kind("rnn", normed=True),
+    cells.LayerNormLSTMCell: Kind("lstm", normed=True),
+    cells.LayerNormGRUCell: Kind("gru", normed=True),
+    cells.LayerNormReplacingGRUCell: Kind("gru", update="replaces", normed=True),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
 
@@ -67,8 +68,11 @@ def _untraced(function: F) -> F:
 
 def kind_of(cell: Cell) -> Kind | None:
     """None for a class of somebody's own, also if it is derived from one of these: it is another equation."""
-    make = KINDS.get(type(cell))
-    return make(cell) if make else None
+    kind = KINDS.get(type(cell))
+    if kind is None or kind.name != "rnn":
+        return kind
+    own: Any = cell.activation
+    return kind if own == kind.activation else replace(kind, activation=own)
 
 
 def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
@@ -79,7 +83,7 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
         return other
     if choice.transformed():
         return "open"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
-    if x.device.type == "cpu":
+    if x.is_cpu:
         return _path_on_cpu(kind, cell, x, lengths, scans, other)
     if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
         return other
@@ -92,7 +96,7 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
 
 @_untraced
 def _path_on_cpu(kind: Kind, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
-    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or _key_on_cpu(kind, x) in _refused:
+    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_refused and _key_on_cpu(kind, x) in _refused):
         return other
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
     alone = other == "open" and x.shape[1] > 1
@@ -102,7 +106,7 @@ def _path_on_cpu(kind: Kind, cell: Cell, x: Tensor, lengths: Tensor | None, scan
 
 def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = False) -> Direction:
     """What a kernel needs of a cell."""
-    norms = [getattr(cell, name) for name in NORMS if isinstance(getattr(cell, name, None), LayerNorm)]
+    norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)

@@ -19,6 +19,8 @@ from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import observe, observed, observed_live
 from seqwise.layers.scan import blank, fast_scan, scan
 
+NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and no memory
+
 
 class Recurrent(nn.Module):
     """One cell over time. The cell is registered under its name, so that paths read `layer.0.lstm.forget`."""
@@ -33,25 +35,32 @@ class Recurrent(nn.Module):
         """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
         cell = self.cell
         real = real_steps(x, cell.inputs, lengths)
-        state = self.begin(x, state)
-        weight = self.matrix()
-        self.path = "open" if observed_live(cell) else path_of(cell, x, lengths)
-        if self.path in FUSED:
-            done = fused_scan(self.path, cell, x, [direction_of(cell, weight, state)], lengths, observed(cell))
+        path = self._take("open" if observed_live(cell) else path_of(cell, x, lengths))
+        start, weight, look = self.begin(x, state, path), self.matrix(), observed(cell)
+        if path in FUSED:
+            done = fused_scan(path, cell, x, [direction_of(cell, weight, start)], lengths, look)
             if done is not None:
-                self.show(done.seen[0] if done.seen else {}, x, state, weight, real)
+                if look:
+                    self.show(done.seen[0], x, start, weight, real)
                 return done.outputs, done.states[0]
-            self.path = path_of(cell, x, lengths)
+            path = self._take(path_of(cell, x, lengths))
+            start = self.begin(x, state, path)
         x = blank(x, real)  # not even a NaN in the padding may reach a gradient
-        if self.path == "open":
-            return scan(cell, x, state, weight, real)
-        self.show({}, x, state, weight, real)
-        return fast_scan(cell, x, state, weight, lengths)
+        if path == "open":
+            return scan(cell, x, start, weight, real)
+        if look:
+            self.show({}, x, start, weight, real)
+        return fast_scan(cell, x, start, weight, lengths)
 
-    def begin(self, x: Tensor, state: State | None) -> State:
-        """The state before the first step. One of another size or device is refused: kernels would read and write
-        beside it."""
-        zeros = self.cell.start(len(x), x)
+    def _take(self, path: str) -> str:
+        if self.path != path:  # a module is slow at noting the same again
+            self.path = path
+        return path
+
+    def begin(self, x: Tensor, state: State | None, path: str = "open") -> State:
+        """The state before the first step, of the type of x; kernels of a GPU take any. One of another size or device
+        is refused: kernels would read and write beside it."""
+        zeros = self.cell.start(x.shape[0], x if state is None else NOWHERE)
         if state is None:
             return zeros
         shapes = [tuple(part.shape) for part in state]
@@ -61,7 +70,7 @@ class Recurrent(nn.Module):
         if any(part.device != x.device for part in state):
             found = " and ".join(str(part.device) for part in state)
             raise UsageError(f"expected a state on {x.device}, received one on {found}.")
-        return tuple(part.to(x.dtype) for part in state)
+        return state if path == "triton" else tuple(part.to(x.dtype) for part in state)
 
     def matrix(self) -> Tensor:
         """The recurrent matrix of one sequence."""
@@ -70,8 +79,6 @@ class Recurrent(nn.Module):
     def show(self, seen: dict[str, Tensor], x: Tensor, state: State, weight: Tensor, real: Tensor | None) -> None:
         """To whoever looks: what a kernel saw on its way, or else what the open scan sees."""
         cell = self.cell
-        if not observed(cell):
-            return
         with torch.no_grad():
             x = blank(x, real)
             if not set(cell.gates) <= set(seen):
@@ -84,7 +91,7 @@ class Recurrent(nn.Module):
 
     @property
     def cell(self) -> Cell:
-        return self.get_submodule(self.name)  # type: ignore[return-value]
+        return self._modules[self.name]  # type: ignore[return-value]
 
     def extra_repr(self) -> str:
         parts = [f"path={self.path}"] if self.path else []
@@ -145,14 +152,16 @@ class Bidirectional(nn.Module):
         path = path_of(cell, x, lengths, scans=2)
         if path not in FUSED:
             return None
-        ahead = direction_of(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards))
-        back = direction_of(other, self.backwards.matrix(), self.backwards.begin(x, before_backwards), turned=True)
+        ahead = direction_of(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards, path))
+        back = direction_of(
+            other, self.backwards.matrix(), self.backwards.begin(x, before_backwards, path), turned=True
+        )
         look = any(observed(side.cell) for side in sides)
         done = fused_scan(path, cell, x, [ahead, back], lengths, look)
         if done is None:
             return None
         for place, (side, direction) in enumerate(zip(sides, (ahead, back), strict=True)):
-            side.path = path
+            side._take(path)
             if observed(side.cell):  # the kernel shows gates in the order of x, the layer in that of its own reading
                 read, seen = x, done.seen[place]
                 if direction.turned:

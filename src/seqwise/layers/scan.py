@@ -86,7 +86,7 @@ def fast_scan(
 
 def has_twin(cell: Cell) -> bool:
     """Has ATen this very cell? A class derived from one of these is another equation, and scans openly."""
-    return type(cell) in TWINS and getattr(cell, "activation", "tanh") in ("tanh", "relu")
+    return type(cell) in TWINS and (not isinstance(cell, RNNCell) or cell.activation in ("tanh", "relu"))
 
 
 def choose(rows: Tensor, new: State, old: State) -> State:
@@ -103,7 +103,7 @@ def _aten(
     cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
 ) -> tuple[Tensor, State]:
     function, weights = TWINS[type(cell)](cell, weight_hidden)
-    hidden = [part[None].contiguous() for part in state]  # ATen's state counts layers first
+    hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's state counts layers first
     before = hidden if len(hidden) == 2 else hidden[0]
     # cuDNN trains in training mode only, also where an evaluated layer is asked for gradients; no dropout hangs on it.
     options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
@@ -115,7 +115,7 @@ def _aten(
             outputs, *after = function(x, before, *options, True)
         else:
             outputs, *after = function(x, batch_sizes, before, *options)
-    return outputs, tuple(part[0] for part in after)
+    return outputs, tuple([part.squeeze(0) for part in after])
 
 
 def _quiet() -> Any:

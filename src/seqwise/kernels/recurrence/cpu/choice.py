@@ -1,9 +1,10 @@
 """Whether the compiled scans can run, and for which shapes they are faster than ATen's. It knows nothing of modules.
 
-Read off a grid on two cores (Zen 4, oneDNN 3.12), T 1–512, batches of 1–256, 32–1024 units, against `nn.LSTM`,
-`nn.GRU` and `nn.RNN`. ATen steps through GRUs, RNNs and padded batches one operation at a time; there the compiled scan
-is behind only until its fixed cost (0.1 ms, 0.3 ms with the way back) is earned. An unpadded LSTM in one direction is
-oneDNN's, which is as fast at the products: it is left where the scan would be slower or the same.
+Read off a grid on two cores (Zen 4, oneDNN 3.12), T 1–128, batches of 1–64, 32–650 units, against `nn.LSTM`, `nn.GRU`
+and `nn.RNN`. ATen steps through GRUs, RNNs and padded batches one operation at a time; there the compiled scan is
+behind only until its fixed cost is earned: rearranging the weights, and 0.1 ms, 0.3 ms with the way back. An unpadded
+LSTM in one direction is oneDNN's, which is as fast at the products: it is left where the scan would be slower or the
+same.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ REFUSALS = (ImportError, OSError, RuntimeError, AttributeError, TypeError)
 
 
 PLAIN = (Tensor, Parameter)
-WHOLE = 16  # units that fill the widest vectors
+VECTOR = 16  # oneDNN is slower where units are no multiple of it
 
 
 def fits(*tensors: Tensor) -> bool:
     """Are these an input and weights that the compiled scans take? They read memory, so it must be there: no tensor of
     a derived class, nothing that is traced or only looks like being computed."""
     x = tensors[0]
-    if x.device.type != "cpu" or x.dtype not in PRECISIONS or torch.is_autocast_enabled("cpu"):
+    if not x.is_cpu or x.dtype not in PRECISIONS or torch.is_autocast_enabled("cpu"):
         return False
     if transformed() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack():
         return False
@@ -48,20 +49,17 @@ def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False
 
     `scans` are the directions; `padded` says that some rows are shorter than others.
     """
-    batch, time = x.shape[:2]
-    if padded and batch > 1:
-        return time >= 4
+    batch, time, _ = x.shape
+    if time < 4:
+        return False
+    if scans > 1 or (padded and batch > 1):
+        return True
     if kind.name != "lstm":
-        return time >= 16 or (time >= 4 and batch * units >= 4096)
-    if units % WHOLE:
-        return False  # 170 units took 1.7 times as long as oneDNN's, 160 and 176 as long
-    if scans > 1 or time < 16:
-        return time >= 16
-    if batch < torch.get_num_threads() and units >= 256:
-        return False  # rows are shared among threads, and there are not enough of them
+        return torch.is_grad_enabled() or time >= 16 or batch * time >= 64
+    enough = batch >= torch.get_num_threads()  # threads share the rows
     if torch.is_grad_enabled():
-        return batch * time >= 128
-    return units < 64 and time >= 32
+        return enough or units < 200 or time < 64
+    return units <= 100 or (enough and time >= 16 and units % VECTOR > 0)
 
 
 @once

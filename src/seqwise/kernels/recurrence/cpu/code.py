@@ -161,12 +161,18 @@ class Code:
         full = width // self.lanes * self.lanes
         with self.loop(0, full, self.lanes) as u:
             body(u)
-        with self.when(full < width):
-            places = ir.VectorType(WORD, self.lanes)
-            count = self._spread((width - full).value, places)
-            self.masked = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), count)
+        with self.when(full < width), self.below(width - full):
             body(full)
-            self.masked = None
+
+    @contextmanager
+    def below(self, count: Int | None) -> Iterator[None]:
+        """Of all vectors in here, only the first so many lanes are read and written; None means all."""
+        if count is not None:
+            places = ir.VectorType(WORD, self.lanes)
+            found = self._spread(count.value, places)
+            self.masked = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), found)
+        yield
+        self.masked = None
 
     def call(self, address: Int, *arguments: Int | int) -> None:
         """The function of whole numbers at an address."""
@@ -245,14 +251,6 @@ class Code:
     def put_one(self, value: Any, address: Int, offset: Int | int = 0) -> None:
         self.builder.store(value, self.at(address, offset))
 
-    def copy(self, address: Int, offset: Int, to: Int, place: Int) -> None:
-        self.put_one(self.one(address, offset), to, place)
-
-    def aside(self, vectors: int) -> Int:
-        """Memory of so many vectors that lives while the function runs."""
-        with self.builder.goto_entry_block():
-            return Int(self, self.builder.ptrtoint(self.builder.alloca(self.vector, vectors), WORD))
-
     def load(self, address: Int, offset: Int | int = 0) -> Vec:
         pointer = self.builder.bitcast(self.at(address, offset), self.vector.as_pointer())
         if self.masked is not None:
@@ -271,9 +269,6 @@ class Code:
 
     def variable(self) -> Sum:
         return Sum(self)
-
-    def running(self) -> Running:
-        return Running(self)
 
     def _masked(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
         arguments = [*first, NUMBER(self.size), self.masked, *last]
@@ -336,25 +331,6 @@ class Sum:
     def spread(self) -> Vec:
         """The sum of all lanes, in every lane."""
         return self.code.spread(self.code.total(Vec(self.code, self.code.builder.load(self.place))))
-
-
-class Running:
-    """A single real that a loop adds to."""
-
-    def __init__(self, code: Code):
-        self.code = code
-        with code.builder.goto_entry_block():
-            self.place = code.builder.alloca(code.scalar)
-        self.set(ir.Constant(code.scalar, 0.0))
-
-    def set(self, value: Any) -> None:
-        self.code.builder.store(value, self.place)
-
-    def plus(self, x: Any, y: Any) -> None:
-        self.set(self.code.builder.fadd(self.value(), self.code.builder.fmul(x, y), flags=FUSED))
-
-    def value(self) -> Any:
-        return self.code.builder.load(self.place)
 
 
 class Compiled:

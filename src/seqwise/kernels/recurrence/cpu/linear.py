@@ -7,15 +7,43 @@ took 5 % longer at the median, between 4 % less and 29 % more.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from seqwise.kernels.recurrence.once import once
+
+if TYPE_CHECKING:  # it imports LLVM, which waits until it is needed
+    from seqwise.kernels.recurrence.cpu.code import Compiled
+
 PRECISIONS = {torch.float32: "float", torch.float64: "double"}
 WORTH = 2e6  # products and sums from which on threads share the work
 MOVED = 8  # moving a number takes as long as so many products
+
+
+class Tools(NamedTuple):
+    """What LLVM has made for one precision: products, the sizes of their tiles, and how workers are run."""
+
+    product: Compiled
+    across: Compiled
+    pack: dict[bool, Compiled]  # of rows (turned) and of columns
+    lanes: int
+    panel: int  # columns of the widest
+    height: int  # rows of the highest tile
+    run: Callable[[Compiled, Sequence[Sequence[int]], int], None]
+
+
+@once
+def tools(dtype: torch.dtype) -> Tools:
+    from seqwise.kernels.recurrence.cpu.product import ROWS, packed_size, products, widths
+    from seqwise.kernels.recurrence.cpu.team import run
+
+    made, lanes = products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
+    pack = {True: made["pack_rows_of"], False: made["pack_columns_of"]}
+    return Tools(made["product_of"], made["across_of"], pack, lanes, lanes * widths()[0], ROWS[0], run)
 
 
 class Factor:
@@ -27,62 +55,55 @@ class Factor:
 
     def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. The start may be the result's place."""
-        from seqwise.kernels.recurrence.cpu.product import products
-
-        (rows, depth), width, size = x.shape, self.width, x.element_size()
+        (rows, depth), width, size, own = x.shape, self.width, x.element_size(), tools(x.dtype)
         out = x.new_empty(rows, width) if out is None else out
         assert _dense(x, out), "the numbers of a row must lie side by side"
         if not depth:  # a tile takes at least one column
             return out.zero_() if start is None else out.copy_(start)
         begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
         jobs = []
-        for first, end in shares(rows, rows * width * depth):
+        for first, end in shares(rows, rows * width * depth, own.height):
             left, place = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), place, out.stride(0), end - first, depth, width]
             jobs.append([left, x.stride(0), *middle, begin + first * step * size, step])
-        _run(products(PRECISIONS[x.dtype])["product_of"], jobs)
+        own.run(own.product, jobs, len(jobs))
         return out
 
 
 def packed(weight: Tensor, turned: bool) -> Tensor:
     """The panels of a weight (K, N), or with `turned` (N, K), whose rows may have gaps between them."""
-    from seqwise.kernels.recurrence.cpu.product import packed_size, products, widths
-
     width, depth = weight.shape if turned else weight.shape[::-1]
-    size, step = weight.element_size(), weight.stride(0)
-    panels = weight.new_empty(packed_size(width, depth, size))
-    span = packed_size(1, 1, size) * widths()[0]  # workers begin where a panel does
+    size, step, own = weight.element_size(), weight.stride(0), tools(weight.dtype)
+    panels = weight.new_empty(-(-width // own.lanes) * own.lanes * depth)
     jobs = []
-    for first, end in shares(width, width * depth * MOVED, span):
+    for first, end in shares(width, width * depth * MOVED, own.panel):  # workers begin where a panel does
         place = weight.data_ptr() + first * (step if turned else 1) * size
         jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
-    _run(products(PRECISIONS[weight.dtype])["pack_rows_of" if turned else "pack_columns_of"], jobs)
+    own.run(own.pack[turned], jobs, len(jobs))
     return panels
 
 
 def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None:
     """left (N, M) turned · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
-    from seqwise.kernels.recurrence.cpu.product import products
-
     assert _dense(left, right, out), "the numbers of a row must lie side by side"
-    (depth, rows), width, size = left.shape, right.shape[1], left.element_size()
+    (depth, rows), width, size, own = left.shape, right.shape[1], left.element_size(), tools(left.dtype)
     if not depth and not more:
         out.zero_()
     if not depth:
         return
     jobs = []
-    for first, end in shares(rows, rows * width * depth):
-        own = out.data_ptr() + first * out.stride(0) * size
+    for first, end in shares(rows, rows * width * depth, own.height):
+        place = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
-        jobs.append([*factors, own, out.stride(0), end - first, depth, width, int(more)])
-    _run(products(PRECISIONS[left.dtype])["across_of"], jobs)
+        jobs.append([*factors, place, out.stride(0), end - first, depth, width, int(more)])
+    own.run(own.across, jobs, len(jobs))
 
 
-def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
-    """(first, end) for every worker: whole tiles each, as far as it goes."""
-    from seqwise.kernels.recurrence.cpu.product import ROWS
-
-    threads, height = torch.get_num_threads() if 2 * work >= WORTH else 1, height or ROWS[0]
+def shares(rows: int, work: float, height: int) -> list[tuple[int, int]]:
+    """(first, end) for every worker: whole tiles of such a height each, as far as it goes."""
+    threads = torch.get_num_threads() if 2 * work >= WORTH else 1
+    if threads == 1:
+        return [(0, rows)] if rows else []
     tiles = -(-rows // height)
     borders = [min(rows, tiles * worker // threads * height) for worker in range(threads + 1)]
     return [(first, end) for first, end in pairwise(borders) if first < end]
@@ -90,10 +111,3 @@ def shares(rows: int, work: float, height: int = 0) -> list[tuple[int, int]]:
 
 def _dense(*tensors: Tensor) -> bool:
     return all(one.stride(1) == 1 or one.shape[1] < 2 for one in tensors)
-
-
-def _run(function: Any, jobs: list[list[int]]) -> None:
-    from seqwise.kernels.recurrence.cpu.team import run
-
-    if jobs:
-        run(function, jobs, torch.get_num_threads())

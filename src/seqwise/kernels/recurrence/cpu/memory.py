@@ -6,13 +6,14 @@ It knows nothing of gradients; the equations are in `equations` and `normed`, th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu.linear import PRECISIONS, WORTH, packed
+from seqwise.kernels.recurrence.cpu.linear import PRECISIONS, WORTH, packed, tools
 from seqwise.kernels.recurrence.kinds import Kind
 from seqwise.kernels.recurrence.once import once
 from seqwise.kernels.recurrence.steps import Steps, Window
@@ -46,7 +47,7 @@ def equation_of(kind: Kind) -> Equation:
 
 @once
 def form(kind: Kind, dtype: torch.dtype) -> Form:
-    return Form(kind, PRECISIONS[dtype])
+    return Form(kind, dtype)
 
 
 @once
@@ -59,12 +60,12 @@ def _loop(form: Form, back: bool) -> Compiled:
 class Form:
     """All that is compiled for a cell and a precision. LLVM is imported here, when it is first needed."""
 
-    def __init__(self, kind: Kind, real: str):
+    def __init__(self, kind: Kind, dtype: torch.dtype):
         from seqwise.kernels.recurrence.cpu.product import products
 
-        self.equation, self.real = equation_of(kind), real
+        self.equation, self.real, self.tools = equation_of(kind), PRECISIONS[dtype], tools(dtype)
         self.vectors, self.states = len(self.equation.extras), self.equation.states
-        self.multiply = products(real)["product"]
+        self.multiply = products(self.real)["product"]
         wanted = set(self.equation.buffers_back) | {factor for _, _, factor in self.equation.weighted}
         self.kept = [name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"]
 
@@ -86,6 +87,8 @@ class Plan:
         self.whole, self.back, self.look = whole, back, look
         work = 2 * steps.total * self.equation.blocks * units**2 * len(turned)
         self.threads = torch.get_num_threads() if work >= WORTH else 1
+        if not steps.padded:
+            steps.order, steps.starts = _even(steps.batch, steps.time)
         self.workers = max(1, min(self.threads // len(turned), steps.batch))  # shares of the rows, per direction
         self.windows = steps.windows(steps.total if whole else ROWS)
         self.rows = max(window.stop - window.row for window in self.windows)
@@ -93,6 +96,17 @@ class Plan:
     def window(self, count: int, place: int, back: bool) -> Window:
         """The window in which a direction is when so many are done."""
         return self.windows[-1 - count if self.turned[place] != back else count]
+
+
+@lru_cache(maxsize=32)
+def _even(batch: int, time: int) -> tuple[Tensor, Tensor]:
+    """The order of rows and the starts of steps where nothing is padded: calls of one shape share them."""
+    return torch.arange(batch, device="cpu"), torch.arange(time + 1, device="cpu") * batch
+
+
+def piece(rows: Tensor, first: int, end: int) -> Tensor:
+    """Some of the rows. All of them are no view, which would take two microseconds."""
+    return rows if first == 0 and end == rows.shape[0] else rows[first:end]
 
 
 class Held(NamedTuple):
@@ -106,7 +120,8 @@ class Held(NamedTuple):
 
     def part(self, window: Window) -> Tensor:
         """The packed rows of a window."""
-        return self.memory[window.row : window.stop] if self.by_earlier else self.memory[: window.stop - window.row]
+        first = window.row if self.by_earlier else 0
+        return piece(self.memory, first, first + window.stop - window.row)
 
 
 class Job:
@@ -118,7 +133,7 @@ class Job:
     def __init__(self, plan: Plan, matrix: Tensor, back: bool, given: dict[str, Tensor]):
         self.plan, self.matrix, self.back = plan, matrix, back
         units, blocks = plan.units, plan.equation.packs
-        self.packs = [packed(matrix[first * units : end * units], turned=not back) for first, end in blocks]
+        self.packs = [packed(piece(matrix, first * units, end * units), turned=not back) for first, end in blocks]
         shapes = plan.equation.buffers_back if back else plan.equation.buffers
         self.held = {name: self._hold(name, shape, given.get(name)) for name, shape in shapes.items()}
         # What was kept for the sums over all steps alone is in no loop of the way back.

@@ -6,7 +6,8 @@ all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Zen 4
 
 A result is worked off in tiles that stay in registers while the other two pass by. A packed weight lies in panels as
 wide as a tile: for every column of the weight, the tile's entries side by side. Where the width ends, narrower panels
-follow. Every entry is one sum, in the order of the columns, whatever the rows beside it and the number of threads.
+follow, the last of them with lanes that are masked out. Every entry is one sum, in the order of the columns, whatever
+the rows beside it and the number of threads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from seqwise.kernels.recurrence.once import once
 ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
 DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache
 SHALLOW = 128  # the same where both factors lie as they are, in lines far from each other
+PART = 0  # the width of a tile that has only some lanes of one vector
 
 
 @once
@@ -41,7 +43,7 @@ def products(kind: str) -> dict[str, Compiled]:
     code = Code(kind)
     _pack_rows(code)
     _pack_columns(code)
-    tiles = {(rows, width): _tile(code, rows, width) for width in widths() for rows in ROWS}
+    tiles = {(rows, width): _tile(code, rows, width) for width in (*widths(), PART) for rows in ROWS}
     _product(code, tiles)
     _across(code, tiles)
     return code.build()
@@ -58,18 +60,20 @@ def widths() -> tuple[int, ...]:
     return tuple(width for width in (4, 2, 1) if width <= machine()[1])
 
 
-def _panels(code: Code, columns: Int) -> Iterator[tuple[int, Int]]:
-    """Loops over the panels of a result of so many columns. → (width in vectors, first column)
+def _panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]]:
+    """Loops over the panels of a result of so many columns. → (width in vectors, first column, columns from there on)
 
-    At most one panel of each narrower width follows the wide ones; columns less than a vector are left over.
+    At most one panel of each narrower width follows the wide ones, at last a `PART` of a vector.
     """
     start = code.whole(0)
     for width in widths():
         span = width * code.lanes
         stop = start + (columns - start) // span * span
         with code.loop(start, stop, span) as j:
-            yield width, j
+            yield width, j, columns - j
         start = stop
+    with code.when(start < columns):
+        yield PART, start, columns - start
 
 
 def _heights(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
@@ -82,44 +86,50 @@ def _heights(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
         start = stop
 
 
+def _span(code: Code, width: int) -> int:
+    """The reals from one column of a weight to the next in a panel."""
+    return max(width, 1) * code.lanes
+
+
 def _pack_columns(code: Code) -> None:
-    lanes = code.lanes
     with code.function("pack_columns", 5) as (weight, step, columns, depth, panels):
-        for width, j in _panels(code, columns):
-            with code.loop(0, depth) as k:
-                for v in range(0, width * lanes, lanes):
-                    code.store(code.load(weight, k * step + j + v), panels, j * depth + k * (width * lanes) + v)
-        full = columns // lanes * lanes
-        with code.when(full < columns), code.loop(0, depth) as k, code.loop(full, columns) as j:
-            code.copy(weight, k * step + j, panels, full * depth + k * lanes + j - full)
+        for width, j, left in _panels(code, columns):
+            span = _span(code, width)
+            with code.loop(0, depth) as k, code.below(left if width == PART else None):
+                for v in range(0, span, code.lanes):
+                    code.store(code.load(weight, k * step + j + v), panels, j * depth + k * span + v)
     code.from_words("pack_columns_of", "pack_columns", 5)
 
 
 def _pack_rows(code: Code) -> None:
     strip = _strip(code)
     with code.function("pack_rows", 5) as (weight, step, columns, depth, panels):
-        for width, j in _panels(code, columns):
-            span = width * code.lanes
+        for width, j, left in _panels(code, columns):
+            span = _span(code, width)
             with code.loop(0, span, code.lanes) as v:
                 rows, place = weight + (j + v) * step * code.size, panels + (j * depth + v) * code.size
-                code.inside(strip, rows, step, depth, place, span)
-        full = columns // code.lanes * code.lanes
-        with code.loop(full, columns) as j, code.loop(0, depth) as k:
-            code.copy(weight, j * step + k, panels, full * depth + k * code.lanes + j - full)
+                code.inside(strip, rows, step, left.least(code.lanes), depth, place, span)
     code.from_words("pack_rows_of", "pack_rows", 5)
 
 
 def _strip(code: Code) -> Any:
-    """A function: as many rows of a weight as a vector has lanes become columns. Squares are turned in registers."""
+    """A function: as many rows of a weight as a vector has lanes become columns. Squares are turned in registers.
+
+    Where there are fewer rows, the last one stands for those that are missing.
+    """
     lanes = code.lanes
-    with code.function("strip", 5) as (weight, weight_step, depth, panel, step):
-        square = depth // lanes * lanes
-        with code.loop(0, square, lanes) as k:
-            rows = [code.load(weight, weight_step * i + k) for i in range(lanes)]
-            for i, row in enumerate(_turned(code, rows)):
+    with code.function("strip", 6) as (weight, weight_step, count, depth, panel, step):
+        places = [weight_step * (count - 1).least(i) for i in range(lanes)]
+        full = depth // lanes * lanes
+        with code.loop(0, full, lanes) as k:
+            for i, row in enumerate(_turned(code, [code.load(weight, place + k) for place in places])):
                 code.store(row, panel, (k + i) * step)
-        with code.loop(square, depth) as k, code.loop(0, lanes) as lane:
-            code.copy(weight, lane * weight_step + k, panel, k * step + lane)
+        with code.when(full < depth):
+            with code.below(depth - full):
+                rows = [code.load(weight, place + full) for place in places]
+            for i, row in enumerate(_turned(code, rows)):
+                with code.when(full + i < depth):
+                    code.store(row, panel, (full + i) * step)
     return code.hide("strip")
 
 
@@ -142,12 +152,15 @@ def _turned(code: Code, rows: list[Vec]) -> list[Vec]:
 def _tile(code: Code, rows: int, width: int) -> Any:
     """A function: result (rows, width vectors) = start + left · right. If there is no start (address 0), it is zero.
 
-    left[r, k] lies at r · row step + k · column step, right[k] at k · step.
+    left[r, k] lies at r · row step + k · column step, right[k] at k · step. Beyond the last column nothing is touched.
     """
-    lanes, name = code.lanes, f"tile_{rows}_{width}"
+    lanes, name, part, width = code.lanes, f"tile_{rows}_{width}", width == PART, max(width, 1)
     places = [(r, v * lanes) for r in range(rows) for v in range(width)]
-    with code.function(name, 10) as (left, left_row, left_column, right, right_step, start, start_step, *rest):
-        result, step, depth = rest
+    with (
+        code.function(name, 11) as (left, left_row, left_column, right, right_step, start, start_step, *rest),
+        code.below(rest[3] if part else None),
+    ):
+        result, step, depth, _ = rest
         builder, before = code.builder, code.builder.block
         reads, body, after = (builder.append_basic_block() for _ in range(3))
         lefts = [left + left_row * (r * code.size) for r in range(rows)]
@@ -178,52 +191,31 @@ def _tile(code: Code, rows: int, width: int) -> Any:
 
 
 def _product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
-    lanes, size = code.lanes, code.size
+    size = code.size
     with code.function("product", 10) as (left, left_step, panels, result, step, rows, depth, columns, start, its_step):
-        aside = code.aside(ROWS[0])
-        for width, j in _panels(code, columns):
+        for width, j, there in _panels(code, columns):
+            wide = _span(code, width)
             with code.loop(0, depth, DEPTH) as k:
-                panel, span = panels + (j * depth + k * (width * lanes)) * size, (depth - k).least(DEPTH)
+                panel, span = panels + (j * depth + k * wide) * size, (depth - k).least(DEPTH)
                 for r, height in _heights(code, rows):
                     place = result + (r * step + j) * size
                     from_start = code.choose(start < 1, start, start + (r * its_step + j) * size)
                     begin = code.choose(k < 1, from_start, place), code.choose(k < 1, its_step, step)
-                    rest = (panel, code.whole(width * lanes), *begin, place, step, span)
+                    rest = (panel, wide, *begin, place, step, span, there)
                     code.inside(tiles[height, width], left + (r * left_step + k) * size, left_step, 1, *rest)
-        full = columns // lanes * lanes
-        with code.when(full < columns):
-            for r, height in _heights(code, rows):
-                last = (panels + full * depth * size, lanes, 0, 0, aside, lanes, depth)
-                code.inside(tiles[height, 1], left + r * left_step * size, left_step, 1, *last)
-                with code.loop(0, height) as i, code.loop(full, columns) as j:
-                    more = code.one(aside, i * lanes + j - full)
-                    with code.builder.if_else(start < 1) as (nothing, something):
-                        with nothing:
-                            code.put_one(more, result, (r + i) * step + j)
-                        with something:
-                            old = code.one(start, (r + i) * its_step + j)
-                            code.put_one(code.builder.fadd(old, more), result, (r + i) * step + j)
     code.from_words("product_of", "product", 10)
 
 
 def _across(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     """Both factors lie as they are; the sum runs over their rows."""
-    lanes, size = code.lanes, code.size
+    size = code.size
     with code.function("across", 10) as (left, left_step, right, right_step, result, step, rows, depth, columns, more):
-        full = columns // lanes * lanes
         with code.loop(0, depth, SHALLOW) as k:
             span = (depth - k).least(SHALLOW)
-            for width, j in _panels(code, columns):
+            for width, j, there in _panels(code, columns):
                 for r, height in _heights(code, rows):
                     place = result + (r * step + j) * size
                     begin = code.choose(k + more < 1, code.whole(0), place)
-                    rest = (right + (k * right_step + j) * size, right_step, begin, step, place, step, span)
+                    rest = (right + (k * right_step + j) * size, right_step, begin, step, place, step, span, there)
                     code.inside(tiles[height, width], left + (k * left_step + r) * size, 1, left_step, *rest)
-        with code.loop(full, columns) as j, code.loop(0, rows) as r:
-            total = code.running()
-            with code.when(more >= 1):
-                total.set(code.one(result, r * step + j))
-            with code.loop(0, depth) as k:
-                total.plus(code.one(left, k * left_step + r), code.one(right, k * right_step + j))
-            code.put_one(total.value(), result, r * step + j)
     code.from_words("across_of", "across", 10)

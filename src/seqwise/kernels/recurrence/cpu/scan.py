@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
-from seqwise.kernels.recurrence.cpu.memory import Job, Plan
+from seqwise.kernels.recurrence.cpu.memory import Job, Plan, piece
 from seqwise.kernels.recurrence.gradients import first_order
 from seqwise.kernels.recurrence.steps import Window
 
@@ -57,7 +57,7 @@ def forwards(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list
         for place, (job, factor, share) in enumerate(zip(jobs, factors, shares, strict=True)):
             window = plan.window(count, place, back=False)
             if factor is not None and x is not None:
-                rows = rows_of(window) if rows_of is not None else x[window.row : window.stop]
+                rows = rows_of(window) if rows_of is not None else piece(x, window.row, window.stop)
                 bias = None if share.bias is None else share.bias.contiguous()
                 factor.times(rows, bias, job.part("gates", window))
             arguments += job.arguments(window, outputs, place, steps.batch * width, width)
@@ -78,10 +78,8 @@ def seen(plan: Plan, job: Job, outputs: Tensor, place: int) -> dict[str, Tensor]
 
 
 def _run(plan: Plan, arguments: list[list[int]], back: bool) -> None:
-    from seqwise.kernels.recurrence.cpu.team import run
-
     if plan.steps.total:
-        run(plan.form.loop(back), arguments, plan.threads)
+        plan.form.tools.run(plan.form.loop(back), arguments, plan.threads)
 
 
 class Scan(torch.autograd.Function):
@@ -158,9 +156,9 @@ class Sums:
         if matrix is not None:
             for (first, end), (source, block, factor) in zip(plan.equation.packs, plan.equation.weighted, strict=True):
                 change = job.part(source, window)[:, block * units : (block + end - first) * units]
-                across(change, job.part(factor, window), matrix[first * units : end * units], more)
+                across(change, job.part(factor, window), piece(matrix, first * units, end * units), more)
         if self.x is not None and (weight := self.weights[place]) is not None:
-            across(gates, self.x[window.row : window.stop], weight, more)
+            across(gates, piece(self.x, window.row, window.stop), weight, more)
         if self.wanted[place][1]:
             self.biases[place] = _added(self.biases[place], gates)
         for number, (source, first, end) in plan.equation.summed.items():
@@ -168,7 +166,7 @@ class Sums:
                 rows = job.part(source, window)[:, first * units : end * units]
                 self.vectors[place][number] = _added(self.vectors[place][number], rows)
         if self.dx is not None:
-            part = self.dx[window.row : window.stop]
+            part = piece(self.dx, window.row, window.stop)
             self.factors[place].times(gates, part if window.row in self.done else None, part)
             self.done.add(window.row)
         self.begun[place] = True

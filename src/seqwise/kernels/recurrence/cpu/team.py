@@ -22,9 +22,11 @@ from seqwise.kernels.recurrence.once import once
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
     """`function` of each job, a list of whole numbers. Returns when all are done."""
-    words = array("q", [word for job in jobs for word in job])
+    if not jobs:
+        return
+    words = array("q", jobs[0] if len(jobs) == 1 else [word for job in jobs for word in job])
     start, length = words.buffer_info()[0], 8 * len(jobs[0])
-    places, threads = [start + place * length for place in range(len(jobs))], min(threads, len(jobs))
+    places, threads = range(start, start + len(jobs) * length, length), min(threads, len(jobs))
     if threads == 1:
         _each(function, places)
     elif (team := _openmp()) is not None:

@@ -14,7 +14,7 @@ from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish
 from seqwise.kernels.recurrence.gpu.gru import through_blend
 from seqwise.kernels.recurrence.gpu.quarters import joined, multiplied, quartered
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -99,9 +99,7 @@ def early_gru_backward(
     unit = (tl.program_id(0) * OWN + tl.arange(0, OWN))[:, None]
     some, gate_at, slope_at = unit < U, row[None, :] * (3 * wide) + unit, row[None, :] * deep + unit
     at, everybody = scan * U + row[None, :] * wide + unit, some & real[None, :]
-    dh, kept = tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + at, everybody)
+    dh, kept = given(of_last, at, everybody, OWN, M), tl.zeros((OWN, M), tl.float32)
     hidden += scan * U + unit
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)

@@ -17,7 +17,7 @@ import triton.language as tl
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, tanh
 from seqwise.kernels.recurrence.gpu.quarters import joined, multiplied, quartered
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -95,9 +95,8 @@ def gru_backward(
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
     slope_at = row[None, :] * deep + unit[:, None]
-    everybody, dh, kept = some & real[None, :], tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + scan * U + at, everybody)
+    everybody = some & real[None, :]
+    dh, kept = given(of_last, scan * U + at, everybody, OWN, M), tl.zeros((OWN, M), tl.float32)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
     gone, later, went = longest, tl.zeros((), tl.int64), real

@@ -16,7 +16,7 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, summed, tanh
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publish_all, read
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -104,11 +104,8 @@ def lstm_backward(
     unit = block * (4 * OWN) + share * OWN + tl.arange(0, OWN)
     some = (unit < U)[:, None]
     at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (4 * wide) + unit[:, None]
-    everybody, dh, dc = some & real[None, :], tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + scan * U + at, everybody)
-    if of_last_cell is not None:
-        dc = one(of_last_cell + scan * U + at, everybody)
+    everybody = some & real[None, :]
+    dh, dc = given(of_last, scan * U + at, everybody, OWN, M), given(of_last_cell, scan * U + at, everybody, OWN, M)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     sums = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * (tl.num_programs(0) // 4) + block
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)

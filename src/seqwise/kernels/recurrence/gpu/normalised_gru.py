@@ -21,6 +21,7 @@ from seqwise.kernels.recurrence.gpu.moments import sums, through_norm, two_momen
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
     begun,
+    given,
     keep,
     keep_tally,
     normalise,
@@ -147,9 +148,7 @@ def normalised_gru_backward(
     at, gate_at = scan * U + row[None, :] * wide + unit, row[None, :] * (3 * wide) + unit
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     own_gains, bias = read(gains + unit, some, U, 3), one(biases + scan * 3 * U + 2 * U + unit, some)
-    dh = tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + at, everybody)
+    dh = given(of_last, at, everybody, OWN, M)
     totals, of_bias, stayed = zeros(dh, 3), tl.zeros_like(dh), tl.zeros_like(dh)
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
     later, went = tl.zeros((), tl.int64), real

@@ -18,6 +18,7 @@ from seqwise.kernels.recurrence.gpu.moments import moments, sums, through_norm
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
 from seqwise.kernels.recurrence.gpu.tiles import (
     begun,
+    given,
     keep,
     keep_tally,
     normalise,
@@ -151,9 +152,8 @@ def _step(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_lstm_backward(
-    gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_last, of_last_cell,
-    of_start, of_start_cell, tally, lengths, begins, ring, words, by_step, by_row, by_scan,
-    steps, batch, slots, turned, offset,
+    gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_last, of_last_cell, of_start,
+    of_start_cell, tally, lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
     U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
     P: tl.constexpr, ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -175,11 +175,7 @@ def normalised_lstm_backward(
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)[:, None]
     some, everybody = unit < U, (unit < U) & real[None, :]
     at, gate_at = row[None, :] * wide + unit, row[None, :] * (4 * wide) + unit
-    dh, dc = tl.zeros((OWN, M), tl.float32), tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + scan * U + at, everybody)
-    if of_last_cell is not None:
-        dc = one(of_last_cell + scan * U + at, everybody)
+    dh, dc = given(of_last, scan * U + at, everybody, OWN, M), given(of_last_cell, scan * U + at, everybody, OWN, M)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit
     gate_gains, cell_gain = read(gains + unit, some, U, 4), one(gains + 4 * U + unit, some)
     cell_bias = one(biases + scan * 5 * U + 4 * U + unit, some)

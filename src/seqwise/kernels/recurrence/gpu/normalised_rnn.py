@@ -18,7 +18,7 @@ from seqwise.kernels.recurrence.gpu.exchange import held, product, publish
 from seqwise.kernels.recurrence.gpu.moments import moments, sums, through_norm
 from seqwise.kernels.recurrence.gpu.rnn import activated, derivative
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, keep, keep_tally, note, noted, one
+from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, keep_tally, note, noted, one
 
 
 @triton.jit(do_not_specialize=FREE)
@@ -92,9 +92,7 @@ def normalised_rnn_backward(
     gain = one(gains + scan * U + unit, there)[:, None]
     some, everybody = there[:, None], there[:, None] & real[None, :]
     at = row[None, :] * wide + unit[:, None]
-    dh = tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + scan * U + at, everybody)
+    dh = given(of_last, scan * U + at, everybody, OWN, M)
     of_gain, of_bias = tl.zeros_like(dh), tl.zeros_like(dh)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)

@@ -28,8 +28,6 @@ from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_d
 from seqwise.kernels.recurrence.layout import time_first
 from seqwise.kernels.recurrence.steps import Steps
 
-FEW_STEPS = 4  # below which setting out costs more than the steps
-
 _rehearsed: set[tuple[Any, ...]] = set()
 
 Seen = dict[str, Tensor]
@@ -43,9 +41,10 @@ def fits(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
 
 
 def pays(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
-    """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are."""
+    """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are, from the first
+    step on: cuDNN copies weights that do not lie in one buffer, at every call."""
     shape = _cut(kind, len(x), scan_dtype(x), x.device, units, scans)
-    return shape is not None and x.shape[1] >= FEW_STEPS and shape.whole and shape.taken >= len(x)
+    return shape is not None and shape.whole and shape.taken >= len(x)
 
 
 class Ready(NamedTuple):

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from seqwise.kernels.recurrence.gpu.exchange import held, product, publish, sigmoid, tanh
 from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, one
+from seqwise.kernels.recurrence.gpu.tiles import begun, given, one
 
 
 @triton.jit
@@ -94,9 +94,8 @@ def rnn_backward(
     there = unit < U
     chunks = held(weight, unit, there, U, U, KC, HELD)
     at = row[None, :] * wide + unit[:, None]
-    everybody, dh = there[:, None] & real[None, :], tl.zeros((OWN, M), tl.float32)
-    if of_last is not None:
-        dh = one(of_last + scan * U + at, everybody)
+    everybody = there[:, None] & real[None, :]
+    dh = given(of_last, scan * U + at, everybody, OWN, M)
     of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
     later, went = tl.zeros((), tl.int64), real
     for turn in range(longest + 1):  # one more, for the state before the first step
