@@ -103,6 +103,8 @@ def _gpu_rows(quick: bool) -> list[Row]:
 def _cpu_rows(quick: bool) -> list[Row]:
     times, batches, units = ((32,), (20,), (128,)) if quick else ((32, 128), (1, 20, 64), (64, 128, 256, 512))
     rows = [Row(cell, t, b, u) for cell in CELLS for t in times for b in batches for u in units]
+    odd = () if quick else (170, 650)  # no whole number of vectors
+    rows += [Row(cell, 128, 20, u) for cell in CELLS for u in odd]
     some = units[:1] if quick else (128, 256)
     many = batches[:1] if quick else (20, 64)
     rows += [Row(cell, times[-1], b, u, kind="both ways") for cell in ("lstm", "gru") for b in many for u in some]
