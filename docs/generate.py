@@ -84,6 +84,8 @@ def default(value: Any) -> str:
 def values(field: FieldInfo) -> str:
     """What may be given, in words and with the bounds that the field has."""
     words = list(words_of(field.annotation))
+    if words == ["switch"] and field.default is None:  # neither on nor off: it must be said
+        words = ["`True`", "`False`"]
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{signs[key]} {getattr(mark, key)}" for mark in field.metadata for key in signs if hasattr(mark, key)]
     return ", ".join(words) + (f" {' and '.join(bounds)}" if bounds else "")

@@ -92,12 +92,20 @@ def test_rows_of_the_gpu_bring_their_goals(recurrent):
 
 def judged(**more: object) -> dict[str, object]:
     usual = {"name": "x", "least": 2.0, "most": 10.0, "ratio": 2.0, "ours": 10.0, "peer": "pytorch"}
-    return {**usual, "memory_ours": 5, "memory_theirs": 5, "group": "gru", "forward_ratio": 1.0, **more}
+    measured = {"memory_ours": 5, "memory_theirs": 5, "forward_ratio": 1.0, "apart": 0.001}
+    return {**usual, **measured, "group": "gru", "dtype": "float32", **more}
 
 
 @pytest.mark.parametrize(
     ("more", "missed"),
-    [({}, 0), ({"ratio": 1.9}, 1), ({"ours": 10.1}, 1), ({"memory_ours": 6}, 1), ({"failed": "no", "ratio": 0}, 0)],
+    [
+        ({}, 0),
+        ({"ratio": 1.9}, 1),
+        ({"ours": 10.1}, 1),
+        ({"memory_ours": 6}, 1),
+        ({"apart": 0.02}, 1),
+        ({"failed": "no", "ratio": 0}, 0),
+    ],
 )
 def test_goals_on_the_gpu(recurrent, more, missed):
     assert len(recurrent.missed_on_gpu([judged(**more)])) == missed
@@ -122,7 +130,7 @@ def test_a_recurrent_row_is_measured_and_told(recurrent, monkeypatch, capsys):
     for row, path in zip(rows, ("aten", "open")):
         assert row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
         assert row["apart"] < 1e-5
-        assert row["path"] == row["forward_path"] == path
+        assert row["path"] == path
         assert min(row["memory_ours"], row["memory_theirs"], row["forward_ours"]) > 0
 
 

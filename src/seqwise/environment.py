@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich")
+PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich", "llvmlite")
 
 # What training does in bfloat16: a matrix product, a recurrent layer, and the way back through both. Some virtual
 # machines advertise AMX and die of an illegal instruction at the first tile, so this never runs in our own process.

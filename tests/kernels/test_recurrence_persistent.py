@@ -106,6 +106,18 @@ def test_what_is_recorded_is_what_the_open_scan_sees(name: str, path) -> None:
         torch.testing.assert_close(looks[1][key], true, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("name", CELLS)
+def test_a_start_of_another_type_is_taken_and_looked_at(name: str, path) -> None:
+    layer, found = layer_of(name, False), []
+    x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in state_of(name, False)]
+    for way in ("open", "triton"):
+        path(way)
+        with side_by_side(), record(layer) as seen:
+            found.append([layer(x, tuple(states))[0], *dict(seen).values()])
+    for true, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, true, atol=1e-4, rtol=1e-3)
+
+
 def test_padding_may_hold_anything_and_gets_no_gradient(path) -> None:
     layer, lengths = layer_of("lstm", True), torch.tensor(LENGTHS)
     dirty = torch.randn(len(LENGTHS), 4, 3)

@@ -341,6 +341,28 @@ def test_where_the_device_decides_it_has_the_next_gradients_to_compute_but_none_
     assert begun == [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12], "one ahead, within an epoch"
 
 
+@pytest.mark.parametrize("decides", [False, True])
+def test_a_step_that_was_made_is_shown_before_the_next_batch_fails(decides):
+    trainer, seen = make(ema=0.9), []
+    trainer.device_decides = decides
+    forward = trainer.model.forward
+    trainer.model.forward = lambda *given: 1 / 0 if len(seen) == 3 else (seen.append(None), forward(*given))[1]
+    steps = trainer.steps()
+    assert [next(steps).number for _ in range(3)] == [1, 2, 3]
+    assert (trainer.place.step, trainer.average.count) == (3, 4)
+    with pytest.raises(ZeroDivisionError):
+        next(steps)
+
+
+def test_a_batch_that_does_not_fit_on_the_device_is_told_with_a_repair(monkeypatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("pretended")
+
+    monkeypatch.setattr(Batch, "to", full)
+    with pytest.raises(MemoryLimitError, match="does not fit into memory"):
+        run(make())
+
+
 def test_an_optimiser_that_cannot_be_told_waits():
     trainer = make(optimizer="sgd", budget="48-tokens")
     trainer.device_decides = True

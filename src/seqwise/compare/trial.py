@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -249,7 +250,7 @@ def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dic
     began = time.perf_counter()
     task.validate(model, settings, World())
     return {
-        "update": min(after - before for before, after in pairwise(times)),  # the others may have been disturbed
+        "update": median(after - before for before, after in pairwise(times)),  # some may have been disturbed
         "tokens": trainer.place.tokens / REHEARSED,
         "validation": time.perf_counter() - began,
     }

@@ -10,8 +10,8 @@ products are the three that any implementation needs. Where the backward pass gi
 comes a second time, the scores are computed once more.
 
 What is exact: scores and p − y are rounded to the type of the products; softmax, losses and the sums over rows are in
-float32 (float64 for such weights). Gradients are rounded to their type once, at the end; those of 16-bit vectors on a
-CPU twice.
+float32 (float64 for such weights). Gradients of 16 bits are rounded at the end, some once more by the factor of the
+backward pass; those of vectors with Triton only once.
 
 Three ways lead there: "cpu"; "cuda", where Triton takes each row in one program (`loss_triton`); and "plain", the
 operations of the CPU on other devices, and where Triton's programs cannot be launched. It knows nothing of layers,

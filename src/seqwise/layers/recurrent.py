@@ -82,7 +82,7 @@ class Recurrent(nn.Module):
         with torch.no_grad():
             x = blank(x, real)
             if not set(cell.gates) <= set(seen):
-                scan(cell, x, state, weight, real)
+                scan(cell, x, tuple(part.to(x.dtype) for part in state), weight, real)
                 return
             if any(isinstance(part, LayerNorm) for part in cell.children()):
                 cell.project(x)  # which has norms of its own to show

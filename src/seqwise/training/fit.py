@@ -205,7 +205,8 @@ class Fit:
 
     def _note_paths(self) -> None:
         """How each recurrent layer was computed in the batch at hand: shapes and machine have decided it by now."""
-        layers = {name: part.path for name, part in self.model.named_modules() if isinstance(part, Recurrent)}
+        parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
+        layers = {name: part.path for name, part in parts if part.path}  # a cell that others step by step has none
         if layers and self.world.first:
             self.run.note_environment(recurrent_layers=layers)
 

@@ -14,8 +14,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -31,30 +31,13 @@ from seqwise.training.ending import Shares, shares_of
 from seqwise.training.memory import within_memory
 from seqwise.training.optimisers import Average, clip, make_optimiser, moments_of, restore_moments, step_unless
 from seqwise.training.schedules import make_schedule
+from seqwise.training.step import Place, Step, Update
 
+T = TypeVar("T")
 VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 SHARE = 0.1  # of a budget in seconds that validation may take, the last one apart
 UPDATING = "the update of the weights does not fit into memory"
 STALLED = 5  # averaged SGD begins when the last so many validations brought no improvement (Merity et al. 2018)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One update, as every reader of the stream sees it."""
-
-    number: int
-    epoch: int
-    tokens: int  # learned from so far
-    loss: float  # mean nats per target of this update
-    gradient_norm: float  # before clipping
-    learning_rate: float
-    seconds: float  # of training so far, all validations included but the last
-    tokens_per_second: float
-    progress: float  # share of the budget
-    validation: dict[str, float] | None = None
-    best: bool = False  # the validation is the best so far
-    notes: tuple[str, ...] = ()
-    ended: str = ""  # why training ends with this step, if it does
 
 
 class Batches(Protocol):
@@ -66,40 +49,6 @@ class Batches(Protocol):
 
 
 Validate = Callable[[], dict[str, float]]  # must hold "loss"; the number to make small is "goal", or else "loss"
-
-
-@dataclass
-class Place:
-    """Where training stands. Plain numbers, saved as they are."""
-
-    step: int = 0
-    epoch: int = 0
-    step_in_epoch: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    pieces: int = 1  # micro-batches per update
-    validations: int = 0
-    best_loss: float | None = None  # or the best other goal
-    history: list[float] = field(default_factory=list)  # validation losses, or other goals
-    ended: str = ""  # why training is over
-    validating: float = 0.0  # seconds spent on validation
-
-
-@dataclass
-class Update:
-    """An update under way. First there are its gradients; then it is made, and its numbers are on their way here."""
-
-    batch: Rows
-    carry: Carry  # before it
-    after: Carry
-    count: float  # of targets, in all processes
-    tokens: float
-    loss: torch.Tensor  # summed over the targets
-    place: Place = field(default_factory=Place)  # before it
-    rate: float = 0.0
-    numbers: torch.Tensor | None = None  # the loss, the length of the gradient
-    known: torch.cuda.Event | None = None  # when they are here
-    decided: bool = False  # by the device, whether it is made; or is that left to whoever has seen the numbers?
 
 
 class Trainer:
@@ -147,11 +96,12 @@ class Trainer:
         """One after another. An update that the device decides about comes when it has the next gradients to work on:
         it need not wait until somebody has looked at the last."""
         while True:
-            update: Update | None = None
-            for batch in self.batches.epoch(self.place.epoch, self.place.step_in_epoch):
-                following = self._begin(batch)
+            batches, update = self.batches.epoch(self.place.epoch, self.place.step_in_epoch), None
+            for following in attempts(self._begin(batch) for batch in batches):
                 if update is not None:
                     yield update
+                if isinstance(following, Exception):  # what has been made was shown first, and could be saved
+                    raise following
                 update = following
                 self._make(update)
                 if not update.decided or self._progress() >= 1:
@@ -244,7 +194,9 @@ class Trainer:
             shares = shares_of(batch, left - sum(self.world.gather([batch.tokens])[: self.world.rank]))
             count, tokens = self.world.sum(shares.count(batch))[0], left
         count = count or 1.0  # a batch may happen to hold no target
-        batch, carry = batch.to(self.device), None if batch.fresh else self.carry
+        with within_memory(UPDATING):
+            batch = batch.to(self.device)
+        carry = None if batch.fresh else self.carry
         loss, after = self._gradients(batch, carry, count, shares)
         after = None if last else after  # after the last update nothing goes on
         return Update(batch, carry, after, count, tokens, loss)
@@ -277,7 +229,8 @@ class Trainer:
         total, seconds = self.world.sum(mine, self._since(self._started))
         if not math.isfinite(total + norm):
             self.place, self.carry = update.place, update.carry
-            raise self._non_finite(update.batch, total / update.count, norm)
+            with within_memory("a look for what is not finite does not fit into memory"):
+                raise self._non_finite(update.batch, total / update.count, norm)
         with within_memory(UPDATING):
             if not update.decided:
                 self.optimiser.step()
@@ -337,7 +290,8 @@ class Trainer:
         # Not `torch.manual_seed`: for every kind of device that is not in use it keeps a call stack, as text.
         torch.default_generator.manual_seed(mixed % 2**63)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(mixed % 2**63)
+            with torch.cuda.device(self.device):
+                torch.cuda.manual_seed(mixed % 2**63)
 
     def _non_finite(self, batch: Rows, loss: float, norm: float) -> NonFiniteError:
         rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
@@ -393,3 +347,11 @@ class Trainer:
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in part("average.").items()}
             self.average.count = state["average"]
+
+
+def attempts(items: Iterator[T]) -> Iterator[T | Exception]:
+    """The items, and at last what went wrong, if anything did."""
+    try:
+        yield from items
+    except Exception as error:
+        yield error

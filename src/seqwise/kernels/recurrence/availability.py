@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from seqwise.environment import package_version
+from seqwise.errors import UsageError
 
 SWITCH = "SEQWISE_KERNELS"  # "off" leaves everything to PyTorch
 LEAST_TRITON = (3, 6)
@@ -25,7 +26,10 @@ def lasting_obstacle(device: torch.device) -> str | None:
 
 
 def _switch() -> str | None:
-    return f"{SWITCH}=off" if os.environ.get(SWITCH, "").lower() == "off" else None
+    value = os.environ.get(SWITCH, "").lower()
+    if value not in ("", "on", "off"):
+        raise UsageError(f"expected {SWITCH}=on or off, received {value}.", repair=f"Set {SWITCH}=off, or nothing.")
+    return f"{SWITCH}=off" if value == "off" else None
 
 
 def _on_gpu(device: torch.device) -> str | None:

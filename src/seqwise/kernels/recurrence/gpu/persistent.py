@@ -41,8 +41,8 @@ def fits(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
 
 
 def pays(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
-    """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are, from the first
-    step on: cuDNN copies weights that do not lie in one buffer, at every call."""
+    """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are; for single
+    steps that is supposed: cuDNN copies weights that do not lie in one buffer, at every call."""
     shape = _cut(kind, len(x), scan_dtype(x), x.device, units, scans)
     return shape is not None and shape.whole and shape.taken >= len(x)
 

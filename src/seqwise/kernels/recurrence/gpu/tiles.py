@@ -1,4 +1,4 @@
-"""Values of several gates at once, for the normalised recurrent kernels, in Triton: read, kept, published, added up.
+"""Values of one or several gates at once, for the recurrent kernels, in Triton: read, kept, published, added up.
 
 They are a tuple of tiles (units, rows); in memory each gate is U after the one before. It knows no cell.
 """
