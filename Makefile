@@ -54,9 +54,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 # One area that misses its goal does not keep the others from running.
-AREA := recurrent transformer language loss decoding translation vectors reading cost
+AREAS := recurrent transformer language loss decoding translation vectors reading cost
+AREA := $(AREAS)
 bench: $(STAMP)
 	@status=0; for area in $(AREA); do \
+	  test -f benchmarks/$$area.py || { echo "there is no area $$area; there are: $(AREAS)"; exit 2; }; \
 	  $(BIN)/python benchmarks/$$area.py --json build/bench/$$area.json $(ARGS) || status=1; echo; done; exit $$status
 
 clean:

@@ -132,3 +132,9 @@ def test_what_does_not_exist_is_refused_with_the_nearest() -> None:
         cells.RNNCell(3, 5, "tahn")
     with pytest.raises(UsageError, match=r"--recurrent\.reset after"):
         cells.make_cell("gru", 3, 5, RecurrentSettings(reset="before", layer_norm=True))
+
+
+@pytest.mark.parametrize(("inputs", "units"), [(0, 4), (4, 0), (4, -1)])
+def test_a_cell_of_nothing_is_refused(inputs: int, units: int) -> None:
+    with pytest.raises(UsageError, match=f"received {inputs} and {units}"):
+        cells.make_cell("gru", inputs, units, RecurrentSettings())

@@ -46,6 +46,8 @@ class Cell(nn.Module):
 
     def __init__(self, inputs: int, units: int):
         super().__init__()
+        if inputs < 1 or units < 1:
+            raise UsageError(f"expected at least one input and one unit, received {inputs} and {units}.")
         self.inputs, self.units = inputs, units
         self.weight_input = nn.Parameter(torch.empty(self.blocks * units, inputs))
         self.weight_hidden = nn.Parameter(torch.empty(self.blocks * units, units))
