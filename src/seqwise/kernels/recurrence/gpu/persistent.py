@@ -122,7 +122,7 @@ def _inputs(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: to
     plain = [one for one in projects if isinstance(one, Projection)]
     weights, biases = [one.weight for one in plain], [one.bias for one in plain if one.bias is not None]
     if len(biases) < len(projects):
-        return _beside([project(x).to(dtype) for project in projects]).contiguous()
+        return _beside([project(x).to(dtype) for project in projects])
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
     return projected(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
 
