@@ -29,7 +29,7 @@ class Rows:
 
     @property
     def rows(self) -> int:
-        return len(next(tensor for tensor in self._tensors().values()))
+        return len(next(tensor for tensor in self.tensors().values()))
 
     @property
     def length(self) -> int:
@@ -48,7 +48,7 @@ class Rows:
 
     def slice(self, start: int, stop: int) -> Self:
         """Rows start … stop-1 as a batch of their own."""
-        return self._mapped(lambda name, tensor: tensor[start:stop])
+        return self.mapped(lambda name, tensor: tensor[start:stop])
 
     def to(self, device: str | torch.device) -> Self:
         """The same batch on a device; `positions` stay on the CPU.
@@ -64,13 +64,13 @@ class Rows:
                 tensor = tensor.contiguous().pin_memory()
             return tensor.to(device, non_blocking=True)
 
-        return self._mapped(moved)
+        return self.mapped(moved)
 
-    def _mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
-        changed: dict[str, Any] = {name: function(name, tensor) for name, tensor in self._tensors().items()}
+    def mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
+        changed: dict[str, Any] = {name: function(name, tensor) for name, tensor in self.tensors().items()}
         return replace(self, **changed)
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 

@@ -35,10 +35,10 @@ from seqwise.kernels.recurrence.availability import triton_obstacle
 
 # Scores below which the separate functions are as fast, and scores that exist at a time. On CPUs those are 32 MB: the C
 # library returns larger blocks to the system at once, and filling 41 MB mapped in anew took 17 ms on one core,
-# nearly three times as long as their softmax. With Triton they are 210 MB in 16 bits. The plain operations save memory
+# nearly three times as long as their softmax. With Triton they are 200 MB in 16 bits. The plain operations save memory
 # on a GPU, not time, so they begin where memory counts.
 FEW = {"cpu": 1 << 18, "cuda": 1 << 24, "plain": 1 << 27}
-MOST = {"cpu": 1 << 23, "cuda": 100 << 20, "plain": 1 << 28}
+MOST = {"cpu": 1 << 23, "cuda": 96 << 20, "plain": 1 << 28}
 # Rows that exist at a time whatever the vocabulary, if the matrix is as wide: with fewer, reading and writing the sums
 # (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
 ROWS = {"cpu": 1, "cuda": 768, "plain": 1}

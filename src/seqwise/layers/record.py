@@ -91,6 +91,11 @@ def unwatched() -> Iterator[None]:
         _active.reset(token)
 
 
+def watched() -> bool:
+    """Does anybody record anything?"""
+    return bool(_recordings())
+
+
 def observe(module: nn.Module, name: str, value: Tensor) -> None:
     """Offer one interior value of `module` to whoever records it."""
     for recording in _recordings():

@@ -30,6 +30,7 @@ from seqwise.training.distribution import World
 from seqwise.training.ending import Shares, shares_of
 from seqwise.training.memory import within_memory
 from seqwise.training.optimisers import Average, clip, make_optimiser, moments_of, restore_moments, step_unless
+from seqwise.training.replay import Replay
 from seqwise.training.schedules import make_schedule
 from seqwise.training.step import Place, Step, Update
 
@@ -70,6 +71,7 @@ class Trainer:
         self.device = self.parameters[0].device
         self.optimiser = make_optimiser(model, settings)
         self.device_decides = world.size == 1 and self.device.type == "cuda"  # whether an update is made
+        self.replay = Replay(self._learn, model, self.device)
         self.schedule = make_schedule(settings.schedule, settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
         self.average = Average(model, decay) if decay != 0 else None
@@ -262,6 +264,7 @@ class Trainer:
                 if self.place.pieces >= batch.rows:
                     raise
             # Outside the handler, so that the failed attempt's tensors are released first.
+            self.replay.forget()
             self.place.pieces = min(self.place.pieces * 2, batch.rows)
             self.notes.append(
                 f"out of memory: the batch of {batch.rows} rows is now computed in {self.place.pieces} pieces; "
@@ -271,18 +274,28 @@ class Trainer:
                 torch.cuda.empty_cache()
 
     def _accumulate(self, batch: Rows, carried: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
+        if self.place.pieces == 1 and shares == Shares(batch.rows):
+            learn = self.replay if self.device_decides else self._learn
+            return learn(batch, carried, self._factor(1 / count))
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = torch.zeros((), dtype=torch.float64, device=self.device), []
         for first in range(0, batch.rows, size):
             for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
-                piece = batch.slice(start, stop) if stop - start < batch.rows else batch
                 carry = map_carry(lambda tensor: tensor[start:stop], carried)  # noqa: B023 - used at once
-                with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
-                    loss, carry = self.model(piece, carry)
-                (loss.total * weight / count).backward()
-                total += weight * loss.total.detach().double()
-                carries.append(detach(carry))
+                loss, carry = self._learn(batch.slice(start, stop), carry, self._factor(weight / count))
+                total += weight * loss
+                carries.append(carry)
         return total, carries[0] if len(carries) == 1 else join_rows(carries) if carries else None
+
+    def _learn(self, rows: Rows, carry: Carry, factor: torch.Tensor) -> tuple[torch.Tensor, Carry]:
+        """The loss of these rows, summed, and the carry after them; gradients of loss times factor are added up."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
+            loss, carry = self.model(rows, carry)
+        loss.total.backward(factor.to(loss.total.dtype))
+        return loss.total.detach().double(), detach(carry)
+
+    def _factor(self, value: float) -> torch.Tensor:
+        return torch.full((), value, dtype=torch.float64, device=self.device)
 
     def _seed(self) -> None:
         """Dropout depends on (seed, step, rank) alone."""

@@ -16,7 +16,7 @@ LEAST_TRITON = (3, 6)
 
 def obstacle(device: torch.device) -> str | None:
     """Why our kernels are not used there, in words; None where they are. The switch may be turned at any time."""
-    return _switch() or lasting_obstacle(device)
+    return switch() or lasting_obstacle(device)
 
 
 @cache
@@ -25,7 +25,8 @@ def lasting_obstacle(device: torch.device) -> str | None:
     return _on_gpu(device) if device.type == "cuda" else _elsewhere(device)
 
 
-def _switch() -> str | None:
+def switch() -> str | None:
+    """What turns our kernels off, if anything does."""
     value = os.environ.get(SWITCH, "").lower()
     if value not in ("", "on", "off"):
         raise UsageError(f"expected {SWITCH}=on or off, received {value}.", repair=f"Set {SWITCH}=off, or nothing.")
@@ -45,7 +46,7 @@ def _on_gpu(device: torch.device) -> str | None:
 
 def triton_obstacle() -> str | None:
     """Why no kernel of ours in Triton is used, on any GPU; None where they may be."""
-    return _switch() or _triton()
+    return switch() or _triton()
 
 
 def _triton() -> str | None:

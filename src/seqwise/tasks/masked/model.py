@@ -118,7 +118,7 @@ class TwoWayModel(_FillIn):
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         """Both directions, over all tokens that count."""
         ahead, back = self._ways(states, batch)
-        return Loss(ahead.total + back.total, ahead.count + back.count)
+        return Loss(ahead.total + back.total, ahead.counted + back.counted)
 
     def ways(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
         """The loss of each direction on the true text, with nothing hidden."""

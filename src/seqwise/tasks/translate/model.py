@@ -124,7 +124,7 @@ class Translator(nn.Module):
             if self.training and self.true_share < 1:
                 inputs = self.mixed(writer, memory, inputs)
             losses.append(writer.loss(memory, inputs, batch.targets[:, number], batch.real[:, number], smoothing))
-        return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.count for loss in losses)), None
+        return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.counted for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
         """What the writers read: ids (B, S) of which the first `lengths` are there, or all."""
