@@ -17,8 +17,9 @@ difference comes from, a variant may be written with more words:
 
 Turns of some steps each follow one another; a variant whose first turn fails is noted and left out. TFLOP/s count 6
 operations per weight and 12 per layer, width and position; `share` is that of the matrix product measured in the same
-run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200: 514,000 tokens per
-second by `trainer+compiled+learned`, the peer's design.
+run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200, by the peer's design,
+`trainer+compiled+learned`: 0.56 of the product, and 514,000 tokens per second, which is that where it is measured at
+784 TFLOP/s.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ VARIANTS = {
     "cpu": ("trainer", "trainer+learned"),
 }
 WORDS = {"trainer", "loop", "compiled", "backbone", "whole", "learned", "eager"}
-REQUIRED, BY = 514_000, "trainer+compiled+learned"  # tokens per second on an H200, and by what
-STEPS = {"cuda": 5, "cpu": 1}  # of one turn
+REQUIRED, SHARE, BY = 514_000, 0.56, "trainer+compiled+learned"  # tokens per second on an H200, and by what
+STEPS = {"cuda": 20, "cpu": 1}  # of one turn
 READY = 4  # batches that stay on the device for the peer
 
 Steps = Iterator[Tensor | float]  # losses
@@ -266,8 +267,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def missed_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    speeds = [row["tokens_per_second"] for row in rows if row["name"] == BY and "failed" not in row]
-    return [f"{BY}: {speed:,.0f} tokens per second, not {REQUIRED:,}" for speed in speeds if speed < REQUIRED]
+    found = []
+    for row in rows:
+        if row["name"] != BY or "failed" in row:
+            continue
+        if row["tokens_per_second"] < REQUIRED:
+            found.append(f"{BY}: {row['tokens_per_second']:,.0f} tokens per second, not {REQUIRED:,}")
+        if row["share"] < SHARE:
+            found.append(f"{BY}: {row['share']:.3f} of the product, not {SHARE}")
+    return found
 
 
 if __name__ == "__main__":

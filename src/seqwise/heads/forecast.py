@@ -32,9 +32,12 @@ class QuantileHead(nn.Module):
     They begin at half the distances of a normal distribution of the window's own deviation.
     """
 
+    levels: Tensor  # the quantiles, where the weights are
+
     def __init__(self, width: int, horizon: int, quantiles: Sequence[float]):
         super().__init__()
         self.horizon, self.quantiles = horizon, tuple(quantiles)
+        self.register_buffer("levels", torch.tensor(self.quantiles), persistent=False)
         self.output = nn.Linear(width, horizon * len(quantiles))
         nn.init.zeros_(self.output.weight)
         normal = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
@@ -48,8 +51,7 @@ class QuantileHead(nn.Module):
         return (point.detach()[..., None] + distances).sort(dim=-1).values
 
 
-def pinball(forecast: Tensor, truth: Tensor, quantiles: Sequence[float]) -> Tensor:
-    """max(q e, (q − 1) e) with e = truth − forecast, for forecasts (B, N, Q) and truth (B, N)."""
-    levels = forecast.new_tensor(sorted(quantiles))
+def pinball(forecast: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
+    """max(q e, (q − 1) e) with e = truth − forecast, for forecasts (B, N, Q), truth (B, N) and quantiles q (Q,)."""
     error = truth[..., None] - forecast
     return torch.maximum(levels * error, (levels - 1) * error)

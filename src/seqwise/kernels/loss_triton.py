@@ -6,8 +6,9 @@ gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k −
     loss = log z + m − s_target        p_k = exp(s_k − m) / z        p_target − 1 = −r / z
 
 The others are summed apart from the target, so that neither a loss near zero nor p − 1 is the difference of two nearly
-equal numbers. All of this is in float32; only what is stored is rounded to the type of the scores. A row without a
-finite score, with +inf or with NaN gives NaN, as it does elsewhere.
+equal numbers: while the row is read, −inf stands in the target's place. All of this is in float32; only what is stored
+is rounded to the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as it does
+elsewhere.
 
 It knows nothing of vectors and matrices.
 """
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from seqwise.kernels.loss import EIGHT
 
-PER_THREAD = 16  # columns at a time; each has a running maximum and sum in registers
-BLOCK = 2048  # most columns at a time
-AHEAD = tl.constexpr(3)  # blocks under way at a time; 0.7 of the time of blocks of 8,192 one by one, on an H200
+LOADED = 16  # bytes of neighbouring scores that a thread loads at once; they share a maximum and a sum
+PER_THREAD = 8  # columns at a time
+BLOCK = 4096  # most columns at a time
+AHEAD = tl.constexpr(3)  # blocks under way at a time
 # A maximum to begin with: the lowest finite float32, so below no score but −inf; −inf minus −inf would be NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three terms of its series
@@ -32,27 +34,28 @@ NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three ter
 @triton.jit(do_not_specialize=["words", "eighths"])
 def _rows(
     scores, targets, of_target, factors, losses, words, eighths,
-    FACTORS: tl.constexpr, ERROR: tl.constexpr, GAPS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
+    FACTORS: tl.constexpr, ERROR: tl.constexpr, GAPS: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     stride = eighths * 8  # a multiple of eight in the compiler's eyes too: 16-bit scores are loaded 16 bytes at a time
     start = scores + row * stride
     target, own = tl.load(targets + row), tl.load(of_target + row).to(tl.float32)
-    lane = tl.arange(0, BLOCK)
+    lane = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    tl.store(start + target, float("-inf"))
+    tl.debug_barrier()  # all threads see it
 
-    # Each lane has a maximum and a sum of its own; they meet at the end.
-    most = tl.zeros((BLOCK,), tl.float32) + tl.maximum(own, LOWEST)
-    rest = tl.zeros((BLOCK,), tl.float32)
+    # Each group of columns has a maximum and a sum of its own; they meet at the end.
+    most = tl.zeros((BLOCK // GROUP,), tl.float32) + tl.maximum(own, LOWEST)
+    rest = tl.zeros((BLOCK // GROUP,), tl.float32)
     for block in tl.range(0, BLOCKS, num_stages=AHEAD):
         column = block * BLOCK + lane
         score = tl.load(start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
-        score = tl.where(column == target, float("-inf"), score)
         if GAPS:
             score = tl.where(column < words, score, float("-inf"))
-        gap = score - most
-        small = tl.exp(-tl.abs(gap))  # the one exponential either case needs
-        rest = tl.where(gap > 0, rest * small + 1.0, rest + small)
-        most = tl.maximum(most, score)
+        larger = tl.maximum(most, tl.max(score, 1))
+        rest = rest * tl.exp(most - larger) + tl.sum(tl.exp(score - larger[:, None]), 1)
+        most = larger
     top = tl.max(most, 0)
     others = tl.sum(rest * tl.exp(most - top), 0)
     total = others + tl.exp(own - top)
@@ -68,10 +71,13 @@ def _rows(
             column = (BLOCKS - 1 - block) * BLOCK + lane
             there = column < stride
             score = tl.load(start + column, mask=there, other=0.0).to(tl.float32)
-            error = tl.where(column == target, -others, tl.exp(score - top)) * scale
+            error = tl.exp(score - top) * scale
             if GAPS:
                 error = tl.where(column < words, error, 0.0)
             tl.store(start + column, error.to(scores.dtype.element_ty), mask=there)
+        own = -others * scale
+    tl.debug_barrier()  # after whatever was stored there
+    tl.store(start + target, own.to(scores.dtype.element_ty))
 
 
 def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, error: bool = True) -> Tensor:
@@ -92,7 +98,7 @@ def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, e
         _rows[(rows,)](
             scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,
             words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error, GAPS=words % EIGHT != 0,
-            BLOCKS=triton.cdiv(words, block), BLOCK=block, enable_fp_fusion=True,
+            BLOCKS=triton.cdiv(words, block), BLOCK=block, GROUP=LOADED // scores.itemsize, enable_fp_fusion=True,
             num_warps=max(1, block // PER_THREAD // 32),
         )  # fmt: skip
     return losses

@@ -61,8 +61,8 @@ class ForecastModel(nn.Module):
 
     def loss(self, forecasts: Forecasts, batch: SeriesBatch) -> Loss:
         losses = F.mse_loss(forecasts.point, batch.future, reduction="none")
-        if forecasts.quantiles is not None:
-            losses = losses + pinball(forecasts.quantiles, batch.future, self.quantiles).mean(dim=-1)
+        if forecasts.quantiles is not None and self.spread is not None:
+            losses = losses + pinball(forecasts.quantiles, batch.future, self.spread.levels).mean(dim=-1)
         return total(losses, batch.there)
 
     def forecast(self, batch: SeriesBatch) -> Forecasts:
