@@ -17,9 +17,9 @@ difference comes from, a variant may be written with more words:
 
 Turns of some steps each follow one another; a variant whose first turn fails is noted and left out. TFLOP/s count 6
 operations per weight and 12 per layer, width and position; `share` is that of the matrix product measured in the same
-run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200, by the peer's design,
-`trainer+compiled+learned`: 0.56 of the product, and 514,000 tokens per second, which is that where it is measured at
-784 TFLOP/s.
+run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200, of the peer's own
+design (`trainer+compiled+learned`): 0.56 of the product, and 514,000 tokens per second, which is that much of 784
+TFLOP/s.
 """
 
 from __future__ import annotations
