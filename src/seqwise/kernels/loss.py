@@ -43,7 +43,7 @@ MOST = {"cpu": 1 << 23, "cuda": 96 << 20, "plain": 1 << 28}
 # (V, D) takes longer than the product that is added to them. Scores of D rows are no larger than the matrix.
 ROWS = {"cpu": 1, "cuda": 768, "plain": 1}
 EIGHT = 8  # words that Triton's programs and products on a GPU take together
-FEWEST = 10  # pieces that save most of the memory; every further one adds to the sums (V, D) once more
+FEWEST = 11  # pieces that save most of the memory; every further one adds to the sums (V, D) once more
 TILE = 64  # products on a GPU like rows in multiples of it
 
 CAPABILITY = (8, 0)  # of the first GPUs with bfloat16
@@ -283,7 +283,7 @@ def _obstacle(device: torch.device) -> str | None:
 
 
 def _pieces(rows: int, width: int, vocabulary: int, way: str) -> list[slice]:
-    """Pieces of equal size with about `MOST` scores at most; on a GPU up to twice that, if it is a tenth of all."""
+    """Pieces of equal size with about `MOST` scores at most; on a GPU up to twice that, if `FEWEST` of them are left."""
     most: float = MOST[way]
     if way == "cuda":
         most = min(2 * most, max(most, rows * vocabulary / FEWEST))
