@@ -283,7 +283,7 @@ def _obstacle(device: torch.device) -> str | None:
 
 
 def _pieces(rows: int, width: int, vocabulary: int, way: str) -> list[slice]:
-    """Pieces of equal size with about `MOST` scores at most; on a GPU up to twice that, if `FEWEST` of them are left."""
+    """Pieces of equal size with about `MOST` scores at most; on a GPU up to twice that, but `FEWEST` pieces then."""
     most: float = MOST[way]
     if way == "cuda":
         most = min(2 * most, max(most, rows * vocabulary / FEWEST))
