@@ -56,7 +56,7 @@ VARIANTS = {
     "cpu": ("trainer", "trainer+learned"),
 }
 WORDS = {"trainer", "loop", "compiled", "backbone", "whole", "learned", "eager"}
-REQUIRED, SHARE, BY = 514_000, 0.56, "trainer+compiled+learned"  # tokens per second on an H200, and by what
+REQUIRED, SHARE, BY = 514_000, 0.56, "trainer+compiled+learned"  # tokens/s and share on an H200, and by what
 STEPS = {"cuda": 20, "cpu": 1}  # of one turn
 READY = 4  # batches that stay on the device for the peer
 

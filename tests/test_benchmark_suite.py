@@ -161,7 +161,7 @@ def test_the_scores_at_a_time_are_those_of_the_way_that_is_taken(loss, monkeypat
         monkeypatch.setattr(loss.kernel, "_way", lambda device, dtype: way)
         return loss.scores_at_a_time(argparse.Namespace(row=row, device=CPU, dtype=getattr(torch, row.dtype)))
 
-    assert told(loss.Row(128_000, 8192, 768, "bfloat16"), "cuda") == 832 * 128_000
+    assert told(loss.Row(128_000, 8192, 768, "bfloat16"), "cuda") == 768 * 128_000
     assert told(loss.Row(10_000, 8192, 768, "bfloat16"), "cuda") == 8192 * 10_000, "all: the usual functions"
     assert told(loss.Row(10_000, 8192, 768, "float32"), "cuda") == 8192 * 10_000, "all fit into one piece"
     assert told(loss.Row(128_000, 8192, 768, "float32"), "plain") == 2048 * 128_000
@@ -230,9 +230,15 @@ def test_a_variant_that_fails_is_noted_and_the_others_are_measured(transformer, 
     assert all(row["tokens_per_second"] > 0 for row in rows[1:])
 
 
-def test_the_speed_of_one_variant_is_required(transformer):
-    rows = [{"name": transformer.BY, "tokens_per_second": speed} for speed in (514_000, 513_999)]
-    assert transformer.missed_of(rows) == [f"{transformer.BY}: 513,999 tokens per second, not 514,000"]
+def test_speed_and_share_of_one_variant_are_required(transformer):
+    rows = [
+        {"name": transformer.BY, "tokens_per_second": speed, "share": share}
+        for speed, share in [(514_000, 0.56), (513_999, 0.56), (514_000, 0.55)]
+    ]
+    assert transformer.missed_of(rows) == [
+        f"{transformer.BY}: 513,999 tokens per second, not 514,000",
+        f"{transformer.BY}: 0.550 of the product, not 0.56",
+    ]
     assert (
         transformer.missed_of([{"name": "trainer", "tokens_per_second": 1}, {"name": transformer.BY, "failed": "x"}])
         == []

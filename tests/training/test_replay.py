@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,15 +24,20 @@ from seqwise.config import (
     TransformerSettings,
 )
 from seqwise.data.batch import Batch
+from seqwise.errors import NonFiniteError
+from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import record
 from seqwise.losses import Loss, total
 from seqwise.tasks.language.model import LanguageModel
+from seqwise.training import replay
 from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
-from seqwise.training.replay import MOST, WARM, Replay, kind_of
+from seqwise.training.replay import MOST, TRIES, WARM, Draws, Replay, has_room, kind_of, manner_of
 
-WORDS, ROWS, TIME = 50, 4, 6
-RECORDED = WARM + 2  # the update that is recorded first
+ROWS, TIME = 4, 6
+RECORDED = WARM + 2  # the update of a shape that is recorded first
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+MODELS = ["rnn", "lstm", "gru", "transformer"]
 
 
 class Pretended:
@@ -36,8 +45,8 @@ class Pretended:
 
     made: ClassVar[list[Pretended]] = []
 
-    def __init__(self, parameters: list[nn.Parameter]):
-        self.parameters, self.replays = parameters, 0
+    def __init__(self, model: nn.Module):
+        self.parameters, self.replays = list(model.parameters()), 0
         Pretended.made.append(self)
 
     def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
@@ -66,17 +75,30 @@ class Pretended:
         return [results[0], *flatten(results[1]).values()]
 
 
+@pytest.fixture(autouse=True)
+def _forgotten() -> None:
+    Pretended.made = []
+
+
+@pytest.fixture
+def _drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU dropout draws where only somebody's own numbers should come from."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(Draws, "changed", lambda self: False)
+
+
 @dataclass(frozen=True)
 class Batches:
-    """Eight batches an epoch, all of one shape but those of `odd`."""
+    """So many batches an epoch, all of one shape but those of `odd`."""
 
     odd: tuple[int, ...] = ()
-    steps: int = 8
+    steps: int = 12
+    words: int = 50
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         for step in range(start, self.steps):
             draw = torch.Generator().manual_seed(100 * number + step)
-            ids = torch.randint(WORDS, (ROWS, TIME + 1 - (step in self.odd)), generator=draw)
+            ids = torch.randint(self.words, (ROWS, TIME + 1 - (step in self.odd)), generator=draw)
             yield Batch(ids[:, :-1], ids[:, 1:], positions=torch.arange(ROWS), fresh=step == 0)
 
 
@@ -85,18 +107,15 @@ ALIKE = Batches()
 
 def make(settings: Settings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = ALIKE) -> Trainer:
     torch.manual_seed(0)
-    model = LanguageModel(settings, WORDS).to(device)
-    trainer = Trainer(model, batches, settings.training, Budget.parse(budget), seed=5)
-    trainer.device_decides = True
-    return trainer
+    model = LanguageModel(settings, batches.words).to(device)
+    return replaying(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
 
 
 def replaying(trainer: Trainer) -> Trainer:
     """On a CPU, with a graph that is none."""
+    trainer.device_decides = True
     if trainer.device.type == "cpu":
-        # The CPU's generator is what a GPU's is elsewhere, so that it draws must not be held against it.
-        trainer.replay = Replay(trainer._learn, trainer.model, trainer.device, lambda: Pretended(trainer.parameters))
-        trainer.replay._rehearsed = trainer.replay.compute
+        trainer.replay.graph = lambda: Pretended(trainer.model)
     return trainer
 
 
@@ -105,24 +124,15 @@ def plainly(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def settings_of(model: str, **network: object) -> Settings:
+def settings_of(model: str, training: dict[str, object] | None = None, **network: object) -> Settings:
     return Settings(
         model=model,
         data=DataSettings(window=TIME),
         network=NetworkSettings(width=32, depth=2, embedding=32, **{"dropout": 0.2, **network}),
         transformer=TransformerSettings(heads=2),
         recurrent=RecurrentSettings(weight_dropout=0.0 if model == "transformer" else 0.1),
-        training=TrainingSettings(learning_rate=1e-2, precision="float32"),
+        training=TrainingSettings(learning_rate=1e-2, **{"precision": "float32", **(training or {})}),
     )
-
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-MODELS = ["rnn", "lstm", "gru", "transformer"]
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> None:
-    Pretended.made = []
 
 
 def compare(one: Trainer, other: Trainer) -> int:
@@ -138,38 +148,116 @@ def compare(one: Trainer, other: Trainer) -> int:
     return count
 
 
+def counted(trainer: Trainer) -> list[int]:
+    """How often each graph is replayed from now on, at the first place all of them."""
+    seen = [0]
+    for recorded in trainer.replay.recorded.values():
+        own = recorded.graph.replay
+
+        def again(own: Callable[[], None] = own) -> None:
+            seen[0] += 1
+            own()
+
+        recorded.graph.replay = again
+    return seen
+
+
+@pytest.mark.usefixtures("_drawing")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_step_is_what_it_would_have_been(device: str, model: str) -> None:
-    settings = settings_of(model)
-    if device == "cuda":
-        settings.training.precision = "bfloat16"
-    one, other = plainly(make(settings, device)), replaying(make(settings, device))
-    assert compare(one, other) == 16
+    settings = settings_of(model, {"precision": "bfloat16" if device == "cuda" else "float32"})
+    one, other = plainly(make(settings, device)), make(settings, device)
+    assert compare(one, other) == 24
     assert not other.replay.refused
-    assert not one.replay._recorded
-    assert len(other.replay._recorded) == 1
+    assert not one.replay.recorded
+    assert len(other.replay.recorded) == 1
 
 
+@pytest.mark.usefixtures("_drawing")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("training", [{"ema": 0.9}, {"optimizer": "asgd"}, {"clip": "value"}, {"validate_every": 3}])
+def test_every_way_of_training_is_what_it_would_have_been(device: str, training: dict[str, object]) -> None:
+    trainers = [make(settings_of("gru", training), device) for _ in range(2)]
+    for trainer in trainers:
+        trainer.validate = lambda: {"loss": 1.0}
+    assert compare(plainly(trainers[0]), trainers[1]) == 24
+    assert trainers[1].replay.recorded
+
+
+@pytest.mark.gpu
+def test_on_the_device_the_fused_loss_is_replayed_too() -> None:
+    settings, batches = settings_of("lstm", {"precision": "bfloat16"}), Batches(words=1_000_003)  # above its least
+    one, other = (make(settings, "cuda", batches=batches) for _ in range(2))
+    compare(plainly(one), other)
+    assert other.replay.recorded
+
+
+@pytest.mark.usefixtures("_drawing")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("settings", [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tied": False}])
+def test_it_holds_for_every_output(device: str, settings: dict[str, object]) -> None:
+    chosen = settings_of("lstm", **settings)
+    trainer = make(chosen, device)
+    compare(plainly(make(chosen, device)), trainer)
+    # An adaptive softmax looks which words there are.
+    waits = device == "cuda" and settings.get("output") == "adaptive"
+    assert bool(trainer.replay.recorded) != waits
+    assert trainer.replay.refused == ("it waits for the GPU" if waits else "")
+
+
+@pytest.mark.usefixtures("_drawing")
 def test_it_is_recorded_when_the_shape_was_met_often_enough() -> None:
-    trainer = replaying(make(settings_of("gru"), batches=Batches(odd=(3,)), budget="1-epochs"))
-    learnt = trainer.replay.compute
-    calls: list[int] = []
-    trainer.replay.compute = lambda rows, *rest: (calls.append(rows.length), learnt(rows, *rest))[1]
-    trainer.replay._rehearsed = trainer.replay.compute
+    trainer = make(settings_of("gru"), batches=Batches(odd=(3,), steps=8), budget="1-epochs")
+    compute, calls = trainer.replay.compute, []
+    trainer.replay.compute = lambda rows, *rest: (calls.append(rows.length), compute(rows, *rest))[1]
     list(trainer.steps())
     # The first has no carry, the fourth is shorter. Of the others one is recorded, which calls; so does our pretence.
     assert calls[: 2 + RECORDED] == [TIME, TIME, TIME, TIME - 1, TIME, TIME]
     assert [graph.replays for graph in Pretended.made] == [3]
 
 
-@pytest.mark.parametrize("settings", [{"output": "sampled"}, {"output": "adaptive"}, {"tied": False}])
+@pytest.mark.usefixtures("_drawing")
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_holds_for_every_output(device: str, settings: dict[str, object]) -> None:
-    if device == "cpu" and settings.get("output") == "sampled":
-        settings = {**settings, "samples": 8}
-    chosen = settings_of("lstm", **settings)
-    compare(plainly(make(chosen, device)), replaying(make(chosen, device)))
+def test_shapes_may_take_turns(device: str) -> None:
+    settings, batches = settings_of("lstm"), Batches(odd=tuple(range(0, 12, 2)))
+    one, other = (make(settings, device, "3-epochs", batches) for _ in range(2))
+    assert compare(plainly(one), other) == 36
+    assert len(other.replay.recorded) == 2
+
+
+@pytest.mark.usefixtures("_drawing")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_resumed_training_ends_with_the_same_bits(device: str) -> None:
+    settings = settings_of("lstm")
+    whole, first, second = (make(settings, device) for _ in range(3))
+    list(whole.steps())
+    steps = first.steps()
+    for _ in range(RECORDED + 3):
+        next(steps)
+    assert first.replay.recorded
+    second.restore(first.snapshot())
+    list(second.steps())
+    for p, q in zip(whole.parameters, second.parameters, strict=True):
+        assert torch.equal(p, q)
+
+
+@pytest.mark.usefixtures("_drawing")
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_batch_that_is_not_finite_is_told_and_changes_nothing(device: str) -> None:
+    trainer = make(settings_of("lstm"), device)
+    steps = trainer.steps()
+    for _ in range(RECORDED + 2):
+        next(steps)
+    with torch.no_grad():
+        trainer.model.embedding.weight.fill_(torch.inf)  # in its place: the next gradients are replayed
+    seen = counted(trainer)
+    with pytest.raises(NonFiniteError, match="The update was not made"):
+        next(steps), next(steps)
+    assert seen[0]
+
+
+# A model that is changed
 
 
 def change_a_number(model: nn.Module) -> None:
@@ -180,6 +268,18 @@ def add_a_hook(model: nn.Module) -> None:
     model.embedding.register_forward_hook(lambda module, given, found: 2 * found)
 
 
+def add_a_hook_of_a_tensor(model: nn.Module) -> None:
+    model.embedding.weight.register_hook(lambda gradient: 2 * gradient)
+
+
+def triple(weight: Tensor) -> None:
+    weight.grad.mul_(3)
+
+
+def add_a_hook_after_a_gradient(model: nn.Module) -> None:
+    model.embedding.weight.register_post_accumulate_grad_hook(triple)
+
+
 def put_a_function_in_its_place(model: nn.Module) -> None:
     model.embedding.forward = lambda ids: nn.functional.embedding(ids, model.embedding.weight) * 3
 
@@ -188,97 +288,218 @@ def move_the_weights(model: nn.Module) -> None:
     model.embedding.weight.data = 2 * model.embedding.weight.data
 
 
-CHANGES = [change_a_number, add_a_hook, put_a_function_in_its_place, move_the_weights]
+def freeze_some_words(model: nn.Module) -> None:
+    model.embedding.freeze(torch.arange(10))
 
 
+def freeze_a_weight(model: nn.Module) -> None:
+    model.embedding.weight.requires_grad_(False)
+
+
+def put_a_module_in_its_place(model: nn.Module) -> None:
+    model.drop_out = nn.Identity()
+
+
+def stop_training(model: nn.Module) -> None:
+    model.backbone.train = lambda mode=True: model.backbone  # as those do who keep a part as it is
+    model.backbone.dropout = 0.9
+
+
+CHANGES = [
+    change_a_number, add_a_hook, add_a_hook_of_a_tensor, add_a_hook_after_a_gradient, put_a_function_in_its_place,
+    move_the_weights, freeze_some_words, freeze_a_weight, put_a_module_in_its_place, stop_training,
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("_drawing")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_that_was_changed_in_between_is_computed(device: str, change: Callable[[nn.Module], None]) -> None:
     settings = settings_of("lstm", tied=False)
-    one, other = plainly(make(settings, device)), replaying(make(settings, device))
+    one, other = plainly(make(settings, device)), make(settings, device)
     for trainer in (one, other):
         steps = trainer.steps()
         for _ in range(RECORDED + 2):
             next(steps)
+        seen = counted(trainer)
         change(trainer.model)
         for _ in range(5):
             next(steps)
-    assert other.replay._recorded
+        assert seen[0] == 0, "what was recorded before is not replayed"
     for p, q in zip(one.parameters, other.parameters, strict=True):
         assert torch.equal(p, q)
 
 
-def test_whoever_looks_inside_sees_every_step() -> None:
-    trainer = replaying(make(settings_of("lstm"), batches=Batches(steps=20)))
+@pytest.mark.usefixtures("_drawing")
+def test_a_change_is_recorded_anew_and_replaces_what_was() -> None:
+    trainer = make(settings_of("lstm"), batches=Batches(steps=60), budget="1-epochs")
+    for number, _ in enumerate(trainer.steps()):
+        if number % 10 == 9:
+            trainer.model.drop_in.p = 0.1 + number / 1000
+    assert len(Pretended.made) == 6
+    assert len(trainer.replay.recorded) == 1
+
+
+def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> None:
+    model = make(settings_of("lstm")).model
+    assert manner_of(model) is not None
+    model.embedding.freeze(torch.arange(3))
+    assert manner_of(model) is not None
+    for register in (
+        model.head.register_forward_pre_hook,
+        model.head.register_forward_hook,
+        model.head.register_full_backward_hook,
+        model.embedding.weight.register_hook,
+        nn.modules.module.register_module_forward_hook,
+        nn.modules.module.register_module_full_backward_hook,
+    ):
+        handle = register(lambda *_: None)
+        try:
+            assert manner_of(model) is None
+        finally:
+            handle.remove()
+        assert manner_of(model) is not None
+
+
+@pytest.mark.usefixtures("_drawing")
+@pytest.mark.parametrize("device", DEVICES)
+def test_whoever_looks_inside_sees_every_step(device: str) -> None:
+    trainer = make(settings_of("lstm"), device, batches=Batches(steps=20))
     steps = trainer.steps()
     for _ in range(RECORDED + 2):
         next(steps)
-    assert trainer.replay._recorded
-    with record(trainer.model, "*.forget") as seen:
+    assert trainer.replay.recorded
+    seen = counted(trainer)
+    with record(trainer.model, "*.forget") as found:
         next(steps)
         next(steps)
-    assert {name: len(seen.every(name)) for name in seen} == {f"backbone.deep.layer.{i}.lstm.forget": 2 for i in (0, 1)}
+    assert seen[0] == 0
+    assert {name: len(found.every(name)) for name in found} == {
+        f"backbone.deep.layer.{i}.lstm.forget": 2 for i in (0, 1)
+    }
+    next(steps)
+    assert seen[0] == 1, "afterwards it goes on as before"
 
 
 def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
-    trainer = replaying(make(settings_of("lstm")))
-    list(trainer.steps())
+    list(make(settings_of("lstm")).steps())
     assert not Pretended.made
 
 
+# A model with habits
+
+
 class Own(nn.Module):
-    """A model of somebody's own, with a habit."""
+    """A model of somebody's own, with a habit. It has a buffer that every call changes, and dropout."""
 
     def __init__(self, habit: Callable[[Own, Tensor], None]):
         super().__init__()
-        self.embedding, self.habit, self.calls = nn.Embedding(WORDS, WORDS), habit, 0
+        self.embedding, self.habit, self.calls, self.flag = nn.Embedding(50, 50), habit, 0, False
+        self.norm, self.drop = nn.BatchNorm1d(50), nn.Dropout(0.1)
 
     def forward(self, batch: Batch, carry: object = None) -> tuple[Loss, None]:
-        scores = self.embedding(batch.ids)
+        scores = self.drop(self.norm(self.embedding(batch.ids).flatten(0, 1)))
         self.habit(self, scores)
-        return total(nn.functional.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="none")), None
+        return total(nn.functional.cross_entropy(scores, batch.targets.flatten(), reduction="none")), None
+
+
+def has_none(model: Own, scores: Tensor) -> None:
+    pass
 
 
 def counts_its_calls(model: Own, scores: Tensor) -> None:
     model.calls += 1
 
 
-def draws_on_the_cpu(model: Own, scores: Tensor) -> None:
+def takes_turns(model: Own, scores: Tensor) -> None:
+    model.flag = not model.flag
+
+
+def draws_with_torch(model: Own, scores: Tensor) -> None:
     torch.rand(3)
 
 
+def draws_with_numpy(model: Own, scores: Tensor) -> None:
+    np.random.rand()
+
+
+def draws_with_python(model: Own, scores: Tensor) -> None:
+    random.random()
+
+
 def waits(model: Own, scores: Tensor) -> None:
-    float(scores.sum())
+    float(scores.detach().sum())
+
+
+def waits_unseen(model: Own, scores: Tensor) -> None:
+    if scores.is_cuda:
+        torch.cuda.synchronize()  # which PyTorch's alarm does not report
+
+
+HABITS = {
+    counts_its_calls: "the model changes itself",
+    takes_turns: "the model changes itself",
+    draws_with_torch: "it draws random numbers on the CPU",
+    draws_with_numpy: "it draws random numbers on the CPU",
+    draws_with_python: "it draws random numbers on the CPU",
+    waits: "it waits for the GPU",
+}
 
 
 def own(habit: Callable[[Own, Tensor], None], device: str) -> Trainer:
     torch.manual_seed(0)
-    trainer = Trainer(Own(habit).to(device), Batches(), TrainingSettings(learning_rate=0.1), Budget.parse("2-epochs"))
-    trainer.device_decides = True
-    if device == "cpu":
-        trainer.replay = Replay(trainer._learn, trainer.model, trainer.device, lambda: Pretended(trainer.parameters))
-    return trainer
+    model = Own(habit).to(device)
+    return replaying(Trainer(model, Batches(), TrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    ("habit", "refused"),
-    [(counts_its_calls, ""), (draws_on_the_cpu, "draws random numbers"), (waits, "waits for the GPU")],
-)
+@pytest.mark.parametrize("habit", HABITS)
 def test_what_cannot_be_replayed_is_not_recorded(
-    device: str, habit: Callable[[Own, Tensor], None], refused: str
+    device: str, habit: Callable[[Own, Tensor], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if device == "cpu" and habit is waits:
-        pytest.skip("nothing waits on a CPU")
+    if device == "cpu":
+        if habit is waits:
+            pytest.skip("nothing waits on a CPU")
+        monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # it draws on the CPU as well
     one, other = own(habit, device), own(habit, device)
     compare(plainly(one), other)
-    assert not other.replay._recorded
-    assert refused in other.replay.refused
-    assert bool(refused) == bool(other.replay.refused)
+    assert not other.replay.recorded
+    assert other.replay.refused == HABITS[habit]
+    for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
+        assert torch.equal(a, b)
 
 
-def test_a_graph_that_fails_is_done_without() -> None:
+@pytest.mark.gpu
+def test_on_the_device_a_model_without_habits_is_recorded_and_its_buffers_are_right() -> None:
+    one, other = own(has_none, "cuda"), own(has_none, "cuda")
+    compare(plainly(one), other)
+    assert other.replay.recorded
+    for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+def test_on_the_device_a_recording_that_fails_is_done_without() -> None:
+    one, other = own(waits_unseen, "cuda"), own(waits_unseen, "cuda")
+    notes = []
+    for _ in one.steps():
+        pass
+    for step in other.steps():
+        notes += step.notes
+    assert not other.replay.recorded
+    assert len(notes) == 1
+    assert notes[0].startswith("gradients could not be recorded")
+    for a, b in zip(one.parameters, other.parameters, strict=True):
+        assert torch.equal(a, b)
+    plain = plainly(own(waits_unseen, "cuda"))
+    list(plain.steps())
+    for a, b in zip(plain.parameters, other.parameters, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_a_graph_that_fails_is_done_without_and_told_once() -> None:
     class Broken(Pretended):
         def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
             work()
@@ -286,12 +507,30 @@ def test_a_graph_that_fails_is_done_without() -> None:
             raise RuntimeError("operation not permitted\nand more")
 
     settings = settings_of("lstm")
-    one, other = plainly(make(settings)), replaying(make(settings))
-    other.replay.graph = lambda: Broken(other.parameters)
-    compare(one, other)
-    assert other.replay.refused == "operation not permitted"
+    one, other = plainly(make(settings)), make(settings)
+    other.replay.graph = lambda: Broken(other.model)
+    notes = []
+    for _, step in zip(one.steps(), other.steps(), strict=True):
+        notes += step.notes
+    assert notes == ["gradients could not be recorded and are computed one by one: operation not permitted."]
+    for a, b in zip(one.parameters, other.parameters, strict=True):
+        assert torch.equal(a, b)
 
 
+def test_a_model_that_is_told_something_new_at_every_step_is_given_up() -> None:
+    trainer = own(has_none, "cpu")
+    trainer.model.progress = 0.0
+    tried = []
+    trainer.replay._rehearsed = lambda manner, *given: (tried.append(1), trainer.replay.compute(*given))[1]
+    list(trainer.steps())
+    assert not Pretended.made
+    assert len(tried) == TRIES + 1
+
+
+# Memory
+
+
+@pytest.mark.usefixtures("_drawing")
 def test_only_so_many_shapes_are_recorded() -> None:
     class Lengths(Batches):
         def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
@@ -299,9 +538,104 @@ def test_only_so_many_shapes_are_recorded() -> None:
                 ids = torch.zeros(ROWS, 2 + step % (MOST + 4), dtype=torch.int64)
                 yield Batch(ids, ids, fresh=True)
 
-    trainer = replaying(make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs"))
+    trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs")
     list(trainer.steps())
-    assert len(trainer.replay._recorded) == MOST
+    assert len(trainer.replay.recorded) == MOST
+
+
+def test_there_must_be_room_beside_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 20)
+    assert has_room(torch.device("cuda"), 1)
+    assert not has_room(torch.device("cuda"), 2)
+    assert has_room(torch.device("cpu"), 99)
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_where_there_is_no_room_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "has_room", lambda device, recorded: False)
+    trainer = make(settings_of("lstm"))
+    notes = [note for step in trainer.steps() for note in step.notes]
+    assert notes == ["gradients could not be recorded and are computed one by one: there is too little memory."]
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> None:
+    trainer = make(settings_of("lstm"))
+    steps, notes = trainer.steps(), []
+    for _ in range(RECORDED + 1):
+        next(steps)
+    compute, fails = trainer.learn, [True, True]
+
+    def narrow(*given: object) -> object:
+        if fails:
+            fails.pop()
+            raise torch.OutOfMemoryError("pretended")
+        return compute(*given)
+
+    trainer.learn = trainer.replay.compute = narrow
+    next(iter(trainer.replay.recorded.values())).graph.replay = narrow
+    for step in steps:
+        notes += step.notes
+    assert notes == [
+        "out of memory: gradients are no longer recorded, but computed one by one.",
+        "out of memory: the batch of 4 rows is now computed in 2 pieces; the updates stay the same.",
+    ]
+    assert trainer.place.pieces == 2
+    assert not trainer.replay.recorded
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded() -> None:
+    trainer = make(settings_of("lstm", {"validate_every": RECORDED + 2}))
+    held = []
+
+    def validate() -> dict[str, float]:
+        held.append(bool(trainer.replay.recorded))
+        if held[-1]:
+            raise torch.OutOfMemoryError("pretended")
+        return {"loss": 1.0}
+
+    trainer.validate = validate
+    list(trainer.steps())
+    assert held[:2] == [True, False]
+    assert not any(held[2:])
+
+
+def test_a_trainer_is_gone_when_nobody_has_it() -> None:
+    trainer = make(settings_of("lstm"))
+    next(trainer.steps())
+    trainer.replay.graph = None  # of the tests' own, which has the trainer
+    seen = weakref.ref(trainer)
+    gc.disable()
+    try:
+        del trainer
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_a_carry_outlives_the_next_replay() -> None:
+    trainer = make(settings_of("lstm", dropout=0.0), budget="1-epochs")
+    carries = []
+    for _ in trainer.steps():
+        carries.append((trainer.carry, map_carry(torch.clone, trainer.carry)))
+    assert Pretended.made[0].replays > 2
+    for kept, copy in carries:
+        assert all(torch.equal(a, b) for a, b in zip(flatten(kept).values(), flatten(copy).values()))
+
+
+def test_tables_of_positions_stay_where_they_are() -> None:
+    like = torch.zeros(1)
+    place = sines_and_cosines(5, 6, like).data_ptr()
+    for width in range(8, 8 + 2 * 40, 2):
+        sines_and_cosines(5, width, like)
+    assert sines_and_cosines(5, 6, like).data_ptr() == place
+
+
+# Names of shapes
 
 
 def test_a_batch_with_something_else_in_it_is_computed() -> None:
@@ -311,16 +645,16 @@ def test_a_batch_with_something_else_in_it_is_computed() -> None:
 
     ids = torch.zeros(2, 3, dtype=torch.int64)
     assert kind_of(Batch(ids, ids)) is not None
+    assert kind_of(Batch(ids, ids)) == kind_of(Batch(ids + 1, ids, positions=torch.arange(2)))
     assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids[:, :2]))
     assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids.int()))
+    assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids, fresh=False))
     assert kind_of(Odd(ids, ids)) is None
 
 
-def test_a_carry_outlives_the_next_replay() -> None:
-    trainer = replaying(make(settings_of("lstm", dropout=0.0), budget="1-epochs"))
-    carries = []
-    for _ in trainer.steps():
-        carries.append((trainer.carry, map_carry(torch.clone, trainer.carry)))
-    assert Pretended.made[0].replays > 2
-    for kept, copy in carries:
-        assert all(torch.equal(a, b) for a, b in zip(flatten(kept).values(), flatten(copy).values()))
+def test_a_replay_without_a_graph_only_computes() -> None:
+    seen = []
+    plain = Replay(lambda *given: seen.append(given), nn.Linear(1, 1), torch.device("cpu"))
+    for _ in range(2 * RECORDED):
+        plain(Batch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
+    assert len(seen) == 2 * RECORDED

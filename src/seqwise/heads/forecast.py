@@ -36,9 +36,9 @@ class QuantileHead(nn.Module):
 
     def __init__(self, width: int, horizon: int, quantiles: Sequence[float]):
         super().__init__()
-        self.horizon, self.quantiles = horizon, tuple(quantiles)
+        self.horizon, self.quantiles = horizon, tuple(sorted(quantiles))
         self.register_buffer("levels", torch.tensor(self.quantiles), persistent=False)
-        self.output = nn.Linear(width, horizon * len(quantiles))
+        self.output = nn.Linear(width, horizon * len(self.quantiles))
         nn.init.zeros_(self.output.weight)
         normal = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
         with torch.no_grad():

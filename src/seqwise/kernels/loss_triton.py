@@ -22,9 +22,12 @@ from torch import Tensor
 
 from seqwise.kernels.loss import EIGHT
 
+# On an H200, rows × words in bfloat16: 3,328 × 50,304 take 250 µs in blocks of 4,096 and 262 in blocks of 2,048, and a
+# copy 168; 8,192 × 10,000 take 140 and 121.
 LOADED = 16  # bytes of neighbouring scores that a thread loads at once; they share a maximum and a sum
 PER_THREAD = 8  # columns at a time
-BLOCK = 4096  # most columns at a time
+SIZES = (4096, 2048)  # columns at a time: a block
+WASTE = 1.1  # columns that are looked at, per column there is
 AHEAD = tl.constexpr(3)  # blocks under way at a time
 # A maximum to begin with: the lowest finite float32, so below no score but −inf; −inf minus −inf would be NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -80,6 +83,11 @@ def _rows(
     tl.store(start + target, own.to(scores.dtype.element_ty))
 
 
+def _block(words: int) -> int:
+    thrifty = [size for size in SIZES if triton.cdiv(words, size) * size <= WASTE * words]
+    return (thrifty or [min(SIZES[-1], max(128, triton.next_power_of_2(words)))])[0]
+
+
 def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, error: bool = True) -> Tensor:
     """Losses (n,) of scores (n, V); with `error` the scores become (p − y) · factor.
 
@@ -93,7 +101,7 @@ def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, e
         raise ValueError(f"expected rows at multiples of {EIGHT}, received strides {scores.stride()} for {words} words")
     # Refuses a target outside the vocabulary, as an index anywhere else; the program itself would read past the row.
     of_target = scores.gather(1, targets[:, None])
-    block = min(BLOCK, max(128, triton.next_power_of_2(words)))
+    block = _block(words)
     with torch.cuda.device_of(scores):
         _rows[(rows,)](
             scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,

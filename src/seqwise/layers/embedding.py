@@ -41,7 +41,12 @@ class Embedding(nn.Module):
         frozen = torch.zeros(self.vocabulary, dtype=torch.bool, device=self.weight.device)
         frozen[ids.to(frozen.device)] = True
         self.frozen = frozen
-        self.weight.register_hook(lambda gradient: gradient.masked_fill(frozen[:, None], 0.0))
+
+        def still(gradient: Tensor) -> Tensor:
+            return gradient.masked_fill(frozen[:, None], 0.0)
+
+        still.repeatable = True  # type: ignore[attr-defined] # it does nothing but compute
+        self.weight.register_hook(still)
 
     def forward(self, ids: Tensor) -> Tensor:
         vectors = F.embedding(ids, self.weight)  # (…, D)

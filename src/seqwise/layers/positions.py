@@ -6,7 +6,7 @@ the whole sequence at once. This module knows nothing of attention.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -125,23 +125,24 @@ def _interleaved(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width].to(dtype)
 
 
-# The tables are shared by all layers. They are made outside inference mode because training may use them later.
+# The tables are shared by all layers. They are made outside inference mode because training may use them later, and are
+# kept for good: recorded gradients (`training/replay.py`) read them where they are. Few, since lengths are rounded up.
 
 
-@lru_cache(maxsize=32)
+@cache
 def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
         return _interleaved(_angles(0, length, width, device), width, dtype)
 
 
-@lru_cache(maxsize=32)
+@cache
 def _turns(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
         angles = _angles(0, length, width, device)
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
 
 
-@lru_cache(maxsize=32)
+@cache
 def _sines_and_cosines(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(length, 2, width/2): the first rows of it have the same strides, however many."""
     with torch.inference_mode(False), torch.no_grad():

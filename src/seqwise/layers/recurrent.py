@@ -25,6 +25,8 @@ NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and 
 class Recurrent(nn.Module):
     """One cell over time. The cell is registered under its name, so that paths read `layer.0.lstm.forget`."""
 
+    told = ("path",)  # what a call leaves for people; no other call reads it
+
     def __init__(self, cell: Cell, weight_dropout: float = 0.0):
         super().__init__()
         self.name, self.units, self.weight_dropout = cell.name, cell.units, weight_dropout

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -71,13 +72,14 @@ class Trainer:
         self.device = self.parameters[0].device
         self.optimiser = make_optimiser(model, settings)
         self.device_decides = world.size == 1 and self.device.type == "cuda"  # whether an update is made
-        self.replay = Replay(self._learn, model, self.device)
         self.schedule = make_schedule(settings.schedule, settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
         self.average = Average(model, decay) if decay != 0 else None
         self.place = Place(pieces=settings.accumulate)
         self.carry: Carry = None
         self.notes: list[str] = []
+        self.learn = partial(learn, model, self.device, settings.precision == "bfloat16")
+        self.replay = Replay(self.learn, model, self.device, self.notes.append)
         self._started = 0.0  # when training would have begun, had it not been interrupted
 
     # The stream
@@ -148,12 +150,15 @@ class Trainer:
         return time.perf_counter() - began if self.world.first else 0.0
 
     def _validated(self, step: Step) -> Step:
-        assert self.validate is not None
         place = self.place
         place.validations = max(place.validations + 1, math.floor(self._progress() * VALIDATIONS + 1e-9))
         began = time.perf_counter()
-        with self.averaged(), within_memory("validation does not fit into memory"):
-            metrics = self.validate()
+        try:
+            metrics = self._judged()
+        except MemoryLimitError:
+            if not self._without_replay():
+                raise
+            metrics = self._judged()
         seconds, spent = self.world.sum(self._since(self._started), self._since(began))
         if self._progress() < 1:  # the last validation judges what the budget has bought; it is no part of it
             place.seconds = seconds
@@ -169,6 +174,11 @@ class Trainer:
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=best)
 
+    def _judged(self) -> dict[str, float]:
+        assert self.validate is not None
+        with self.averaged(), within_memory("validation does not fit into memory"):
+            return self.validate()
+
     def _stalled(self) -> bool:
         history = self.place.history
         return len(history) > STALLED and min(history[-STALLED:]) > min(history[:-STALLED])
@@ -178,7 +188,8 @@ class Trainer:
         return self.average.applied() if self.average else nullcontext()
 
     def _take_notes(self) -> tuple[str, ...]:
-        notes, self.notes = tuple(self.notes), []
+        notes = tuple(self.notes)
+        self.notes.clear()
         return notes
 
     # One update
@@ -187,7 +198,9 @@ class Trainer:
         """The gradients. They change nothing: what is saved now is saved as before."""
         place = self.place
         self.model.train()
-        if hasattr(self.model, "progress"):  # what changes inside a model in the course of training, as the rate does
+        if (
+            getattr(self.model, "progress", None) is not None
+        ):  # what changes inside a model in the course of training, as the rate does
             self.model.progress = self._progress()  # type: ignore[assignment]
         count, tokens = self.world.sum(batch.count, batch.tokens)
         shares, left = Shares(batch.rows), self.budget.tokens_left(place.tokens)
@@ -261,38 +274,38 @@ class Trainer:
                 with within_memory(f"one row of {batch.length:,} steps does not fit into memory"):
                     return self._accumulate(batch, carry, count, shares)
             except MemoryLimitError:
-                if self.place.pieces >= batch.rows:
+                if self.place.pieces >= batch.rows and not self.replay.recorded:
                     raise
             # Outside the handler, so that the failed attempt's tensors are released first.
-            self.replay.forget()
-            self.place.pieces = min(self.place.pieces * 2, batch.rows)
-            self.notes.append(
-                f"out of memory: the batch of {batch.rows} rows is now computed in {self.place.pieces} pieces; "
-                "the updates stay the same."
-            )
+            if not self._without_replay():
+                self.place.pieces = min(self.place.pieces * 2, batch.rows)
+                self.notes.append(
+                    f"out of memory: the batch of {batch.rows} rows is now computed in {self.place.pieces} pieces; "
+                    "the updates stay the same."
+                )
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
+    def _without_replay(self) -> bool:
+        """Is there memory to be had from recorded gradients? Then take it."""
+        held = self.replay.give_up("out of memory")
+        if held:
+            self.notes.append("out of memory: gradients are no longer recorded, but computed one by one.")
+        return held
+
     def _accumulate(self, batch: Rows, carried: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
         if self.place.pieces == 1 and shares == Shares(batch.rows):
-            learn = self.replay if self.device_decides else self._learn
-            return learn(batch, carried, self._factor(1 / count))
+            way = self.replay if self.device_decides else self.learn
+            return way(batch, carried, self._factor(1 / count))
         size = math.ceil(batch.rows / self.place.pieces)
         total, carries = torch.zeros((), dtype=torch.float64, device=self.device), []
         for first in range(0, batch.rows, size):
             for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
                 carry = map_carry(lambda tensor: tensor[start:stop], carried)  # noqa: B023 - used at once
-                loss, carry = self._learn(batch.slice(start, stop), carry, self._factor(weight / count))
+                loss, carry = self.learn(batch.slice(start, stop), carry, self._factor(weight / count))
                 total += weight * loss
                 carries.append(carry)
         return total, carries[0] if len(carries) == 1 else join_rows(carries) if carries else None
-
-    def _learn(self, rows: Rows, carry: Carry, factor: torch.Tensor) -> tuple[torch.Tensor, Carry]:
-        """The loss of these rows, summed, and the carry after them; gradients of loss times factor are added up."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16"):
-            loss, carry = self.model(rows, carry)
-        loss.total.backward(factor.to(loss.total.dtype))
-        return loss.total.detach().double(), detach(carry)
 
     def _factor(self, value: float) -> torch.Tensor:
         return torch.full((), value, dtype=torch.float64, device=self.device)
@@ -360,6 +373,16 @@ class Trainer:
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in part("average.").items()}
             self.average.count = state["average"]
+
+
+def learn(
+    model: nn.Module, device: torch.device, casts: bool, rows: Rows, carry: Carry, factor: torch.Tensor
+) -> tuple[torch.Tensor, Carry]:
+    """The loss of these rows, summed, and the carry after them; gradients of loss times factor are added up."""
+    with torch.autocast(device.type, torch.bfloat16, enabled=casts):
+        loss, carry = model(rows, carry)
+    loss.total.backward(factor.to(loss.total.dtype))
+    return loss.total.detach().double(), detach(carry)
 
 
 def attempts(items: Iterator[T]) -> Iterator[T | Exception]:

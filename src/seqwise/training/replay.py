@@ -2,34 +2,40 @@
 
 A small model keeps a GPU busy for less time than it takes to launch its kernels one by one. What a recorded computation
 did to tensors is done again, in the same memory, with what was copied there; nothing of Python runs. So it is replayed
-only where Python would do the same again: for a batch and a carry of the same shapes, weights in the same places,
-nobody looking inside, and modules whose own numbers, hooks and functions are as they were. Where the computation waits
-for the GPU in between, or draws random numbers on the CPU, it is not recorded. Results are the same to the bit.
+only where Python would do the same again: for a batch and a carry of the same shapes, with the same weights, buffers
+and attributes in the same modules, and nobody looking inside. Where the computation waits for the GPU in between, draws
+random numbers on the CPU or leaves the model another one, it is not recorded. Results are the same to the bit.
 
 It knows nothing of losses and of optimisers.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import random
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as everywhere
 
 from seqwise.backbones.states import Carry, flatten, map_carry, structure
 from seqwise.data.batch import Rows
 from seqwise.kernels.recurrence.availability import switch
 from seqwise.layers.record import watched
 
-WARM = 2  # updates of a shape before it is looked at closely; the one after is recorded
+WARM = 2  # updates of a shape before it is looked at closely
+TRIES = 8  # looks at a shape: one, and one more whenever the model has become another
 MOST = 8  # shapes that are recorded
-ROOM = 2  # a recorded computation keeps its memory, and others need as much: so many times the most there was
 PLAIN = (bool, int, float, str, type(None))
-LEFT_OUT = ("positions", "fresh")  # of a batch: no model looks at them
+WAITS = "synchronizing CUDA operation"  # in PyTorch's error
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+PARTS = ("_parameters", "_buffers", "_modules")
 
 # Rows, their carry and a factor → the loss and the carry after them; gradients times the factor are left in `.grad`.
 Compute = Callable[[Rows, Carry, Tensor], tuple[Tensor, Carry]]
@@ -45,86 +51,121 @@ class Graph(Protocol):
     def replay(self) -> None: ...
 
 
+class Manner(NamedTuple):
+    """What Python would look at in a model, as a key. While `kept` are there, no other objects have their ids."""
+
+    key: Hashable
+    kept: list[object]
+
+
+@dataclass
+class Shape:
+    """What is known of batches of one shape."""
+
+    met: int = 0
+    tries: int = 0
+    manner: int = 0  # hash of the last that was tried
+
+
 class Replay:
     """Computes gradients, and records what it computes again and again."""
 
     def __init__(
-        self, compute: Compute, model: nn.Module, device: torch.device, graph: Callable[[], Graph] | None = None
+        self,
+        compute: Compute,
+        model: nn.Module,
+        device: torch.device,
+        say: Callable[[str], None] = lambda _: None,
+        graph: Callable[[], Graph] | None = None,
     ):
-        self.compute, self.model, self.device = compute, model, device
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.graph = graph or (partial(CudaGraph, device) if device.type == "cuda" else None)
+        self.compute, self.model, self.device, self.say = compute, model, device, say
+        if graph is None and device.type == "cuda":
+            graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
+        self.graph = graph
         self.refused = ""  # why nothing is recorded any more
-        self.forget()
+        self._shapes: dict[Hashable, Shape] = {}
+        self.recorded: dict[Hashable, Recorded] = {}
 
-    def forget(self) -> None:
-        """Give the memory back."""
-        self._met: Counter[Hashable] = Counter()
-        self._recorded: dict[Hashable, Recorded] = {}
+    def give_up(self, reason: str) -> bool:
+        """Give the memory back and record nothing more; False if there was nothing to give."""
+        held, self.refused = bool(self.recorded), reason
+        self._shapes, self.recorded = {}, {}
+        return held
 
     def __call__(self, rows: Rows, carry: Carry, factor: Tensor) -> tuple[Tensor, Carry]:
         """The same as `compute`."""
-        key = self._key(rows, carry)
-        if key is None:
-            return self.compute(rows, carry, factor)
-        if (found := self._recorded.get(key)) is None:
-            self._met[key] += 1
-            if self._met[key] <= WARM or len(self._recorded) >= MOST:
-                return self.compute(rows, carry, factor)
-            if self._met[key] == WARM + 1:
-                return self._rehearsed(rows, carry, factor)
-            found = self._record(rows, carry, factor)
-            if found is None:
-                return self.compute(rows, carry, factor)
-            self._recorded[key] = found
-        return found.replay(rows, carry, factor)
+        given = rows, carry, factor
+        name = self._name(rows, carry)
+        if name is None:
+            return self.compute(*given)
+        shape, found = self._shapes.setdefault(name, Shape()), self.recorded.get(name)
+        shape.met += 1
+        if shape.met <= WARM or shape.tries > TRIES or (found is None and len(self.recorded) >= MOST):
+            return self.compute(*given)
+        manner = manner_of(self.model)
+        if manner is None:
+            return self.compute(*given)
+        if found is not None and found.manner.key == manner.key:
+            return found.replay(*given)
+        if shape.manner != hash(manner.key):
+            self.recorded.pop(name, None)
+            shape.manner, shape.tries = hash(manner.key), shape.tries + 1
+            return self._rehearsed(manner, *given)
+        found = self._record(manner, *given)
+        if found is None:
+            return self.compute(*given)
+        self.recorded[name] = found
+        return found.replay(*given)
 
-    def _key(self, rows: Rows, carry: Carry) -> Hashable | None:
-        """What must be the same for a replay; None where there is none to come."""
+    def _name(self, rows: Rows, carry: Carry) -> Hashable | None:
+        """Of the shape; None where nothing is to be replayed."""
         if self.graph is None or self.refused or watched() or switch():
             return None
-        if (kind := kind_of(rows)) is None:
-            return None
-        places = tuple(parameter.data_ptr() for parameter in self.parameters)
-        return kind, structure_of(carry), manner_of(self.model)[0], places
+        kind = kind_of(rows)
+        return None if kind is None else (kind, structure_of(carry))
 
-    def _rehearsed(self, rows: Rows, carry: Carry, factor: Tensor) -> tuple[Tensor, Carry]:
+    def _rehearsed(self, manner: Manner, *given: Any) -> tuple[Tensor, Carry]:
         """Computed as usual; but it is noticed if that cannot be recorded."""
-        states = states_of(self.device)
+        draws, buffers = Draws(self.device), [buffer.clone() for buffer in self.model.buffers()]
         try:
             with refusing_to_wait(self.device):
-                done = self.compute(rows, carry, factor)
+                done = self.compute(*given)
         except RuntimeError as error:
             if WAITS not in str(error):
                 raise
             self.refused = "it waits for the GPU"
-        if self.refused:
-            self._again(states)
-            return self.compute(rows, carry, factor)
-        if not torch.equal(states[0], torch.default_generator.get_state()):
-            self.refused = "it draws random numbers on the CPU"
-        return done
+        else:
+            after = manner_of(self.model)
+            if after is None or after.key != manner.key:
+                self.refused = "the model changes itself"
+            elif draws.changed():
+                self.refused = "it draws random numbers on the CPU"
+            return done
+        for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+        self._again(draws)
+        return self.compute(*given)
 
-    def _record(self, rows: Rows, carry: Carry, factor: Tensor) -> Recorded | None:
-        if not has_room(self.device):
-            self.refused = "there is too little memory"
-            return None
-        states = states_of(self.device)
+    def _record(self, manner: Manner, *given: Any) -> Recorded | None:
         assert self.graph is not None
-        try:
-            return Recorded(self.compute, self.model, self.parameters, self.graph(), rows, carry, factor)
-        except RuntimeError as error:
-            self.refused = (str(error).strip() or "no reason given").splitlines()[0]
-        self._again(states)
+        draws, problem = Draws(self.device), ""
+        if not has_room(self.device, len(self.recorded)):
+            problem = "there is too little memory"
+        else:
+            try:
+                return Recorded(self.compute, self.model, manner, self.graph(), *given)
+            except RuntimeError as error:
+                problem = (str(error).strip() or "no reason given").splitlines()[0]
+        self.give_up(problem)
+        self.say(f"gradients could not be recorded and are computed one by one: {problem}.")
+        self._again(draws)
         return None
 
-    def _again(self, states: tuple[Tensor, ...]) -> None:
+    def _again(self, draws: Draws) -> None:
         """As if nothing had been tried."""
-        for parameter in self.parameters:
+        for parameter in self.model.parameters():
             parameter.grad = None
-        torch.default_generator.set_state(states[0])
-        if len(states) > 1:
-            torch.cuda.set_rng_state(states[1], self.device)
+        draws.restore()
 
 
 class Recorded:
@@ -134,20 +175,19 @@ class Recorded:
         self,
         compute: Compute,
         model: nn.Module,
-        parameters: Sequence[Tensor],
+        manner: Manner,
         graph: Graph,
         rows: Rows,
         carry: Carry,
         factor: Tensor,
     ):
-        self.parameters, self.graph = parameters, graph
-        self.kept = manner_of(model)[1]  # while they are there, no other object has their id
+        self.manner, self.graph, self.parameters = manner, graph, list(model.parameters())
         rows, carry, factor = rows.mapped(lambda _, t: t.clone()), map_carry(torch.clone, carry), factor.clone()
         self.given = [*inputs_of(rows, carry), factor]
-        for parameter in parameters:
+        for parameter in self.parameters:
             parameter.grad = None
         self.loss, self.after = graph.record(lambda: compute(rows, carry, factor))
-        self.gradients = [parameter.grad for parameter in parameters]
+        self.gradients = [parameter.grad for parameter in self.parameters]
 
     def replay(self, rows: Rows, carry: Carry, factor: Tensor) -> tuple[Tensor, Carry]:
         """Gradients and loss are good until the next replay; the carry is a copy."""
@@ -160,16 +200,19 @@ class Recorded:
 
 
 class CudaGraph:
-    """PyTorch's, which stays on the stream it records where something goes wrong; this does not."""
+    """PyTorch's, which stays on the stream it records where something goes wrong; this does not.
 
-    def __init__(self, device: torch.device):
-        self.device, self.graph = device, torch.cuda.CUDAGraph()
+    Graphs that never run at the same time may share memory: a `pool`.
+    """
+
+    def __init__(self, device: torch.device, pool: Any = None):
+        self.device, self.pool, self.graph = device, pool, torch.cuda.CUDAGraph()
 
     def record(self, work: Callable[[], tuple[Tensor, Carry]]) -> tuple[Tensor, Carry]:
         with torch.cuda.device(self.device):
             stream = torch.cuda.current_stream()
             try:
-                with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self.graph, pool=self.pool, capture_error_mode="thread_local"):
                     return work()
             finally:
                 torch.cuda.set_stream(stream)
@@ -183,14 +226,16 @@ class CudaGraph:
 
 
 def kind_of(rows: Rows) -> Hashable | None:
-    """Type, shapes and other values of a batch; None where it holds something that cannot be compared."""
+    """Type, shapes and other values of a batch; None where it holds something that cannot be compared.
+
+    Where rows come from is left out: it is for errors.
+    """
     found: list[Any] = [type(rows)]
     for name, value in vars(rows).items():
-        if name in LEFT_OUT:
-            continue
         if not isinstance(value, (Tensor, *PLAIN)):
             return None
-        found.append(shape_of(value) if isinstance(value, Tensor) else value)
+        if name != "positions":
+            found.append(shape_of(value) if isinstance(value, Tensor) else value)
     return tuple(found)
 
 
@@ -202,28 +247,75 @@ def shape_of(tensor: Tensor) -> Hashable:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def manner_of(model: nn.Module) -> tuple[Hashable, list[object]]:
-    """What Python would look at: the attributes of all modules, and how many hooks they have. Numbers are compared by
-    value, other objects, which are listed as well, by identity."""
-    found: list[Hashable] = []
-    objects: list[object] = []
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, PLAIN):
-                found.append(value)
-            else:
-                found.append((id(value), len(value)) if isinstance(value, dict) else id(value))
-                objects.append(value)
-    return tuple(found), objects
+def manner_of(model: nn.Module) -> Manner | None:
+    """The attributes of all modules by identity, and the places of all tensors. None where somebody has put a hook into
+    the model: what it does to Python cannot be replayed. The hooks of tensors may say that they are `repeatable`."""
+    if any(getattr(everywhere, f"_global{name}", None) for name in HOOKS):
+        return None
+    kept: list[Any] = []
+    tensors: list[Tensor] = []
+    modules: list[Any] = [model]  # `modules()` makes up names for them, which takes longer than all of this
+    seen = {id(None)}
+    for module in modules:
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        own = vars(module)
+        if any(own[name] for name in HOOKS):
+            return None
+        parts = [own[part].values() for part in PARTS]
+        told = getattr(type(module), "told", ())  # attributes that a call leaves for people, and reads from nowhere
+        kept.extend(chain((value for name, value in own.items() if name not in told) if told else own.values(), *parts))
+        tensors.extend(tensor for tensor in chain(*parts[:2]) if tensor is not None)
+        modules.extend(parts[2])
+    places: list[Hashable] = []
+    for tensor in tensors:
+        if tensor._backward_hooks:
+            hooks = list(tensor._backward_hooks.values())
+            if not all(getattr(hook, "repeatable", False) for hook in hooks):
+                return None
+            kept.extend(hooks)
+        if getattr(tensor, "_post_accumulate_grad_hooks", None):
+            return None
+        places.append((tensor.data_ptr(), tensor.requires_grad))
+    return Manner((tuple(map(id, kept)), tuple(places)), kept)
 
 
 def inputs_of(rows: Rows, carry: Carry) -> list[Tensor]:
-    return [*(t for name, t in rows.tensors().items() if name not in LEFT_OUT), *flatten(carry).values()]
+    return [*(tensor for name, tensor in rows.tensors().items() if name != "positions"), *flatten(carry).values()]
 
 
 # What the machine says
 
-WAITS = "synchronizing CUDA operation"
+
+class Draws:
+    """Where the random generators stand: those of the CPU, and of the device."""
+
+    def __init__(self, device: torch.device):
+        self.device, self.host = device, _host_draws()
+        self.own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def changed(self) -> bool:
+        """Has anybody drawn on the CPU since?"""
+        (tensor, *others), (now, *others_now) = self.host, _host_draws()
+        return not torch.equal(tensor, now) or others != others_now
+
+    def restore(self) -> None:
+        tensor, python, (kind, numbers, *rest) = self.host
+        torch.default_generator.set_state(tensor)
+        random.setstate(python)
+        np.random.set_state((kind, np.frombuffer(numbers, np.uint32), *rest))
+        if self.own is not None:
+            # In a state of its own: where recording has failed, the old one is still taken for one that is recorded.
+            index = torch.cuda.current_device() if self.device.index is None else self.device.index
+            fresh = torch.Generator(self.device)
+            fresh.set_state(self.own)
+            torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def _host_draws() -> tuple[Tensor, Any, tuple[Any, ...]]:
+    kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
+    return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)
 
 
 @contextmanager
@@ -240,14 +332,10 @@ def refusing_to_wait(device: torch.device) -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def states_of(device: torch.device) -> tuple[Tensor, ...]:
-    """Of the random generators."""
-    own = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return torch.default_generator.get_state(), *own
-
-
-def has_room(device: torch.device) -> bool:
+def has_room(device: torch.device, recorded: int) -> bool:
+    """For one more that keeps its memory, beside as many as there are, and for whatever is not recorded."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    return ROOM * torch.cuda.max_memory_allocated(device) <= free + torch.cuda.memory_reserved(device)
+    most = torch.cuda.max_memory_allocated(device)
+    return (recorded + 2) * most <= free + torch.cuda.memory_reserved(device)

@@ -87,7 +87,7 @@ class Translator(nn.Module):
 
     `vocabularies` has the size of the source's vocabulary and that of each writer; `counts` how often each token is to
     be written, so that a new model already predicts by frequency. `progress` is the share of the training that is
-    done, as the loop tells it.
+    done, as the loop tells it; None where nothing hangs on it.
     """
 
     def __init__(
@@ -112,7 +112,8 @@ class Translator(nn.Module):
             Writer(settings, size, memory, longest, embedding=shared, counts=None if counts is None else counts[number])
             for number, size in enumerate(targets)
         )
-        self.smoothing, self.forced, self.progress = chosen.label_smoothing or 0.0, chosen.teacher_forcing, 0.0
+        self.smoothing, self.forced = chosen.label_smoothing or 0.0, chosen.teacher_forcing
+        self.progress: float | None = 0.0 if self.forced < 1 else None
 
     def forward(self, batch: PairBatch, carry: None = None) -> tuple[Loss, None]:
         """Summed loss of all targets in all languages; smoothed in training only."""
@@ -139,7 +140,7 @@ class Translator(nn.Module):
     @property
     def true_share(self) -> float:
         """How many of the previous tokens are the true ones at this point of the training."""
-        return 1.0 - self.progress * (1.0 - self.forced)
+        return 1.0 - (self.progress or 0.0) * (1.0 - self.forced)
 
     @torch.no_grad()
     def mixed(self, writer: Writer, memory: Memory, inputs: Tensor) -> Tensor:
