@@ -114,9 +114,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             with _no_casts(vectors.device.type):
                 ready = _sweep(vectors, weight, bias, targets, ctx.dtype, ctx.way, ctx.needed, factors)[1]
             return *map(_cast, ready, (vectors.dtype, weight.dtype, bias.dtype)), None, None, None
-        of_vectors, of_weight, of_bias = ready
-        scaled = _scaled(of_vectors, factors[:, None], vectors), _scaled(of_weight, factors[0], weight)
-        return *scaled, _scaled(of_bias, factors[0], bias), None, None, None
+        parts, ready, scaled = list(ready), None, []
+        for like, factor in ((vectors, factors[:, None]), (weight, factors[0]), (bias, factors[0])):
+            scaled.append(_scaled(parts.pop(0), factor, like))  # one by one: each is gone before the next is rounded
+        return *scaled, None, None, None
 
 
 def _sweep(
