@@ -324,7 +324,7 @@ COLUMNS = (
     Column("memory_theirs", "peer", ",.0f", 1e-6),
     Column("apart", "apart", ".0e", width=8),
     Column("first_call", "first s", ".1f", width=8),
-    Column("path", "path", width=10),
+    Column("path", "  path", width=-24),
 )
 
 

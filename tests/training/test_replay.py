@@ -24,7 +24,7 @@ from seqwise.config import (
     TransformerSettings,
 )
 from seqwise.data.batch import Batch
-from seqwise.errors import NonFiniteError
+from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import record
 from seqwise.losses import Loss, total
@@ -32,7 +32,7 @@ from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import replay
 from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
-from seqwise.training.replay import MOST, TRIES, WARM, Draws, Replay, has_room, kind_of, manner_of
+from seqwise.training.replay import MOST, TRIES, WARM, Draws, Replay, has_room, kind_of, manner_of, structure_of, ways
 
 ROWS, TIME = 4, 6
 RECORDED = WARM + 2  # the update of a shape that is recorded first
@@ -75,6 +75,13 @@ class Pretended:
         return [results[0], *flatten(results[1]).values()]
 
 
+class Broken(Pretended):
+    def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+        work()
+        torch.rand(5)
+        raise RuntimeError("operation not permitted.\nand more")
+
+
 @pytest.fixture(autouse=True)
 def _forgotten() -> None:
     Pretended.made = []
@@ -89,17 +96,20 @@ def _drawing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Batches:
-    """So many batches an epoch, all of one shape but those of `odd`."""
+    """So many batches an epoch, all of one shape but those of `odd`. Not all targets count, nor equally many."""
 
     odd: tuple[int, ...] = ()
     steps: int = 12
     words: int = 50
+    rows: int = ROWS
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         for step in range(start, self.steps):
             draw = torch.Generator().manual_seed(100 * number + step)
-            ids = torch.randint(self.words, (ROWS, TIME + 1 - (step in self.odd)), generator=draw)
-            yield Batch(ids[:, :-1], ids[:, 1:], positions=torch.arange(ROWS), fresh=step == 0)
+            ids = torch.randint(self.words, (self.rows, TIME + 1 - (step in self.odd)), generator=draw)
+            counted = torch.rand(ids[:, 1:].shape, generator=draw) < (step + 1) / (self.steps + 1)
+            counted[:, 0] = True
+            yield Batch(ids[:, :-1], ids[:, 1:], counted, positions=torch.arange(self.rows), fresh=step == 0)
 
 
 ALIKE = Batches()
@@ -264,6 +274,18 @@ def change_a_number(model: nn.Module) -> None:
     model.drop_in.p = 0.5
 
 
+def change_a_number_deep_inside(model: nn.Module) -> None:
+    model.backbone.deep.layer[1].weight_dropout = 0.6
+
+
+def become_another(model: nn.Module) -> None:
+    class Other(type(model.drop_in)):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    model.drop_in.__class__ = Other
+
+
 def add_a_hook(model: nn.Module) -> None:
     model.embedding.register_forward_hook(lambda module, given, found: 2 * found)
 
@@ -306,8 +328,9 @@ def stop_training(model: nn.Module) -> None:
 
 
 CHANGES = [
-    change_a_number, add_a_hook, add_a_hook_of_a_tensor, add_a_hook_after_a_gradient, put_a_function_in_its_place,
-    move_the_weights, freeze_some_words, freeze_a_weight, put_a_module_in_its_place, stop_training,
+    change_a_number, change_a_number_deep_inside, become_another, add_a_hook, add_a_hook_of_a_tensor,
+    add_a_hook_after_a_gradient, put_a_function_in_its_place, move_the_weights, freeze_some_words, freeze_a_weight,
+    put_a_module_in_its_place, stop_training,
 ]  # fmt: skip
 
 
@@ -437,12 +460,20 @@ def waits_unseen(model: Own, scores: Tensor) -> None:
         torch.cuda.synchronize()  # which PyTorch's alarm does not report
 
 
+def draws_on_its_own(model: Own, scores: Tensor) -> None:
+    if not hasattr(model, "chance"):
+        model.chance = np.random.default_rng(0)
+    model.chance.random()
+
+
+DRAWS = "it draws random numbers on the CPU, or with a generator of its own"
 HABITS = {
     counts_its_calls: "the model changes itself",
     takes_turns: "the model changes itself",
-    draws_with_torch: "it draws random numbers on the CPU",
-    draws_with_numpy: "it draws random numbers on the CPU",
-    draws_with_python: "it draws random numbers on the CPU",
+    draws_with_torch: DRAWS,
+    draws_with_numpy: DRAWS,
+    draws_with_python: DRAWS,
+    draws_on_its_own: DRAWS,
     waits: "it waits for the GPU",
 }
 
@@ -481,31 +512,96 @@ def test_on_the_device_a_model_without_habits_is_recorded_and_its_buffers_are_ri
 
 @pytest.mark.gpu
 def test_on_the_device_a_recording_that_fails_is_done_without() -> None:
-    one, other = own(waits_unseen, "cuda"), own(waits_unseen, "cuda")
+    plain, other = plainly(own(waits_unseen, "cuda")), own(waits_unseen, "cuda")
     notes = []
-    for _ in one.steps():
-        pass
-    for step in other.steps():
+    for _, step in zip(plain.steps(), other.steps(), strict=True):
         notes += step.notes
     assert not other.replay.recorded
     assert len(notes) == 1
     assert notes[0].startswith("gradients could not be recorded")
-    for a, b in zip(one.parameters, other.parameters, strict=True):
-        assert torch.equal(a, b)
-    plain = plainly(own(waits_unseen, "cuda"))
-    list(plain.steps())
     for a, b in zip(plain.parameters, other.parameters, strict=True):
         assert torch.equal(a, b)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("habit", [waits, waits_unseen])
+def test_on_the_device_another_trainer_that_fails_does_no_harm(habit: Callable[[Own, Tensor], None]) -> None:
+    settings = settings_of("lstm")
+    plain, first, other = plainly(make(settings, "cuda")), make(settings, "cuda"), own(habit, "cuda")
+    for number, (a, b) in enumerate(zip(plain.steps(), first.steps(), strict=True)):
+        assert a.loss == b.loss
+        if number == RECORDED + 1:
+            assert first.replay.recorded
+            list(other.steps())
+            assert other.replay.refused
+    assert first.replay.recorded
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_what_was_recorded_before_a_generator_was_renewed_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make(settings_of("lstm"))
+    steps = trainer.steps()
+    for _ in range(RECORDED + 1):
+        next(steps)
+    seen = counted(trainer)
+    monkeypatch.setattr(Draws, "renewed", Draws.renewed + 1)
+    for _ in range(5):
+        next(steps)
+    assert seen[0] == 0
+    assert len(Pretended.made) == 2
+
+
+@pytest.mark.parametrize("message", [replay.WAITS, "something else"])
+def test_a_rehearsal_that_waits_leaves_nothing_behind(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
+    calls: list[None] = []
+
+    def complains(model: Own, scores: Tensor) -> None:
+        calls.append(None)
+        if len(calls) == 1 + WARM + 1:  # the first batch of an epoch has a shape of its own
+            raise RuntimeError(message)
+
+    plain, other = plainly(own(has_none, "cpu")), own(complains, "cpu")
+    if message != replay.WAITS:
+        with pytest.raises(RuntimeError, match=message):
+            list(other.steps())
+        return
+    compare(plain, other)
+    assert other.replay.refused == "it waits for the GPU"
+    for a, b in zip(plain.model.buffers(), other.model.buffers(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_what_is_refused_later_gives_back_what_was_recorded_before() -> None:
+    trainer = make(settings_of("lstm"), batches=Batches(odd=(7, 8, 9, 10, 11)))
+    steps = trainer.steps()
+    for _ in range(RECORDED + 1):
+        next(steps)
+    assert trainer.replay.recorded
+    trainer.replay.graph = lambda: Broken(trainer.model)
+    notes = [note for step in steps for note in step.notes]
+    assert len(notes) == 1
+    assert not trainer.replay.recorded
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_whoever_stops_it_while_it_is_recorded_is_heard() -> None:
+    class Stopped(Pretended):
+        def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise RuntimeError("the capture was not ended")
+
+    trainer = make(settings_of("lstm"))
+    trainer.replay.graph = lambda: Stopped(trainer.model)
+    with pytest.raises(KeyboardInterrupt):
+        list(trainer.steps())
+
+
 @pytest.mark.usefixtures("_drawing")
 def test_a_graph_that_fails_is_done_without_and_told_once() -> None:
-    class Broken(Pretended):
-        def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
-            work()
-            torch.rand(5)
-            raise RuntimeError("operation not permitted\nand more")
-
     settings = settings_of("lstm")
     one, other = plainly(make(settings)), make(settings)
     other.replay.graph = lambda: Broken(other.model)
@@ -587,6 +683,34 @@ def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> Non
 
 
 @pytest.mark.usefixtures("_drawing")
+def test_a_single_row_that_does_not_fit_is_tried_again_without_what_is_recorded() -> None:
+    trainer = make(settings_of("lstm"), batches=Batches(rows=1))
+    steps = trainer.steps()
+    for _ in range(RECORDED + 1):
+        next(steps)
+
+    def narrow() -> None:
+        raise torch.OutOfMemoryError("pretended")
+
+    next(iter(trainer.replay.recorded.values())).graph.replay = narrow
+    assert len(list(steps)) == 2 * 12 - RECORDED - 1
+
+
+def test_a_validation_that_never_fits_is_told() -> None:
+    def validate() -> dict[str, float]:
+        calls.append(None)
+        raise torch.OutOfMemoryError("pretended")
+
+    for number in (1, RECORDED + 2):  # with nothing recorded, and with something
+        trainer, calls = make(settings_of("lstm", {"validate_every": number}, dropout=0.0)), []
+        trainer.model.backbone.deep.layer[0].weight_dropout = trainer.model.backbone.deep.layer[1].weight_dropout = 0.0
+        trainer.validate = validate
+        with pytest.raises(MemoryLimitError, match="validation does not fit"):
+            list(trainer.steps())
+        assert len(calls) == (1 if number == 1 else 2)
+
+
+@pytest.mark.usefixtures("_drawing")
 def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded() -> None:
     trainer = make(settings_of("lstm", {"validate_every": RECORDED + 2}))
     held = []
@@ -650,6 +774,45 @@ def test_a_batch_with_something_else_in_it_is_computed() -> None:
     assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids.int()))
     assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids, fresh=False))
     assert kind_of(Odd(ids, ids)) is None
+
+
+def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
+    carries = [
+        None,
+        torch.zeros(2, 3),
+        (torch.zeros(2, 3),),
+        torch.zeros(2, 4),
+        torch.zeros(2, 3, dtype=torch.float64),
+        torch.zeros(2, 3, device="meta"),
+    ]
+    assert len({structure_of(carry) for carry in carries}) == len(carries)
+    assert structure_of(torch.zeros(2, 3)) == structure_of(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+        lambda: torch.set_float32_matmul_precision("high"),
+        lambda: torch.use_deterministic_algorithms(True),
+        lambda: torch.set_default_dtype(torch.float64),
+    ],
+)
+def test_settings_of_pytorch_are_part_of_the_name(setting: Callable[[], object]) -> None:
+    before = ways()
+    try:
+        setting()
+        assert ways() != before
+    finally:
+        torch.autograd.set_detect_anomaly(False)
+        torch.set_float32_matmul_precision("highest")
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(torch.float32)
+    assert ways() == before
+
+
+def test_a_scripted_module_is_never_replayed() -> None:
+    assert manner_of(nn.Sequential(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)))) is None
 
 
 def test_a_replay_without_a_graph_only_computes() -> None:

@@ -198,9 +198,8 @@ class Trainer:
         """The gradients. They change nothing: what is saved now is saved as before."""
         place = self.place
         self.model.train()
-        if (
-            getattr(self.model, "progress", None) is not None
-        ):  # what changes inside a model in the course of training, as the rate does
+        # What changes inside a model in the course of training, as the rate does.
+        if getattr(self.model, "progress", None) is not None:
             self.model.progress = self._progress()  # type: ignore[assignment]
         count, tokens = self.world.sum(batch.count, batch.tokens)
         shares, left = Shares(batch.rows), self.budget.tokens_left(place.tokens)

@@ -2,9 +2,10 @@
 
 A small model keeps a GPU busy for less time than it takes to launch its kernels one by one. What a recorded computation
 did to tensors is done again, in the same memory, with what was copied there; nothing of Python runs. So it is replayed
-only where Python would do the same again: for a batch and a carry of the same shapes, with the same weights, buffers
-and attributes in the same modules, and nobody looking inside. Where the computation waits for the GPU in between, draws
-random numbers on the CPU or leaves the model another one, it is not recorded. Results are the same to the bit.
+only where Python is expected to do the same again: for a batch and a carry of the same shapes, with the same weights,
+buffers and attributes in the same modules, and nobody looking inside. Where the computation waits for the GPU in
+between, draws random numbers on the CPU or assigns attributes of the model, it is not recorded. Results are the same to
+the bit. What is not seen: a list or a global that is changed in place.
 
 It knows nothing of losses and of optimisers.
 """
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ PLAIN = (bool, int, float, str, type(None))
 WAITS = "synchronizing CUDA operation"  # in PyTorch's error
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 PARTS = ("_parameters", "_buffers", "_modules")
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 # Rows, their carry and a factor → the loss and the carry after them; gradients times the factor are left in `.grad`.
 Compute = Callable[[Rows, Carry, Tensor], tuple[Tensor, Carry]]
@@ -118,11 +120,11 @@ class Replay:
         return found.replay(*given)
 
     def _name(self, rows: Rows, carry: Carry) -> Hashable | None:
-        """Of the shape; None where nothing is to be replayed."""
-        if self.graph is None or self.refused or watched() or switch():
+        """Of the shape, and how PyTorch is set; None where nothing is to be replayed."""
+        if self.graph is None or self.refused or watched() or switch() or torch._C._len_torch_dispatch_stack():
             return None
         kind = kind_of(rows)
-        return None if kind is None else (kind, structure_of(carry))
+        return None if kind is None else (kind, structure_of(carry), ways())
 
     def _rehearsed(self, manner: Manner, *given: Any) -> tuple[Tensor, Carry]:
         """Computed as usual; but it is noticed if that cannot be recorded."""
@@ -133,13 +135,13 @@ class Replay:
         except RuntimeError as error:
             if WAITS not in str(error):
                 raise
-            self.refused = "it waits for the GPU"
+            self.give_up("it waits for the GPU")
         else:
             after = manner_of(self.model)
             if after is None or after.key != manner.key:
-                self.refused = "the model changes itself"
-            elif draws.changed():
-                self.refused = "it draws random numbers on the CPU"
+                self.give_up("the model changes itself")
+            elif draws.changed() or any(isinstance(one, GENERATORS) for one in manner.kept):
+                self.give_up("it draws random numbers on the CPU, or with a generator of its own")
             return done
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
@@ -148,21 +150,23 @@ class Replay:
 
     def _record(self, manner: Manner, *given: Any) -> Recorded | None:
         assert self.graph is not None
-        draws, problem = Draws(self.device), ""
-        if not has_room(self.device, len(self.recorded)):
-            problem = "there is too little memory"
-        else:
+        draws, problem = Draws(self.device), "there is too little memory"
+        if has_room(self.device, len(self.recorded)):
             try:
                 return Recorded(self.compute, self.model, manner, self.graph(), *given)
-            except RuntimeError as error:
-                problem = (str(error).strip() or "no reason given").splitlines()[0]
+            except Exception as error:  # there is another way to the same result
+                cause = first_of(error)
+            if not isinstance(cause, Exception):  # somebody wants to stop
+                raise cause
+            problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
+            draws.renew()
         self.give_up(problem)
         self.say(f"gradients could not be recorded and are computed one by one: {problem}.")
         self._again(draws)
         return None
 
     def _again(self, draws: Draws) -> None:
-        """As if nothing had been tried."""
+        """Gradients and generators as if nothing had been tried."""
         for parameter in self.model.parameters():
             parameter.grad = None
         draws.restore()
@@ -225,6 +229,21 @@ class CudaGraph:
 # What must be the same
 
 
+def ways() -> Hashable:
+    """Settings of PyTorch that change what is computed."""
+    try:
+        tf32: object = torch.backends.cudnn.allow_tf32
+    except RuntimeError:  # the newer setting is in use
+        tf32 = torch.backends.cudnn.rnn.fp32_precision  # type: ignore[attr-defined]
+    return (
+        torch.get_default_dtype(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_anomaly_enabled(),
+        tf32,
+    )
+
+
 def kind_of(rows: Rows) -> Hashable | None:
     """Type, shapes and other values of a batch; None where it holds something that cannot be compared.
 
@@ -261,11 +280,14 @@ def manner_of(model: nn.Module) -> Manner | None:
             continue
         seen.add(id(module))
         own = vars(module)
-        if any(own[name] for name in HOOKS):
+        if isinstance(module, torch.jit.ScriptModule) or any(own[name] for name in HOOKS):
             return None
+        kept.append(type(module))
         parts = [own[part].values() for part in PARTS]
-        told = getattr(type(module), "told", ())  # attributes that a call leaves for people, and reads from nowhere
-        kept.extend(chain((value for name, value in own.items() if name not in told) if told else own.values(), *parts))
+        told = getattr(type(module), "told", None)  # attributes that a call leaves for people; no other call reads them
+        if isinstance(told, tuple):
+            own = {name: value for name, value in own.items() if name not in told}
+        kept.extend(chain(own.values(), *parts))
         tensors.extend(tensor for tensor in chain(*parts[:2]) if tensor is not None)
         modules.extend(parts[2])
     places: list[Hashable] = []
@@ -278,11 +300,18 @@ def manner_of(model: nn.Module) -> Manner | None:
         if getattr(tensor, "_post_accumulate_grad_hooks", None):
             return None
         places.append((tensor.data_ptr(), tensor.requires_grad))
-    return Manner((tuple(map(id, kept)), tuple(places)), kept)
+    return Manner((tuple(map(id, kept)), tuple(places), Draws.renewed), kept)
 
 
 def inputs_of(rows: Rows, carry: Carry) -> list[Tensor]:
     return [*(tensor for name, tensor in rows.tensors().items() if name != "positions"), *flatten(carry).values()]
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What went wrong before all that went wrong because of it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 # What the machine says
@@ -290,6 +319,8 @@ def inputs_of(rows: Rows, carry: Carry) -> list[Tensor]:
 
 class Draws:
     """Where the random generators stand: those of the CPU, and of the device."""
+
+    renewed: ClassVar[int] = 0  # how often, in this process
 
     def __init__(self, device: torch.device):
         self.device, self.host = device, _host_draws()
@@ -306,11 +337,17 @@ class Draws:
         random.setstate(python)
         np.random.set_state((kind, np.frombuffer(numbers, np.uint32), *rest))
         if self.own is not None:
-            # In a state of its own: where recording has failed, the old one is still taken for one that is recorded.
-            index = torch.cuda.current_device() if self.device.index is None else self.device.index
-            fresh = torch.Generator(self.device)
-            fresh.set_state(self.own)
-            torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+            torch.cuda.set_rng_state(self.own, self.device)
+
+    def renew(self) -> None:
+        """Another state for the generator of the device: where recording has failed, the old one is still taken for one
+        that is recorded. Whatever was recorded before draws from the old one, and must not be replayed."""
+        if self.own is None:
+            return
+        index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        state = torch.Generator(self.device).graphsafe_get_state()
+        torch.cuda.default_generators[index].graphsafe_set_state(state)
+        Draws.renewed += 1
 
 
 def _host_draws() -> tuple[Tensor, Any, tuple[Any, ...]]:
