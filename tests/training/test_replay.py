@@ -799,15 +799,17 @@ def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
     ],
 )
 def test_settings_of_pytorch_are_part_of_the_name(setting: Callable[[], object]) -> None:
-    before = ways()
+    before, precision = ways(), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    usual = ways()
     try:
         setting()
-        assert ways() != before
+        assert ways() != usual
     finally:
         torch.autograd.set_detect_anomaly(False)
-        torch.set_float32_matmul_precision("highest")
         torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision(precision)
     assert ways() == before
 
 

@@ -148,7 +148,7 @@ def fused_scan(
             done = persistent.run(kind, ready, steps, look)
         except Exception as error:
             # While a graph is recorded nothing is ever launched; that says nothing about this kernel.
-            if not persistent.cannot_launch(error) or torch.cuda.is_current_stream_capturing():
+            if not persistent.cannot_launch(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
                 raise
             _refuse(_key(kind, x, cell.units, len(directions)), cell, error)
             return None
