@@ -28,6 +28,7 @@ from torch.nn.modules import module as everywhere
 from seqwise.backbones.states import Carry, flatten, map_carry, structure
 from seqwise.data.batch import Rows
 from seqwise.kernels.recurrence.availability import switch
+from seqwise.kernels.recurrence.kinds import allows_tf32
 from seqwise.layers.record import watched
 
 WARM = 2  # updates of a shape before it is looked at closely
@@ -78,12 +79,11 @@ class Replay:
         model: nn.Module,
         device: torch.device,
         say: Callable[[str], None] = lambda _: None,
-        graph: Callable[[], Graph] | None = None,
     ):
         self.compute, self.model, self.device, self.say = compute, model, device, say
-        if graph is None and device.type == "cuda":
-            graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
-        self.graph = graph
+        self.graph: Callable[[], Graph] | None = None
+        if device.type == "cuda":
+            self.graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
         self.refused = ""  # why nothing is recorded any more
         self._shapes: dict[Hashable, Shape] = {}
         self.recorded: dict[Hashable, Recorded] = {}
@@ -231,16 +231,12 @@ class CudaGraph:
 
 def ways() -> Hashable:
     """Settings of PyTorch that change what is computed."""
-    try:
-        tf32: object = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # the newer setting is in use
-        tf32 = torch.backends.cudnn.rnn.fp32_precision  # type: ignore[attr-defined]
     return (
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_anomaly_enabled(),
-        tf32,
+        allows_tf32(),
     )
 
 

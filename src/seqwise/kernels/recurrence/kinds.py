@@ -30,6 +30,14 @@ def scan_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device)
 
 
+def allows_tf32() -> bool:
+    """May recurrent layers multiply float32 in tf32? As cuDNN does, by PyTorch's own setting."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # the newer setting is in use
+        return bool(torch.backends.cudnn.rnn.fp32_precision == "tf32")  # type: ignore[attr-defined]
+
+
 class Projection(NamedTuple):
     """W x + b, as a `Direction` may project its input. Kernels then multiply with W as it suits them."""
 

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.kinds import allows_tf32
 
 OWN = 16  # units of a program; four programs share 64 in the backward pass
 HELD_ROWS = 64  # rows of the recurrent matrix in a program: what one matrix instruction of Hopper takes
@@ -129,14 +130,8 @@ def resources(device: torch.device) -> tuple[int, int]:
 
 
 def precision(dtype: torch.dtype) -> str:
-    """How float32 is multiplied: as cuDNN does, by PyTorch's own setting."""
-    if dtype != torch.float32:
-        return "tf32"  # of no importance
-    try:
-        allowed = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # the newer setting is in use
-        allowed = torch.backends.cudnn.rnn.fp32_precision == "tf32"  # type: ignore[attr-defined]
-    return "tf32" if allowed else "tf32x3"
+    """How float32 is multiplied; of no importance for other types."""
+    return "tf32" if dtype != torch.float32 or allows_tf32() else "tf32x3"
 
 
 def ring(shape: Cut, scans: int, device: torch.device) -> Tensor:
