@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.config import Settings
-from seqwise.metrics.labels import accuracy, confusion, macro_f1
+from seqwise.tasks.classify.metrics import accuracy, confusion, macro_f1
 from seqwise.tasks.classify.task import Classify
 
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the summed squares of all weights, against the summed loss

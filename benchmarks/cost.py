@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     passes = 1 if options.quick else PASSES[device.type]
     for number in range(1, passes):
         repeated(report, lambda sizes: measure(sizes, device, repeats))
-        report.say(f"lowest of {number + 1} passes of {passes}")
+        report.log(f"lowest of {number + 1} passes of {passes}")
         report.say_head()
         for row in report.rows:
             report.say_row(row)

@@ -29,15 +29,15 @@ from torch import Tensor
 from seqwise.backbones.memory import Memory
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
 from seqwise.decoding.beam import search
-from seqwise.decoding.choice import Choice, Search
 from seqwise.decoding.generate import generate
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.tasks.writing import Writer
 
 PROMPT, SOURCE, BEAM = 32, 20, 5
 BEGIN, END = 1, 2
-CHOICES = {"greedy": Choice(greedy=True), "sampling": Choice(temperature=0.8, top_k=50, top_p=0.9)}
+CHOICES = {"greedy": SamplingOptions(greedy=True), "sampling": SamplingOptions(temperature=0.8, top_k=50, top_p=0.9)}
 EQUAL = 0.98  # share of equal tokens that is required: rounding may turn one choice, and all that follow it
 Write = Callable[[], Tensor]  # → ids
 
@@ -135,7 +135,7 @@ def searching(row: Row, device: torch.device) -> dict[str, Write]:
     writer = writer.to(device).eval()
     lengths = torch.full((row.rows,), SOURCE, device=device)
     memory = Memory(torch.randn(row.rows, SOURCE, row.width, device=device), lengths)
-    how = Search(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
+    how = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
     def cached() -> Tensor:
         found = search(writer, memory, begin=BEGIN, end=END, how=how, longest=row.tokens)

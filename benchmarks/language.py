@@ -30,11 +30,11 @@ from measuring import QUICK, Column, Report, is_h200, parser, settle, wait
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
 from seqwise.data.corpus.batching import Streams, Windows
 from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
 from seqwise.tasks.language.task import LanguageModel
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 REQUIRED, TWICE, RATE, DECAY, CLIP = 0.95, 2.0, 1e-3, 0.1, 1.0
@@ -158,7 +158,12 @@ def settings_of(row: Row, precision: Literal["float32", "bfloat16"] = "float32")
         data=DataSettings(window=row.window),
         transformer=TransformerSettings(heads=heads_of(row), positions=row.positions),
         training=TrainingSettings(
-            learning_rate=RATE, weight_decay=DECAY, clip_at=CLIP, schedule="constant", warmup=0.0, precision=precision
+            learning_rate=RATE,
+            weight_decay=DECAY,
+            clip_threshold=CLIP,
+            schedule="constant",
+            warmup=0.0,
+            precision=precision,
         ),
     )
 

@@ -234,11 +234,11 @@ class Report:
 
     def __post_init__(self) -> None:
         self.began, self.machine, self.load, self.finished = time.perf_counter(), describe(), load(), False
-        self.say(f"{self.area} on {self.where()}" + (" (quick)" if self.options.quick else ""))
+        self.log(f"{self.area} on {self.where()}" + (" (quick)" if self.options.quick else ""))
         self.say_head()
 
     def say_head(self) -> None:
-        self.say(self._line({column.key: column.heading for column in self.columns}, plain=True))
+        self.log(self._line({column.key: column.heading for column in self.columns}, plain=True))
 
     def where(self) -> str:
         gpu = self.machine["gpu"]
@@ -247,7 +247,7 @@ class Report:
         threads = torch.get_num_threads()
         return f"{self.machine['cpu']['name']}, {threads} thread{'s' if threads > 1 else ''}"
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Progress and table; to standard error where standard output takes the JSON."""
         print(line, file=sys.stderr if self.options.json == "-" else sys.stdout, flush=True)
 
@@ -276,7 +276,7 @@ class Report:
         self._save()
 
     def say_row(self, row: Mapping[str, Any]) -> None:
-        self.say(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
+        self.log(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
 
     def _line(self, row: Mapping[str, Any], plain: bool = False) -> str:
         cells = [str(row[c.key]) if plain else c.cell(row) for c in self.columns]
@@ -319,7 +319,7 @@ class Report:
         self.finished = True
         lines, failed = self.missed(), [row for row in self.rows if "failed" in row]
         for line in lines:
-            self.say(f"missed: {line}")
+            self.log(f"missed: {line}")
         self._save()
         if self.options.json == "-":
             print(json.dumps(self.document(), indent=1, ensure_ascii=False))

@@ -28,11 +28,11 @@ from pathlib import Path
 
 import numpy as np
 
+from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
 from seqwise.data.corpus.batching import Streams, Windows
 from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
 from seqwise.tasks.language.task import LanguageModel
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 VOCABULARY, ROWS, WINDOW, LIMIT_MB = 1_000, 128, 64, 600

@@ -154,7 +154,7 @@ def exponent(lines: Sequence[dict[str, Any]]) -> float | None:
     return float(np.polyfit(sizes, times, 1)[0])
 
 
-def learned(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, asked: argparse.Namespace) -> Any:
+def preprocessor(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, asked: argparse.Namespace) -> Any:
     """(V, 10) the nearest words of each word after training on the text, and the seconds that took."""
     with tempfile.TemporaryFile() as file:
         file.write(text.data)
@@ -177,10 +177,10 @@ def agreement(ids: np.ndarray, vocabulary: Vocabulary, asked: argparse.Namespace
     """Per loss the share of a word's nearest words that it has in common with the full softmax."""
     kept, left = most_frequent(ids, vocabulary, asked.quality)
     text, found = thinned(kept, left.counts, asked.words), []
-    peer, _ = learned(text, left, "softmax", 1, asked)
+    peer, _ = preprocessor(text, left, "softmax", 1, asked)
     for loss in reversed(LOSSES):
-        learned(text[:FIRST], left, loss, 2, asked)  # compiles
-        own, seconds = learned(text, left, loss, 2, asked)
+        preprocessor(text[:FIRST], left, loss, 2, asked)  # compiles
+        own, seconds = preprocessor(text, left, loss, 2, asked)
         shares = [len(set(a) & set(b)) / NEAREST for a, b in zip(own, peer)]
         found.append({"loss": loss, "agreement": statistics.mean(shares), "seconds": seconds})
     return found

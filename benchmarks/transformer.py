@@ -18,7 +18,7 @@ difference comes from, a variant may be written with more words:
 Turns of some steps each follow one another; a variant whose first turn fails is noted and left out. TFLOP/s count 6
 operations per weight and 12 per layer, width and position; `share` is that of the matrix product measured in the same
 run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200, of the peer's own
-design (`trainer+compiled+learned`): 0.56 of the product, and 514,000 tokens per second, which is that much of 784
+design (`trainer+compiled+preprocessor`): 0.56 of the product, and 514,000 tokens per second, which is that much of 784
 TFLOP/s.
 """
 
@@ -39,10 +39,10 @@ from measuring import QUICK, Column, Report, failure, in_turn, is_h200, parser, 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.data.batch import Batch
+from seqwise.budget import Budget
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.language.task import LanguageModel
-from seqwise.training.budgets import Budget
 from seqwise.training.compiling import compile_layers
 from seqwise.training.loop import Trainer
 from seqwise.training.optimisers import make_optimiser
@@ -66,7 +66,7 @@ Steps = Iterator[Tensor | float]  # losses
 # The peer
 
 
-def peer_steps(row: Row, batches: Sequence[Batch], device: torch.device, compiled: bool) -> Steps:
+def peer_steps(row: Row, batches: Sequence[TokenBatch], device: torch.device, compiled: bool) -> Steps:
     torch.manual_seed(0)
     model = PlainGPT(row, head_bias=False).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=DECAY, fused=True)
@@ -77,8 +77,8 @@ def peer_steps(row: Row, batches: Sequence[Batch], device: torch.device, compile
 def plain_loop(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    loss_of: Callable[[Batch], Tensor],
-    batches: Sequence[Batch],
+    loss_of: Callable[[TokenBatch], Tensor],
+    batches: Sequence[TokenBatch],
     device: torch.device,
 ) -> Steps:
     """The usual loop; nothing in it waits for the device."""
@@ -102,7 +102,9 @@ def words_of(variant: str) -> set[str]:
     return words
 
 
-def our_steps(words: set[str], row: Row, store: TokenStore, batches: Sequence[Batch], device: torch.device) -> Steps:
+def our_steps(
+    words: set[str], row: Row, store: TokenStore, batches: Sequence[TokenBatch], device: torch.device
+) -> Steps:
     settings = settings_of(row)
     settings.transformer.positions = "learned" if "learned" in words else row.positions
     settings.training.precision = "bfloat16" if device.type == "cuda" else "float32"
@@ -112,7 +114,7 @@ def our_steps(words: set[str], row: Row, store: TokenStore, batches: Sequence[Ba
         trainer = Trainer(model, batches_of(row, store), settings.training, Budget(1e12, "tokens"))
         return (step.loss for step in trainer.steps())
 
-    def loss_of(batch: Batch) -> Tensor:
+    def loss_of(batch: TokenBatch) -> Tensor:
         loss, _ = model(batch, None)
         return loss.total / loss.count
 

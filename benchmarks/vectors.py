@@ -235,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report.measured(known, lambda name=name, seed=seed: measure(name, plain, seed, asked.threads, tests))
     table = report.facts["table"] = summary(report.rows, names, keys)
     for line in (*lines_of(table, report.rows, told), *verdict(table)[0]):
-        report.say(line)
+        report.log(line)
     return report.finish()
 
 
@@ -247,11 +247,11 @@ def known_rows(given: str | None, device: str) -> list[str]:
     return names
 
 
-def present(names: list[str], say: Callable[[str], None]) -> list[str]:
+def present(names: list[str], log: Callable[[str], None]) -> list[str]:
     """The rows whose program is installed."""
     if importlib.util.find_spec("gensim") is not None or not any(name.startswith("gensim-") for name in names):
         return names
-    say("gensim is not installed: its rows are left out. pip install gensim")
+    log("gensim is not installed: its rows are left out. pip install gensim")
     return [name for name in names if not name.startswith("gensim-")]
 
 

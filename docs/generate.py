@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from seqwise.compare.numbers import shown, shown_interval, shown_seconds
 from seqwise.config import RecurrentSettings, Section, Settings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import make_cell
-from seqwise.layers.positions import Learned, Rotary, Sinusoidal
+from seqwise.layers.positions import Preprocessor, Rotary, Sinusoidal
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
@@ -143,7 +143,7 @@ def language_model(family: str) -> tuple[nn.Module, tuple]:
         {"model": family, "network": network, "transformer": {"heads": SIZES["H"]}, "data": {"window": SIZES["T"]}}
     )
     ids = torch.zeros(SIZES["B"], SIZES["T"], dtype=torch.int64)
-    return LanguageModel(settings, SIZES["V"]).eval(), (Batch(ids, ids),)
+    return LanguageModel(settings, SIZES["V"]).eval(), (TokenBatch(ids, ids),)
 
 
 def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
@@ -159,7 +159,7 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
     yield "`PreNormEncoderLayer`", PreNormEncoderLayer(width, SIZES["H"], 4 * width, "gelu"), (x,)
     yield "`Decoder`", Decoder([DecoderLayer(width, SIZES["H"], 4 * width, "relu")]), (x, x)
     yield "`Sinusoidal`", Sinusoidal(width), (x,)
-    yield "`Learned`", Learned(width, SIZES["T"]), (x,)
+    yield "`Preprocessor`", Preprocessor(width, SIZES["T"]), (x,)
     yield "`Rotary`", Rotary(), (x.view(SIZES["B"], SIZES["T"], SIZES["H"], SIZES["K"]).transpose(1, 2),)
 
 

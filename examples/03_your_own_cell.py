@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from seqwise.budget import Budget
 from seqwise.config import TrainingSettings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.layers.cells import Cell, unseen
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import total
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 
@@ -46,7 +46,7 @@ class Batches:
     def epoch(self, number, start=0):
         for step in range(start, self.steps):
             ids = torch.randint(8, (32, 10), generator=torch.Generator().manual_seed(1000 * number + step))
-            yield Batch(ids, targets=ids[:, :1].expand(32, 10))
+            yield TokenBatch(ids, targets=ids[:, :1].expand(32, 10))
 
 
 torch.manual_seed(0)

@@ -24,7 +24,7 @@ def main() -> None:
         budget="150k-tokens",
         settings={
             "network": {"width": 64},
-            "data": {"longest": 60},
+            "data": {"max_length": 60},
             "classify": {"pooling": "attention"},
             "training": {"learning_rate": 0.02, "validate_every": 100},
         },
@@ -38,7 +38,7 @@ def main() -> None:
     print(f"\n{TEXT}\n{answer.text}")
 
     # How much of the answer each word was: the weights of attention pooling.
-    words = trained.run.learned.tokenizer.encode(TEXT)
+    words = trained.run.preprocessor.tokenizer.encode(TEXT)
     ids, lengths = torch.from_numpy(words.ids)[None], torch.tensor([len(words)])
     with record(trained.model, "head.pooling.weights") as seen, torch.no_grad():
         trained.model.scores(ids, lengths)

@@ -26,7 +26,7 @@ def main() -> None:
         task="tag",
         model="gru",
         budget="30k-tokens",
-        settings={"training": {"batch": 8, "validate_every": 100}},
+        settings={"training": {"batch_size": 8, "validate_every": 100}},
         on_step=show,
     )
     result = trained.evaluate("builtin:code")
@@ -34,7 +34,7 @@ def main() -> None:
 
     line = "data = file.read(size, read=read)"
     with record(trained.model, "head.scores") as seen:
-        (answer,) = Tag.predict(trained.model, trained.settings, trained.run.learned, [line])
+        (answer,) = Tag.predict(trained.model, trained.settings, trained.run.preprocessor, [line])
     shares = seen["head.scores"][0].softmax(dim=-1).amax(dim=-1)  # how sure the model is of each tag
     for word, tag, share in zip(answer.values["tokens"], answer.values["tags"], shares):
         print(f"{word:8} {tag:10} {share:.3f}")

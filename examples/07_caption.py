@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 
 import seqwise
-from seqwise.data.images.shapes import shapes
 from seqwise.layers.record import record
+from seqwise.tasks.caption.shapes import shapes
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     print(f"\nin the data: {captions[3]}\nwritten:     {caption.text}")
 
     # The regions of a picture are a 4 × 4 grid; the decoder looks at them once per word.
-    model, begin = run.model.eval(), run.run.learned.tokenizer.id("<bos>")
+    model, begin = run.model.eval(), run.run.preprocessor.tokenizer.id("<bos>")
     with record(model, "*weights") as seen, torch.no_grad():
         memory = model.look(torch.from_numpy(pictures[3:4]))
         model.writer.next(torch.tensor([[begin]]), None, memory)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_lstm_and_peer_give_the_same_loss_on_the_same_weights(tiny):
             getattr(peer.lstm, f"bias_ih_l{depth}").copy_(layer.cell.bias)
             getattr(peer.lstm, f"bias_hh_l{depth}").zero_()
     ids, targets = torch.randint(20, (2, 3, 5)).unbind()
-    loss, _ = ours(Batch(ids, targets))
+    loss, _ = ours(TokenBatch(ids, targets))
     assert (loss.total / loss.count).item() == pytest.approx(peer(ids, targets, None)[0].item(), rel=1e-5)
 
 

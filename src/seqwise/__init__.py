@@ -6,7 +6,7 @@
 The folders of this package follow that sentence; a module imports only from modules above it:
 
     text, data, kernels, layers, backbones, heads, losses, ngram, decoding, metrics, tasks, vectors, training, compare,
-    lens, lab, server, studio, cli          (config, errors and environment are open to all)
+    lens, lab, server, studio, cli          (config, budget, errors and environment are open to all)
 
 The public names are imported when they are first used, so that `import seqwise` costs nothing.
 """

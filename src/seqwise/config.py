@@ -1,18 +1,19 @@
 """Typed settings: the one home of every default, and the help text of every flag.
 
-`None` means "chosen by rule for this data and this machine"; `training/defaults/` fills it in, the choice is
+`None` means "chosen by rule for this data and this machine"; `tasks/*/defaults.py` fills it in, the choice is
 printed, and the resolved settings are saved as `config.yaml` in the run. Unknown keys are errors.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from seqwise.errors import UsageError, nearest
 
@@ -27,7 +28,7 @@ TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
 
-# Defaults of what is asked of a trained run, and so no setting of it. How a token is chosen: `decoding/choice.py`.
+# Defaults of what is asked of a trained run, and so no setting of it. How a token is chosen: `decoding/options.py`.
 DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
 MAX_LENGTH = 200  # tokens written after a prompt
 
@@ -35,11 +36,26 @@ HELD_OUT = 0.05  # share of a text for validation, and as much for testing
 
 
 class Section(BaseModel):
+    """A group of settings. Unknown keys are errors; old names are accepted until version 0.3, with a warning."""
+
     model_config = ConfigDict(extra="forbid", validate_assignment=True, use_attribute_docstrings=True)
+
+    renamed: ClassVar[dict[str, str]] = {}  # old name → new name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_old_names(cls, values: Any) -> Any:
+        if isinstance(values, dict) and not cls.renamed.keys().isdisjoint(values):
+            for old in cls.renamed.keys() & values:
+                warnings.warn(f"the setting {old!r} is now called {cls.renamed[old]!r}.", FutureWarning, stacklevel=2)
+            return {cls.renamed.get(name, name): value for name, value in values.items()}
+        return values
 
 
 class TextSettings(Section):
     """How text becomes tokens. The tokeniser is trained on the training split only."""
+
+    renamed = {"extend": "extend_vocabulary"}
 
     tokenizer: TokenizerKind | None = None
     """Unit of text. spaces: already tokenised, split at blanks, <eos> per line."""
@@ -49,12 +65,14 @@ class TextSettings(Section):
     """Characters or words rarer than this become <unk>."""
     lowercase: bool = False
     """Fold upper case before tokenising."""
-    extend: int = Field(0, ge=0)
+    extend_vocabulary: int = Field(0, ge=0)
     """classify, tag: so many of the most frequent words of --vectors join those of the training split."""
 
 
 class DataSettings(Section):
     """How a corpus is split and cut into batches."""
+
+    renamed = {"longest": "max_length", "tokens": "max_tokens"}
 
     valid_fraction: float = Field(HELD_OUT, gt=0, lt=0.5)
     """Share held out for validation when the data brings no validation split."""
@@ -64,9 +82,9 @@ class DataSettings(Section):
     """Tokens per training window (truncated backpropagation through time), or full."""
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
-    longest: int | None = Field(None, ge=1)
+    max_length: int | None = Field(None, ge=1)
     """Most tokens of one example; what lies beyond is cut off and counted."""
-    tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1)
     """Most tokens per update, padding included: long examples come in smaller batches."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example with an empty part: stop with an error, or drop it whole and count it."""
@@ -82,18 +100,20 @@ class DataSettings(Section):
 class NetworkSettings(Section):
     """Size and regularisation, common to all neural families."""
 
+    renamed = {"frozen": "freeze_embedding", "tied": "tie_weights"}
+
     width: int | None = Field(None, ge=1)
     """Width of the hidden vectors."""
     depth: int | None = Field(None, ge=1)
     """Number of layers."""
     embedding: int | None = Field(None, ge=1)
     """Width of the token vectors; that of --vectors, else the width of the network unless set."""
-    frozen: bool = False
+    freeze_embedding: bool = False
     """Tokens that --vectors has keep its vectors unchanged; the others learn."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout between layers (one mask per sequence in recurrent models)."""
-    tied: bool = True
-    """The embedding matrix is the output projection too; no-tied: each is its own. Never tied with adaptive output."""
+    tie_weights: bool = True
+    """Share the embedding matrix with the output projection. Never shared with the adaptive output."""
     output: Literal["full", "adaptive", "sampled"] = "full"
     """Softmax of training. Evaluation always uses the full softmax."""
     samples: int = Field(1024, ge=1)
@@ -102,6 +122,8 @@ class NetworkSettings(Section):
 
 class RecurrentSettings(Section):
     """Choices inside recurrent cells."""
+
+    renamed = {"joined": "concat_directions", "memory": "attention_span"}
 
     activation: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
     """Nonlinearity of the vanilla RNN."""
@@ -115,11 +137,11 @@ class RecurrentSettings(Section):
     """Dropout on the recurrent weight matrix, one mask per window."""
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     """Cell of attentive-rnn."""
-    memory: int = Field(256, ge=1)
+    attention_span: int = Field(256, ge=1)
     """Past states that attentive-rnn can look at."""
     bidirectional: bool | None = None
     """Read in both directions. Not where a model must predict what comes next."""
-    joined: bool | None = None
+    concat_directions: bool | None = None
     """With both directions: each layer sees both of the layer below, or there are two stacks side by side."""
 
 
@@ -189,9 +211,11 @@ class TranslateSettings(Section):
 class CaptionSettings(Section):
     """Choices of the task caption."""
 
+    renamed = {"size": "image_size"}
+
     encoder: Literal["convolutional", "patches", "features"] | None = None
     """How a picture is read; features: ready arrays (.npy)."""
-    size: int | None = Field(None, ge=8, le=512)
+    image_size: int | None = Field(None, ge=8, le=512)
     """Pixels to which the longer side of pictures is brought; that of the largest, at most 64, unless set."""
     frames: bool | None = None
     """Clips of several frames instead of single pictures; told by the data."""
@@ -214,13 +238,15 @@ class CaptionSettings(Section):
 class ForecastSettings(Section):
     """Choices of the task forecast."""
 
-    past: int | None = Field(None, ge=1)
+    renamed = {"past": "lookback", "known": "known_future"}
+
+    lookback: int | None = Field(None, ge=1)
     """Steps of the past that the model sees."""
     season: int | None = Field(None, ge=1)
     """Steps of a season for the seasonal-naive forecast; found from stamps or values unless set."""
     quantiles: str | None = None
     """Quantiles to forecast besides the point, 0.1,0.9, or none."""
-    known: str | None = None
+    known_future: str | None = None
     """Columns that are known in advance, such as holidays."""
     series: str | None = None
     """Column that names the series of a row, where one file holds many."""
@@ -248,6 +274,8 @@ class MaskedSettings(Section):
 class TrainingSettings(Section):
     """Optimisation."""
 
+    renamed = {"batch": "batch_size", "clip_at": "clip_threshold"}
+
     optimizer: Literal["adamw", "sgd", "asgd"] = "adamw"
     """asgd: SGD whose weights are averaged once validation stops improving."""
     learning_rate: float | None = Field(None, gt=0)
@@ -260,11 +288,11 @@ class TrainingSettings(Section):
     """Share of the budget over which the learning rate rises; one-cycle has a rise of its own."""
     clip: Literal["norm", "value", "none"] = "norm"
     """How gradients are clipped."""
-    clip_at: float = Field(1.0, gt=0)
+    clip_threshold: float = Field(1.0, gt=0)
     """Largest gradient norm, or largest gradient entry."""
     ema: float | None = Field(None, ge=0, lt=1)
     """Decay of the moving average of the weights that is evaluated and saved; 0 is off. asgd averages by itself."""
-    batch: int | None = Field(None, ge=1)
+    batch_size: int | None = Field(None, ge=1)
     """Rows per update, over all processes."""
     accumulate: int = Field(1, ge=1)
     """Micro-batches per update: less memory, same update."""
@@ -319,6 +347,16 @@ class Settings(Section):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def renamed_settings(model: type[BaseModel]) -> dict[str, str]:
+    """Old dotted name → new dotted name, for every setting that was renamed."""
+    names: dict[str, str] = {}
+    for name, field in model.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            names |= {f"{name}.{old}": f"{name}.{new}" for old, new in section.renamed.items()}
+    return names
 
 
 def load_settings(path: str | Path) -> Settings:

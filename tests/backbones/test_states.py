@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from seqwise.backbones.states import detach, flatten, join_rows, map_carry, structure, unflatten
+from seqwise.backbones.states import detach, flatten, join_rows, map_state, structure, unflatten
 
 
 def example():
@@ -20,7 +20,7 @@ def test_a_carry_survives_being_saved():
 
 def test_rows_that_were_cut_apart_join_again():
     carry = example()
-    parts = [map_carry(lambda t, i=i: t[i : i + 1], carry) for i in range(3)]
+    parts = [map_state(lambda t, i=i: t[i : i + 1], carry) for i in range(3)]
     assert torch.equal(join_rows(parts)[0][0], carry[0][0])
 
 

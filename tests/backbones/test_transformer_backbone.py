@@ -7,7 +7,7 @@ import torch
 
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import TransformerSettings
-from seqwise.layers.positions import Learned, Sinusoidal
+from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import record
 
 WIDTH, WINDOW = 64, 32
@@ -20,7 +20,7 @@ def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
 
 @pytest.mark.parametrize(
     ("positions", "kind"),
-    [("sinusoidal", Sinusoidal), ("learned", Learned), ("rotary", type(None)), ("none", type(None))],
+    [("sinusoidal", SinusoidalPositions), ("learned", LearnedPositions), ("rotary", type(None)), ("none", type(None))],
 )
 def test_only_the_positions_asked_for_are_built(positions, kind):
     assert type(build(positions).positions) is kind

@@ -16,7 +16,7 @@ SMALL = {
     "device": "cpu",
     "network": {"width": 16, "depth": 1},
     "data": {"window": 16},
-    "training": {"batch": 4, "validate_every": 1000},
+    "training": {"batch_size": 4, "validate_every": 1000},
 }
 
 

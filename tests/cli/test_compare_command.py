@@ -24,7 +24,7 @@ small = import_module("small_comparison")
 
 SETTINGS = [
     *("--text.tokenizer", "characters", "--data.window", "16", "--network.width", "12", "--network.depth", "1"),
-    *("--training.batch", "4", "--device", "cpu", "--task", "language"),
+    *("--training.batch-size", "4", "--device", "cpu", "--task", "language"),
 ]
 
 

@@ -20,7 +20,7 @@ class Result:
 
 def test_results_go_to_standard_output_and_remarks_to_standard_error(capsys):
     console.write("result [red]")
-    console.say("remark")
+    console.log("remark")
     console.warn("look")
     console.fail("bad")
     captured = capsys.readouterr()

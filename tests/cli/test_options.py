@@ -106,7 +106,7 @@ def test_help_ends_with_the_example(capsys):
 def test_every_option_is_known_by_name_and_flags_have_no_twin():
     assert sorted(options(Command)) == [
         *("--help", "--json", "--model", "--on-empty"),
-        *("--training.batch", "--training.learning-rate", "--training.no-tied", "--window"),
+        *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--window"),
     ]
 
 
@@ -115,7 +115,7 @@ def test_every_option_is_known_by_name_and_flags_have_no_twin():
     [
         (["a", "--modle", "rnn"], "unknown option '--modle'. Perhaps you meant '--model'."),
         (["--modle", "a"], "unknown option '--modle'. Perhaps you meant '--model'."),
-        (["a", "--batch", "3"], "unknown option '--batch'. Perhaps you meant '--training.batch'."),
+        (["a", "--batch", "3"], "unknown option '--batch'. Perhaps you meant '--training.batch-size'."),
         (["a", "--learning_rate=3"], "unknown option '--learning_rate'. Perhaps you meant '--training.learning-rate'."),
         (["a", "--no-json"], "unknown option '--no-json'. Perhaps you meant '--json'."),
         (["a", "--xyzzy"], "unknown option '--xyzzy'."),
@@ -123,7 +123,7 @@ def test_every_option_is_known_by_name_and_flags_have_no_twin():
         (["--json"], "DATA is missing: File or folder."),
         (["a", "--on-empty"], "--on-empty: a value is missing."),
         (["a", "--model", "lstn"], "--model: expected one of rnn, lstm; received 'lstn'. Perhaps you meant 'lstm'."),
-        (["a", "--training.batch=many"], "--training.batch: expected INT; received 'many'."),
+        (["a", "--training.batch-size=many"], "--training.batch-size: expected INT; received 'many'."),
         (["a", "--window", "wide"], "--window: expected INT|{full}; received 'wide'."),
     ],
 )
@@ -132,9 +132,9 @@ def test_a_mistake_is_one_sentence_and_a_pointer_to_help(words: list[str], expec
 
 
 def test_all_values_out_of_range_are_reported_at_once():
-    assert message("a", "--training.learning-rate", "-1", "--training.batch", "0").splitlines() == [
+    assert message("a", "--training.learning-rate", "-1", "--training.batch-size", "0").splitlines() == [
         "--training.learning-rate: input should be greater than 0; received -1.0.",
-        "--training.batch: input should be greater than or equal to 1; received 0.",
+        "--training.batch-size: input should be greater than or equal to 1; received 0.",
     ]
 
 

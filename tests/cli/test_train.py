@@ -10,7 +10,7 @@ import yaml
 from seqwise.config import FAMILIES
 
 SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "1k-tokens", "--data.window", "16"]
-SMALL += ["--training.batch", "4", "--device", "cpu"]
+SMALL += ["--training.batch-size", "4", "--device", "cpu"]
 CARD = {"config.yaml", "env.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "README.md"}
 
 

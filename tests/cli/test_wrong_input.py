@@ -28,7 +28,7 @@ FILES = {
     "list.yaml": b"- a\n",
     "values.yaml": b"data:\n  window: abc\nnetwork:\n  width: wide\n  depth: 0\n",
 }
-SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "500-tokens", "--training.batch", "4"]
+SMALL = ["--network.width", "16", "--network.depth", "1", "--budget", "500-tokens", "--training.batch-size", "4"]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ OPTIONS = {
     "--network.width wide": "--network.width: expected INT; received 'wide'.",
     "--network.width 0 --network.dropout 1": "--network.width: input should be greater than or equal to 1; received 0.",
     "--network.width 1000000000": "the model would have more weights than any machine holds",
-    "--training.batch 100000000": "the train text has ",
+    "--training.batch-size 100000000": "the train text has ",
     "--data.window 100000000": "the train text has ",
     "--data.window 0": "--data.window: input should be full, or at least 1; received 0.",
     "--data.window -5": "--data.window: input should be full, or at least 1; received -5.",
@@ -119,7 +119,7 @@ def test_options_that_cannot_be_meant(seqwise_command, place, words):
 def test_a_text_shorter_than_one_window(seqwise_command, place):
     answer = seqwise_command("train", "shorter than a window.txt", "--data.window", "512")
     refused(place, answer, "the train text has ")
-    assert "Give more text, or a smaller --data.window or --training.batch." in answer.err
+    assert "Give more text, or a smaller --data.window or --training.batch-size." in answer.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -482,6 +482,6 @@ def test_every_task_comes_to_a_report(task: str, tmp_path: Path):
     assert report["metric"]["key"] == plan.metric
     assert report["metric"]["definition"]
     assert report["verdict"]["best"] in ("rnn", "transformer")
-    assert [each["name"] for each in report["yardsticks"]] == SIMPLE.get(task, [])
+    assert [each["name"] for each in report["baselines"]] == SIMPLE.get(task, [])
     assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])
     assert json.dumps(report, allow_nan=False)

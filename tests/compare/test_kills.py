@@ -220,7 +220,16 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
         "--network.depth",
         "1",
     ]
-    settings += ["--network.dropout", "0.2", "--training.batch", "4", "--training.save-every", "3", "--device", "cpu"]
+    settings += [
+        "--network.dropout",
+        "0.2",
+        "--training.batch-size",
+        "4",
+        "--training.save-every",
+        "3",
+        "--device",
+        "cpu",
+    ]
     question = ["--models", "rnn,gru", "--budget", "10240-tokens", "--seeds", "1", "--tries", "2", "--examples", "3"]
     words = [text, "--task", "language", *settings, *question, "--out", folder]
     run = folder / "trials"

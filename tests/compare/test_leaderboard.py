@@ -71,7 +71,7 @@ def test_the_table_prints_what_the_report_says():
 def test_what_needs_no_model_stands_below_in_brackets():
     made = SAMPLES["with_failures"]()
     lines = table(made)
-    bare = table({key: value for key, value in made.items() if key != "yardsticks"})
+    bare = table({key: value for key, value in made.items() if key != "baselines"})
     assert cells(lines[5]) == ["(most frequent label)", "55.2 %"]
     assert lines[-1] == "(most frequent label) needs no model: it always answers 'positive'."
     assert len(bare) == len(lines) - 2

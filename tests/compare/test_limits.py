@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from seqwise.budget import Budget
 from seqwise.compare.limits import LEAST_UPDATES, larger, too_short, too_small, typed
 from seqwise.config import parse_settings
-from seqwise.tasks import task_of
-from seqwise.training.budgets import Budget
-from seqwise.training.defaults import resolve
-from seqwise.training.fit import choose_device, facts_of
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import resolve
+from seqwise.training.training_run import choose_device, facts_of
 
 
 @pytest.fixture(scope="module")
 def language(book):
-    settings = parse_settings({"task": "language", "model": "gru", "training": {"batch": 8}, "data": {"window": 16}})
-    task = task_of("language").prepare(str(book), settings)
+    settings = parse_settings(
+        {"task": "language", "model": "gru", "training": {"batch_size": 8}, "data": {"window": 16}}
+    )
+    task = get_task("language").prepare(str(book), settings)
     return task, resolve(settings, facts_of(task, choose_device(settings), 1))[0]
 
 
@@ -44,7 +46,7 @@ def test_updates_of_unequal_length_are_averaged(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("".join(f"{'some word ' * (1 + n % 9)}\t{'ab'[n % 2]}\n" for n in range(200)), encoding="utf-8")
     settings = parse_settings({"task": "classify", "model": "gru"})
-    task = task_of("classify").prepare(str(path), settings)
+    task = get_task("classify").prepare(str(path), settings)
     settings = resolve(settings, facts_of(task, choose_device(settings), 1))[0]
     each = task.size().tokens / task.batches(settings).steps
     assert too_small(task, settings, Budget(1.4 * LEAST_UPDATES * each, "tokens")) is None

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from seqwise.budget import Budget
 from seqwise.compare.plan import NEVER, PLAN, Plan, Spending, Trial, names_of, requested, seeds_of, withdraw
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
-from seqwise.training.budgets import Budget
 
 
 def make(budget: str = "12k-tokens", tries: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:

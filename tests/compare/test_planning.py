@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from small_comparison import BUDGET, plan_of, tiny, write_text
 
+from seqwise.budget import Budget
 from seqwise.compare import planning
 from seqwise.compare.outcomes import PACE, Job, Outcome
 from seqwise.compare.plan import CLAIM, LEARNED, NEVER, PLAN, Plan
@@ -22,7 +23,6 @@ from seqwise.compare.running import carry_out, reopen
 from seqwise.config import Settings
 from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
 from seqwise.tasks.language.task import Language
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 
@@ -76,7 +76,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
             "--tries 2 searches for a learning rate, but one is set already: fast 0.5.",
             "Use --tries 1",
         ),
-        ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch"),
+        ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch-size"),
     ],
     ids=str,
 )
@@ -196,7 +196,7 @@ def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: P
     assert not (tmp_path / "few").exists()
     said: list[str] = []
     data = str(_labelled(tmp_path / "some.csv", 600))
-    make_plan(tmp_path / "some", data, question, Settings(task="classify"), say=said.append)
+    make_plan(tmp_path / "some", data, question, Settings(task="classify"), log=said.append)
     assert any(
         "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in said
     )

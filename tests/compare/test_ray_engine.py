@@ -230,7 +230,7 @@ def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference") / "compare"
     base = Settings(task="language", device="cpu")
     base.text.tokenizer, base.network.width, base.network.depth, base.network.dropout = "characters", 16, 1, 0.2
-    base.data.window, base.training.batch, base.training.save_every = 16, 4, 10
+    base.data.window, base.training.batch_size, base.training.save_every = 16, 4, 10
     question = Question(models=("rnn", "gru"), budget="12k-tokens", match="tokens", seeds=1, tries=2)
     plan = make_plan(folder, str(book), question, base)
     engine = Local(folder)

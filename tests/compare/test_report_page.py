@@ -336,8 +336,8 @@ def contrast(one: str, other: str) -> float:
 def test_tables_and_controls_can_be_read_aloud(sample: Opened):
     assert sample.tab.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
     assert sample.tab.eval_on_selector_all("table:not(:has(caption))", "all => all.length") == 0
-    silent = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
-    assert sample.tab.eval_on_selector_all("button, a, summary", silent) == 0
+    no_log = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
+    assert sample.tab.eval_on_selector_all("button, a, summary", no_log) == 0
     ids = sample.tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
     assert len(ids) == len(set(ids))
 
@@ -709,20 +709,20 @@ def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
 def test_what_needs_no_model_stands_apart_from_the_families(show: Any):
     made = SAMPLES["with_failures"]()
     tab = show(made).tab
-    (row,) = tab.locator("#leaderboard tr.yardstick").all()
+    (row,) = tab.locator("#leaderboard tr.baseline").all()
     assert row.locator("th").text_content() == "most frequent labelneeds no model, not ranked"
     assert row.locator("td").all_text_contents() == ["–", "55.2 %", "It always answers 'positive'."]
     assert row.locator("[data-value]").get_attribute("data-value") == "0.5523"
     assert tab.locator("#leaderboard tbody tr").last.get_attribute("class") is None  # of the table of every metric
-    assert tab.locator("#leaderboard .cards tbody tr").last.get_attribute("class") == "yardstick"
+    assert tab.locator("#leaderboard .cards tbody tr").last.get_attribute("class") == "baseline"
 
 
-@pytest.mark.parametrize("old", [{}, {"yardsticks": []}])
+@pytest.mark.parametrize("old", [{}, {"baselines": []}])
 def test_a_report_without_yardsticks_has_no_such_row(show: Any, old: dict[str, Any]):
-    made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "yardsticks"}
+    made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
     one = show({**made, **old})
     assert one.errors == []
-    assert one.tab.locator(".yardstick").count() == 0
+    assert one.tab.locator(".baseline").count() == 0
     assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(made["families"])
 
 

@@ -15,10 +15,10 @@ import torch
 from seqwise.compare.sizes import TOLERANCE, Matched, match, parameters_of, resolved
 from seqwise.config import FAMILIES, TASKS, Settings, parse_settings
 from seqwise.errors import UsageError
-from seqwise.tasks import task_of
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import Task
-from seqwise.training.defaults import Facts
-from seqwise.training.fit import facts_of
+from seqwise.training.training_run import facts_of
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
 
@@ -34,7 +34,7 @@ def opened(tmp_path_factory, book):
     """Task → the task on small data, the settings common to all families, and the facts."""
 
     @cache
-    def prepare(name: str) -> tuple[Task, Settings, Facts]:
+    def prepare(name: str) -> tuple[Task, Settings, DefaultsContext]:
         values: dict = {"task": name, "budget": "2-epochs"}
         data = str(book)
         if name != "language":
@@ -42,7 +42,7 @@ def opened(tmp_path_factory, book):
             data = row.write(tmp_path_factory.mktemp(name))
             values |= {key: value for key, value in row.settings.items() if key not in MODEL_SECTIONS}
         settings = parse_settings(values)
-        task = task_of(name).prepare(data, settings)
+        task = get_task(name).prepare(data, settings)
         return task, settings, facts_of(task, CPU, 1)
 
     return prepare
@@ -64,9 +64,9 @@ def wordy(tmp_path_factory):
     files = {"language": "text.txt", "classify": "labels.tsv", "translate": "pairs.tsv"}
 
     @cache
-    def prepare(name: str) -> tuple[Task, Settings, Facts]:
+    def prepare(name: str) -> tuple[Task, Settings, DefaultsContext]:
         settings = parse_settings({"task": name, "budget": "2m", "text": {"tokenizer": "words"}})
-        task = task_of(name).prepare(str(folder / files[name]), settings)
+        task = get_task(name).prepare(str(folder / files[name]), settings)
         return task, settings, replace(facts_of(task, CPU, 1), tokens=929_589)
 
     return prepare
@@ -107,7 +107,7 @@ def test_all_families_of_a_task_agree_at_any_target(opened, name):
         assert really(task, settings) == matched.parameters[family]
         assert settings.network.depth == rule.network.depth
         assert (settings.data, settings.text) == (rule.data, rule.text)
-        assert settings.training.batch == rule.training.batch
+        assert settings.training.batch_size == rule.training.batch_size
         task.check(settings)
 
 

@@ -381,11 +381,11 @@ def test_the_best_value_so_far_counts():
 
 def test_seeds_are_averaged_and_curves_that_tell_nothing_left_out():
     one, other = curve((100, 8.0), (150, 8.0), (200, 6.0)), curve((100, 8.0), (150, 8.0), (200, 7.0))
-    silent = [
+    no_log = [
         curve(), curve((400, 3.0)), curve((300, 4.0), (350, 3.5), (400, 3.0)), curve((100, None), (200, math.inf)),
         curve((100, 8.0), (200, 6.0)),  # two validations draw a line through anything
         curve((100, 8.0), (150, 6.0), (400, 5.0)),  # nothing in the second half but its end
     ]  # fmt: skip
-    assert still_improving([one, other, *silent], True) == pytest.approx(1.5)
-    assert still_improving(silent, True) is None
+    assert still_improving([one, other, *no_log], True) == pytest.approx(1.5)
+    assert still_improving(no_log, True) is None
     assert still_improving([], True) is None

@@ -50,7 +50,7 @@ def text(tmp_path: Path) -> Path:
     return write_text(tmp_path / "small.txt")
 
 
-def learned(folder: Path, name: str) -> tuple[list[tuple], bytes]:
+def preprocessor(folder: Path, name: str) -> tuple[list[tuple], bytes]:
     """What a run learned, without how long it took."""
     run, rows = folder / "trials" / name, Run.open(folder / "trials" / name).metrics()
     found = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
@@ -79,14 +79,14 @@ def test_a_damaged_outcome_counts_as_none_and_the_run_is_not_trained_again(text:
     plan_of(folder, text, tries=1)
     job = Job("train", "rnn/seed-0")
     first = execute(folder, job)
-    before = learned(folder, "rnn/seed-0")
+    before = preprocessor(folder, "rnn/seed-0")
     job.file(folder).write_text('{"status": "do')
     assert missing(folder, [job]) == [job]
     again = execute(folder, job)
     assert again.values is not None
     assert first.values is not None
     assert again.values | {"memory": 0} == first.values | {"memory": 0}
-    assert learned(folder, "rnn/seed-0") == before
+    assert preprocessor(folder, "rnn/seed-0") == before
 
 
 def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path, tmp_path: Path):
@@ -104,7 +104,7 @@ def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path,
     assert not list(folder.rglob("*.lock"))
     execute(folder, job)
     execute(whole, job)
-    assert learned(folder, job.name) == learned(whole, job.name)
+    assert preprocessor(folder, job.name) == preprocessor(whole, job.name)
 
 
 def test_a_half_made_run_folder_is_made_again(text: Path, tmp_path: Path):

@@ -17,7 +17,7 @@ BASE = {
     "horizon": 4,
     "data": {"window": 12},
     "network": {"width": 8, "depth": 1},
-    "training": {"batch": 4},
+    "training": {"batch_size": 4},
 }
 
 

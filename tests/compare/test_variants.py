@@ -9,8 +9,8 @@ import pytest
 from seqwise.compare.variants import REFUSED, contestants, refuse_twins, refuse_unable
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.errors import UsageError
-from seqwise.tasks import task_of
-from seqwise.training.defaults import Facts, resolve
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import DefaultsContext, resolve
 
 BASE = parse_settings({"task": "language", "seed": 3, "network": {"dropout": 0.25}})
 
@@ -118,7 +118,7 @@ def test_what_would_be_unfair_is_refused_with_its_reason(key):
     assert problem.startswith(f"mine: {key} is not for one variant alone, because {REFUSED[key]}.")
 
 
-@pytest.mark.parametrize("key", ["text.lowercase", "text.min_count", "forecast.past", "data.longest"])
+@pytest.mark.parametrize("key", ["text.lowercase", "text.min_count", "forecast.lookback", "data.max_length"])
 def test_a_section_is_refused_as_a_whole_and_nested_keys_like_dotted_ones(key):
     section, _, inner = key.partition(".")
     assert key in refused({"mine": {section: {inner: 3}}})
@@ -141,11 +141,11 @@ def test_what_belongs_to_the_model_or_its_training_is_free(value):
 
 
 def test_vectors_are_for_all_but_a_variant_can_do_without():
-    base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"frozen": True}})
+    base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"freeze_embedding": True}})
     found = contestants(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
-    assert (found["gru"].vectors, found["gru"].network.frozen) == ("words.txt", True)
-    assert (found["plain"].vectors, found["plain"].network.frozen) == (None, False)
-    assert (found["ngram"].vectors, found["ngram"].network.frozen) == (None, False)
+    assert (found["gru"].vectors, found["gru"].network.freeze_embedding) == ("words.txt", True)
+    assert (found["plain"].vectors, found["plain"].network.freeze_embedding) == (None, False)
+    assert (found["ngram"].vectors, found["ngram"].network.freeze_embedding) == (None, False)
     assert "one file of vectors serves all" in refused({"other": {"vectors": "more.txt"}}, base=base)
 
 
@@ -230,8 +230,8 @@ def test_there_must_be_somebody_to_compare():
 @pytest.fixture(scope="module")
 def language(book):
     settings = parse_settings({"task": "language", "budget": "2-epochs"})
-    task = task_of("language").prepare(str(book), settings)
-    return task, settings, Facts(len(task.stores["train"]), len(task.tokenizer), False, 2)
+    task = get_task("language").prepare(str(book), settings)
+    return task, settings, DefaultsContext(len(task.stores["train"]), len(task.tokenizer), False, 2)
 
 
 def test_who_cannot_do_the_task_is_told_by_name(language):
@@ -248,7 +248,7 @@ def test_an_ngram_outside_language_hears_who_can(tmp_path):
     path = tmp_path / "some.tsv"
     path.write_text("".join(f"text {n} is {'good' if n % 2 else 'bad'}\t{n % 2}\n" for n in range(80)), "utf-8")
     settings = parse_settings({"task": "classify", "model": "ngram"})
-    task = task_of("classify").prepare(str(path), settings)
+    task = get_task("classify").prepare(str(path), settings)
     with pytest.raises(UsageError) as caught:
         refuse_unable(task, "baseline", settings)
     assert caught.value.problem == "baseline: an n-gram model predicts the next token; it cannot classify."

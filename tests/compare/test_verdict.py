@@ -560,17 +560,17 @@ LITTLE = "the most frequent label (80.0 %): the budget may be too small, or ther
 )
 def test_what_needs_no_model_is_named_where_it_is_as_good(best: float, words: str | None):
     low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
-    made = report(low, high, significant="gru-rnn", key="accuracy") | {"yardsticks": [{**YARDSTICK, "value": 0.1}]}
+    made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**YARDSTICK, "value": 0.1}]}
     assert "no model" not in said(made)
-    sentences = verdict(made | {"yardsticks": [{**YARDSTICK, "value": 0.1}, YARDSTICK]})["sentences"]
+    sentences = verdict(made | {"baselines": [{**YARDSTICK, "value": 0.1}, YARDSTICK]})["sentences"]
     assert [each for each in sentences if "no model" in each] == ([words] if words else [])
 
 
 def test_the_best_of_what_needs_no_model_counts_where_less_is_better():
     made = report(family("gru", 0.6, low=0.59, high=0.61), family("rnn", 0.9), significant="gru-rnn", key="mse")
-    made["yardsticks"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
+    made["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
     assert "No family is better than what needs no model, the old (0.500)" in said(made)
-    made["yardsticks"] = made["yardsticks"][1:]
+    made["baselines"] = made["baselines"][1:]
     assert "no model" not in said(made)
 
 

@@ -25,7 +25,7 @@ from seqwise.layers.attention import (
 from seqwise.layers.embedding import Embedding, OneHot
 from seqwise.layers.feedforward import FeedForward
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
-from seqwise.layers.positions import Learned, Rotary, Sinusoidal
+from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositions
 from seqwise.layers.transformer import (
     Decoder,
     DecoderLayer,
@@ -384,7 +384,7 @@ ROWS = [
     ),
     row(
         "positions-sinusoidal",
-        lambda: Sinusoidal(D),
+        lambda: SinusoidalPositions(D),
         lambda layer, x, _: layer(x),
         add_positions(sinusoid),
         causal=True,
@@ -393,7 +393,7 @@ ROWS = [
     ),
     row(
         "positions-learned",
-        lambda: Learned(D, 10),
+        lambda: LearnedPositions(D, 10),
         lambda layer, x, _: layer(x),
         lambda layer, x: plain.add(x, w(layer.weight)[: len(x)]),
         lambda layer, x: x + F.embedding(torch.arange(x.shape[1]), layer.weight),

@@ -38,7 +38,7 @@ ROW = TaskRow(
     asked=asked,
     settings={
         "network": {"width": 16, "embedding": 8},
-        "training": {"batch": 8},
+        "training": {"batch_size": 8},
         "transformer": {"heads": 2, "hidden": 16},
     },
 )

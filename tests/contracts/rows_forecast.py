@@ -41,8 +41,8 @@ ROW = TaskRow(
     asked=asked,
     settings={
         "horizon": 6,
-        "forecast": {"past": 24, "season": 12, "patch": 4, "known": "holiday"},
+        "forecast": {"lookback": 24, "season": 12, "patch": 4, "known_future": "holiday"},
         "network": {"width": 8},
-        "training": {"batch": 16},
+        "training": {"batch_size": 16},
     },
 )

@@ -41,6 +41,6 @@ ROW = TaskRow(
     settings={
         "network": {"width": 16, "depth": 1},
         "data": {"window": 12},
-        "training": {"batch": 4, "learning_rate": 0.01},
+        "training": {"batch_size": 4, "learning_rate": 0.01},
     },
 )

@@ -40,7 +40,7 @@ ROW = TaskRow(
     settings={
         "network": {"width": 12, "embedding": 8},
         "tag": {"characters": 4},
-        "training": {"batch": 8},
+        "training": {"batch_size": 8},
         "transformer": {"heads": 2, "hidden": 16},
     },
 )

@@ -26,7 +26,7 @@ ROW = TaskRow(
     inputs=["1 2", "7", "3 0 4 4"],
     settings={
         "network": {"width": 16, "depth": 1, "embedding": 8},
-        "training": {"batch": 8},
+        "training": {"batch_size": 8},
         "transformer": {"heads": 2, "hidden": 16},
         "text": {"tokenizer": "words"},
     },

@@ -18,7 +18,7 @@ VARIANTS = {
     "gru before": {"model": "gru", "recurrent": {"reset": "before", "update": "replaces"}},
     "lstm": {"model": "lstm"},
     "lstm layer norm": {"model": "lstm", "recurrent": {"layer_norm": True}},
-    "attentive": {"model": "attentive-rnn", "recurrent": {"memory": 4}},
+    "attentive": {"model": "attentive-rnn", "recurrent": {"attention_span": 4}},
     "transformer": {"model": "transformer"},
     "transformer post": {"model": "transformer", "transformer": {"norm": "post", "positions": "sinusoidal"}},
     "transformer learned": {"model": "transformer", "transformer": {"positions": "learned"}},

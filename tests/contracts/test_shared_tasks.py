@@ -13,32 +13,32 @@ from task_row import TaskRow
 
 from seqwise.compare.trial import NOT_READ
 from seqwise.config import Settings, parse_settings
-from seqwise.tasks import task_of
-from seqwise.tasks.task import Learned, Task
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import resolve
+from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import merged
-from seqwise.training.defaults import resolve
-from seqwise.training.fit import choose_device, facts_of
+from seqwise.training.training_run import choose_device, facts_of
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
     for path in sorted(Path(__file__).parent.glob("rows_*.py"))
 }
-LANGUAGE = TaskRow("language", lambda folder: "", [], {"network": {"width": 8}, "training": {"batch": 4}})
+LANGUAGE = TaskRow("language", lambda folder: "", [], {"network": {"width": 8}, "training": {"batch_size": 4}})
 # Another value of everything that may differ; a section stands for all that is in it.
 OTHER: dict[str, Any] = {
-    "network": {"width": 30, "depth": 3, "embedding": 14, "dropout": 0.4, "tied": False},
+    "network": {"width": 30, "depth": 3, "embedding": 14, "dropout": 0.4, "tie_weights": False},
     "recurrent": {"bidirectional": True},
     "transformer": {"heads": 3, "hidden": 20, "positions": "learned"},
     "context": {"length": 7},
-    "training": {"batch": 6, "learning_rate": 0.5, "accumulate": 2, "optimizer": "sgd"},
+    "training": {"batch_size": 6, "learning_rate": 0.5, "accumulate": 2, "optimizer": "sgd"},
     "seed": 11,
     "budget": "7-epochs",
     "device": "cpu",
 }
 
 
-def read(name: str, data: str, settings: Settings, learned: Learned | None = None) -> Task:
-    return task_of(name).prepare(data, settings.model_copy(deep=True), learned)
+def read(name: str, data: str, settings: Settings, preprocessor: Preprocessor | None = None) -> Task:
+    return get_task(name).prepare(data, settings.model_copy(deep=True), preprocessor)
 
 
 def tensors(value: Any) -> dict[str, Any]:
@@ -59,21 +59,21 @@ def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path
     data = row.write(tmp_path) or str(book)
     base = {**row.settings, "task": name, "device": "auto"}
     first = parse_settings({**base, "model": "rnn", "budget": "2-epochs"})
-    task_of(name).prepare(data, first)  # fills in what the data says
-    learned = read(name, data, first).learned
-    ours = read(name, data, first, learned)
+    get_task(name).prepare(data, first)  # fills in what the data says
+    preprocessor = read(name, data, first).preprocessor
+    ours = read(name, data, first, preprocessor)
     resolved = resolve(first, facts_of(ours, choose_device(first), 1))[0]
     expected = tensors(next(iter(ours.batches(resolved).epoch(0))))
     assert any(isinstance(each, torch.Tensor) and each.numel() > 1 for each in expected.values())
     for family in ("feedforward", "lstm", "transformer"):
         other = parse_settings(merged(first.model_dump(), {**OTHER, "model": family}))
-        theirs = read(name, data, other, learned)
+        theirs = read(name, data, other, preprocessor)
         assert theirs.fingerprint == ours.fingerprint
         assert theirs.rule == ours.rule
         assert theirs.size() == ours.size()
-        assert theirs.learned.facts == ours.learned.facts
-        assert {key: each.fingerprint for key, each in theirs.learned.tokenizers.items()} == {
-            key: each.fingerprint for key, each in ours.learned.tokenizers.items()
+        assert theirs.preprocessor.facts == ours.preprocessor.facts
+        assert {key: each.fingerprint for key, each in theirs.preprocessor.tokenizers.items()} == {
+            key: each.fingerprint for key, each in ours.preprocessor.tokenizers.items()
         }
         found = tensors(next(iter(theirs.batches(resolved).epoch(0))))
         assert found.keys() == expected.keys()

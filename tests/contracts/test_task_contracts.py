@@ -19,11 +19,11 @@ from task_row import TaskRow
 
 from seqwise.config import parse_settings
 from seqwise.metrics.examples import value_of
-from seqwise.tasks import task_of
-from seqwise.tasks.task import Learned, Task
-from seqwise.training.api import Loaded
-from seqwise.training.fit import Fit, create_run, training_of
+from seqwise.tasks import get_task
+from seqwise.tasks.task import Preprocessor, Task
+from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
+from seqwise.training.training_run import TrainingRun, create_run, training_of
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
@@ -54,15 +54,15 @@ def trained(made):
     """(task, family) → a run trained for a few updates."""
 
     @cache
-    def train(task: str, family: str) -> Loaded:
+    def train(task: str, family: str) -> TrainedModel:
         run, prepared, _ = made(task, family)
-        take(Fit(run, prepared), 6)
-        return Loaded(run, "cpu")
+        take(TrainingRun(run, prepared), 6)
+        return TrainedModel(run, "cpu")
 
     return train
 
 
-def take(fit: Fit, count: int) -> list[torch.Tensor]:
+def take(fit: TrainingRun, count: int) -> list[torch.Tensor]:
     """Train so many updates, save, and return the weights."""
     seen: list[int] = []
     for step in fit.steps(lambda: len(seen) + 1 >= count):
@@ -144,11 +144,11 @@ def test_an_interrupted_run_ends_with_the_same_bits(made, task, family, tmp_path
     run, prepared, _ = made(task, family)
 
     def fresh(name: str) -> Run:
-        return Run.create(tmp_path / name, run.settings, run.origin, prepared.learned, {})
+        return Run.create(tmp_path / name, run.settings, run.origin, prepared.preprocessor, {})
 
-    whole = take(Fit(fresh("whole"), prepared), 5)
+    whole = take(TrainingRun(fresh("whole"), prepared), 5)
     broken = fresh("broken")
-    take(Fit(broken, prepared), 2)
+    take(TrainingRun(broken, prepared), 2)
     resumed = take(training_of(Run.open(broken.folder)), 3)  # reads the data again
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
@@ -156,12 +156,12 @@ def test_an_interrupted_run_ends_with_the_same_bits(made, task, family, tmp_path
 @pytest.mark.parametrize(("task", "family"), SOME)
 def test_what_was_learned_comes_back_from_the_folder(made, task, family):
     run, prepared, _ = made(task, family)
-    learned = Learned.load(run.folder)
-    assert learned.facts == prepared.learned.facts
-    assert {name: t.fingerprint for name, t in learned.tokenizers.items()} == {
-        name: t.fingerprint for name, t in prepared.learned.tokenizers.items()
+    preprocessor = Preprocessor.load(run.folder)
+    assert preprocessor.facts == prepared.preprocessor.facts
+    assert {name: t.fingerprint for name, t in preprocessor.tokenizers.items()} == {
+        name: t.fingerprint for name, t in prepared.preprocessor.tokenizers.items()
     }
-    restored = task_of(task).restore(run.settings, learned)
+    restored = get_task(task).restore(run.settings, preprocessor)
     shapes = {name: tensor.shape for name, tensor in prepared.build(run.settings).state_dict().items()}
     assert {name: tensor.shape for name, tensor in restored.state_dict().items()} == shapes
 
@@ -210,8 +210,8 @@ def test_examples_add_up_to_the_headline_and_are_the_same_for_every_model(made, 
 @pytest.mark.parametrize(("task", "family"), SOME)
 def test_one_answer_takes_some_time(made, trained, task, family):
     loaded, (run, prepared, _) = trained(task, family), made(task, family)
-    seconds = prepared.pace(
-        loaded.model, loaded.settings, run.learned, run.origin.data, trained_on=run.origin.fingerprint, answers=3
+    seconds = prepared.measure_latency(
+        loaded.model, loaded.settings, run.preprocessor, run.origin.data, trained_on=run.origin.fingerprint, answers=3
     )
     assert 0 < seconds() < math.inf
 
@@ -262,7 +262,7 @@ def test_a_gpu_trains_measures_and_answers(tmp_path, task, family):
     data = row.write(tmp_path / "data")
     settings = parse_settings({**row.settings, "task": task, "model": family, "budget": "2-epochs", "device": "cuda"})
     run, prepared = create_run(data, settings, tmp_path / "run")
-    take(Fit(run, prepared), 4)
-    loaded = Loaded(run, "cuda")
+    take(TrainingRun(run, prepared), 4)
+    loaded = TrainedModel(run, "cuda")
     assert all(math.isfinite(value) for value in loaded.evaluate(data).metrics.values())
     assert len(loaded.predict(questions(task, tmp_path))) == len(questions(task, tmp_path))

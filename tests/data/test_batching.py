@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
@@ -18,12 +18,12 @@ Counting = Callable[[int], TokenStore]
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def equal(a: Batch, b: Batch) -> bool:
+def equal(a: TokenBatch, b: TokenBatch) -> bool:
     masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
     return torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.fresh == b.fresh and masks
 
 
-def counted(batches: list[Batch]) -> list[int]:
+def counted(batches: list[TokenBatch]) -> list[int]:
     """The targets that count; in a counting store these are places."""
     return [
         int(target)
@@ -202,7 +202,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
     counting: Counting, count: int, rows: int, window: int, context: int, world: int
 ) -> None:
     context = min(context, window)
-    every: list[Batch] = []
+    every: list[TokenBatch] = []
     steps = set()
     for rank in range(world):
         source = EvaluationWindows(counting(count), rows * world, window, context, rank, world)
@@ -250,7 +250,7 @@ def test_one_token_cannot_be_evaluated(kind: type, counting: Counting) -> None:
 
 def test_a_batch_is_cut_by_rows_and_counts_its_targets() -> None:
     ids = torch.arange(12).view(3, 4)
-    batch = Batch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
+    batch = TokenBatch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
     part = batch.slice(1, 3)
     assert (part.rows, part.count, batch.count) == (2, 4, 6)
     assert part.positions is not None

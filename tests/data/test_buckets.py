@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.data.buckets import GROWTH, Buckets, in_order, pad
 from seqwise.errors import UsageError
 
@@ -19,7 +19,7 @@ LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
 
 
 @dataclass(frozen=True)
-class Numbers(Rows):
+class Numbers(Batch):
     """A batch that only knows which examples it holds."""
 
     numbers: Tensor

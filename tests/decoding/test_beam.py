@@ -13,8 +13,8 @@ from torch import Tensor
 from seqwise.backbones.memory import Memory
 from seqwise.config import parse_settings
 from seqwise.decoding.beam import Hypothesis, Written, coverage, length_penalty, sample, search
-from seqwise.decoding.choice import Choice, Search
 from seqwise.decoding.constraints import best, forbid
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.tasks.writing import Writer
 
@@ -34,7 +34,7 @@ every = pytest.mark.parametrize("variant", VARIANTS)
 
 def build(variant: str, vocabulary: int = 12, sharpness: float = 3.0) -> Writer:
     """A small writer with random weights whose choices are clear: no two sequences are equally good."""
-    settings = parse_settings(VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tied": False}})
+    settings = parse_settings(VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}})
     settings.transformer.heads = 2
     torch.manual_seed(3)
     writer = Writer(settings, vocabulary, 8, 20).double().eval()
@@ -56,7 +56,7 @@ def row_of(memory: Memory, row: int) -> Memory:
     return Memory(memory.vectors[row : row + 1, : int(memory.lengths[row])])
 
 
-def find(writer, memory: Memory, how: Search, longest=6, **more) -> list[list[Hypothesis]]:
+def find(writer, memory: Memory, how: BeamSearchOptions, longest=6, **more) -> list[list[Hypothesis]]:
     return search(writer, memory, begin=BEGIN, end=END, how=how, longest=longest, **more)
 
 
@@ -75,14 +75,14 @@ def steps(writer: Writer, memory: Memory, prefix: list[int]) -> tuple[list[float
     return writer.head(states.vectors[0, -1]).tolist(), 1 - looked
 
 
-def score_of(how: Search, total: float, length: int, missing: Tensor) -> float:
+def score_of(how: BeamSearchOptions, total: float, length: int, missing: Tensor) -> float:
     score = total / ((5 + length) / 6) ** how.length_penalty
     if how.coverage_penalty:
         score += how.coverage_penalty * sum(math.log(max(min(1 - m, 1.0), 1e-6)) for m in missing.tolist())
     return score
 
 
-def exhaustive(writer: Writer, memory: Memory, how: Search, longest: int) -> list[list[int]]:
+def exhaustive(writer: Writer, memory: Memory, how: BeamSearchOptions, longest: int) -> list[list[int]]:
     """All sequences there are, best first: those that end, then those that are cut."""
     vocabulary = writer.output.vocabulary
     others = [token for token in range(vocabulary) if token != END]
@@ -106,7 +106,7 @@ class Open:
 
 
 def slow(
-    writer: Writer, memory: Memory, how: Search, longest: int, start: tuple[int, ...] = ()
+    writer: Writer, memory: Memory, how: BeamSearchOptions, longest: int, start: tuple[int, ...] = ()
 ) -> list[tuple[list[int], float]]:
     """Beam search as one writes it first: one row, lists, no cache."""
     beams, pool = [Open([*start], 0.0)], []
@@ -144,7 +144,7 @@ def slow(
 @pytest.mark.parametrize("penalties", [(0.0, 0.0), (1.0, 0.0), (0.6, 0.5)])
 def test_a_beam_of_everything_finds_the_best_of_all_sequences(variant, penalties):
     writer, memory, longest = build(variant, vocabulary=4, sharpness=2.0), memory_of(2), 3
-    how = Search(beam=64, length_penalty=penalties[0], coverage_penalty=penalties[1], n_best=64)
+    how = BeamSearchOptions(beam=64, length_penalty=penalties[0], coverage_penalty=penalties[1], n_best=64)
     found = ids_of(find(writer, memory, how, longest))
     for row in range(2):
         assert found[row][:20] == exhaustive(writer, row_of(memory, row), how, longest)[:20]
@@ -154,10 +154,10 @@ def test_a_beam_of_everything_finds_the_best_of_all_sequences(variant, penalties
 @pytest.mark.parametrize(
     "how",
     [
-        Search(beam=1),
-        Search(beam=3, n_best=3),
-        Search(beam=4, n_best=2, length_penalty=0.0),
-        Search(beam=3, n_best=2, length_penalty=0.6, coverage_penalty=0.4, min_length=2),
+        BeamSearchOptions(beam=1),
+        BeamSearchOptions(beam=3, n_best=3),
+        BeamSearchOptions(beam=4, n_best=2, length_penalty=0.0),
+        BeamSearchOptions(beam=3, n_best=2, length_penalty=0.6, coverage_penalty=0.4, min_length=2),
     ],
     ids=["greedy", "beam", "no penalty", "coverage"],
 )
@@ -178,8 +178,8 @@ def test_the_search_equals_a_plain_slow_one(variant, how, start):
 @every
 def test_a_beam_of_one_is_greedy_to_the_token(variant):
     writer, memory = build(variant), memory_of()
-    drawn = sample(writer, memory, begin=BEGIN, end=END, choice=Choice(greedy=True), longest=12)
-    searched = find(writer, memory, Search(), longest=12)
+    drawn = sample(writer, memory, begin=BEGIN, end=END, choice=SamplingOptions(greedy=True), longest=12)
+    searched = find(writer, memory, BeamSearchOptions(), longest=12)
     assert ids_of(searched) == ids_of(drawn)
     for one, other in zip(searched, drawn):
         assert one[0].log_probability == pytest.approx(other[0].log_probability, rel=1e-5)
@@ -188,7 +188,7 @@ def test_a_beam_of_one_is_greedy_to_the_token(variant):
 
 @every
 def test_a_batch_equals_its_rows_one_by_one_in_their_order(variant):
-    writer, memory, how = build(variant), memory_of(), Search(beam=4, n_best=3)
+    writer, memory, how = build(variant), memory_of(), BeamSearchOptions(beam=4, n_best=3)
     together = find(writer, memory, how, longest=9)
     alone = [find(writer, row_of(memory, row), how, longest=9)[0] for row in range(5)]
     assert ids_of(together) == ids_of(alone)
@@ -200,7 +200,7 @@ def test_a_batch_equals_its_rows_one_by_one_in_their_order(variant):
 @every
 def test_single_precision_with_packed_weights_finds_the_same(variant):
     """Rows enough for packed copies of the weights; float64 has none."""
-    writer, memory, how = build(variant), memory_of(), Search(beam=3)
+    writer, memory, how = build(variant), memory_of(), BeamSearchOptions(beam=3)
     exact = find(writer, memory, how)
     single = find(writer.float(), Memory(memory.vectors.float(), memory.lengths), how)
     assert ids_of(single) == ids_of(exact)
@@ -213,9 +213,9 @@ def test_products_in_16_bits_do_not_disturb_the_search(variant):
     """As on a GPU: the products are in bfloat16, the sums of log-probabilities are not."""
     writer, memory = build(variant).float(), memory_of()
     memory = Memory(memory.vectors.float(), memory.lengths)
-    exact = find(writer, memory, Search(beam=3))
+    exact = find(writer, memory, BeamSearchOptions(beam=3))
     with torch.autocast("cpu", torch.bfloat16):
-        rough = find(writer, memory, Search(beam=3))
+        rough = find(writer, memory, BeamSearchOptions(beam=3))
     for one, other in zip(rough, exact):
         assert one[0].score == pytest.approx(other[0].score, abs=0.5)
 
@@ -223,7 +223,7 @@ def test_products_in_16_bits_do_not_disturb_the_search(variant):
 @every
 def test_the_log_probability_is_that_of_the_sequence(variant):
     writer, memory = build(variant), memory_of()
-    for row, found in enumerate(find(writer, memory, Search(beam=3, n_best=3), longest=5)):
+    for row, found in enumerate(find(writer, memory, BeamSearchOptions(beam=3, n_best=3), longest=5)):
         for each in found:
             ids = [*each.ids, END] if each.ended else each.ids
             read = (steps(writer, row_of(memory, row), ids[:t])[0][ids[t]] for t in range(len(ids)))
@@ -237,7 +237,7 @@ def test_the_log_probability_is_that_of_the_sequence(variant):
 def test_each_row_has_its_own_longest_length():
     writer, memory = build("transformer"), memory_of()
     longest = torch.tensor([1, 7, 3, 0, 5])
-    found = find(writer, memory, Search(beam=3), longest, never=(END,))
+    found = find(writer, memory, BeamSearchOptions(beam=3), longest, never=(END,))
     assert [len(row[0].ids) for row in found] == longest.tolist()
     assert not any(row[0].ended for row in found)
 
@@ -246,15 +246,15 @@ def test_a_least_length_is_kept():
     writer, memory = build("gru general", sharpness=1.0), memory_of()
     with torch.no_grad():
         writer.output.bias[END] += 3
-    assert min(len(row[0].ids) for row in find(writer, memory, Search(beam=3))) < 3
-    longer = find(writer, memory, Search(beam=3, n_best=3, min_length=3), longest=8)
+    assert min(len(row[0].ids) for row in find(writer, memory, BeamSearchOptions(beam=3))) < 3
+    longer = find(writer, memory, BeamSearchOptions(beam=3, n_best=3, min_length=3), longest=8)
     assert min(len(each.ids) for row in longer for each in row) == 3
 
 
 @every
 def test_no_run_of_tokens_comes_twice(variant):
     writer, memory = build(variant), memory_of()
-    how = Search(beam=3, n_best=3, no_repeat=2, min_length=9)
+    how = BeamSearchOptions(beam=3, n_best=3, no_repeat=2, min_length=9)
     for row in find(writer, memory, how, longest=10):
         for each in row:
             pairs = list(zip(each.ids, each.ids[1:]))
@@ -263,8 +263,8 @@ def test_no_run_of_tokens_comes_twice(variant):
 
 def test_a_forced_start_is_followed():
     writer, memory = build("transformer"), memory_of()
-    free = find(writer, memory, Search(beam=3, n_best=3))
-    forced = find(writer, memory, Search(beam=3, n_best=3), start=[5, 7])
+    free = find(writer, memory, BeamSearchOptions(beam=3, n_best=3))
+    forced = find(writer, memory, BeamSearchOptions(beam=3, n_best=3), start=[5, 7])
     assert all(each.ids[:2] == [5, 7] for row in forced for each in row)
     assert ids_of(free) != ids_of(forced)
     row = row_of(memory, 0)
@@ -274,32 +274,32 @@ def test_a_forced_start_is_followed():
 
 
 def test_a_start_as_long_as_the_longest_is_all_there_is():
-    found = find(build("lstm additive"), memory_of(2), Search(beam=2), longest=2, start=[5, 7, 4])
+    found = find(build("lstm additive"), memory_of(2), BeamSearchOptions(beam=2), longest=2, start=[5, 7, 4])
     assert ids_of(found) == [[[5, 7, 4]]] * 2
 
 
 def test_some_tokens_are_never_written():
     writer, memory = build("lstm additive"), memory_of()
-    used = {token for row in find(writer, memory, Search(beam=3)) for token in row[0].ids}
+    used = {token for row in find(writer, memory, BeamSearchOptions(beam=3)) for token in row[0].ids}
     never = tuple(used)[:2]
-    found = find(writer, memory, Search(beam=3, n_best=3), never=never)
+    found = find(writer, memory, BeamSearchOptions(beam=3, n_best=3), never=never)
     assert not any(token in each.ids for row in found for each in row for token in never)
 
 
 def test_where_nothing_may_be_written_the_start_is_the_answer():
     writer, memory = build("lstm additive", vocabulary=4), memory_of(2)
     for start in ([], [3]):
-        found = find(writer, memory, Search(beam=2), start=start, never=(0, 1, 2, 3))
+        found = find(writer, memory, BeamSearchOptions(beam=2), start=start, never=(0, 1, 2, 3))
         assert found == [[Hypothesis(start, -math.inf, -math.inf, ended=False)]] * 2
 
 
 def test_no_rows_give_no_results():
     empty = Memory(torch.zeros(0, 3, 8, dtype=torch.float64), torch.zeros(0, dtype=torch.long))
-    assert find(build("lstm additive"), empty, Search(beam=2)) == []
+    assert find(build("lstm additive"), empty, BeamSearchOptions(beam=2)) == []
 
 
 def test_a_beam_wider_than_the_vocabulary_returns_what_there_is():
-    found = find(build("transformer", vocabulary=4), memory_of(2), Search(beam=9, n_best=9), longest=1)
+    found = find(build("transformer", vocabulary=4), memory_of(2), BeamSearchOptions(beam=9, n_best=9), longest=1)
     assert [sorted(ids) for ids in ids_of(found)] == [[[], [0], [1], [3]]] * 2
 
 
@@ -320,7 +320,7 @@ class Sure:
 
 def test_early_ends_of_a_sure_model_do_not_stop_what_is_better():
     """At each step some of the five best continuations end too soon; five of them are no reason to give up."""
-    (row,) = search(Sure(), Memory(torch.zeros(1, 1, 1)), begin=1, end=END, how=Search(beam=5), longest=9)
+    (row,) = search(Sure(), Memory(torch.zeros(1, 1, 1)), begin=1, end=END, how=BeamSearchOptions(beam=5), longest=9)
     assert row[0].ids == [3, 4, 5]
     assert row[0].log_probability == pytest.approx(4 * math.log(0.9), rel=1e-5)
     assert row[0].score == pytest.approx(4 * math.log(0.9) / (9 / 6), rel=1e-5)
@@ -337,7 +337,9 @@ def test_penalties_by_hand():
 def test_a_length_penalty_prefers_longer_sequences():
     writer, memory = build("gru general"), memory_of()
     lengths = [
-        sum(len(row[0].ids) for row in find(writer, memory, Search(beam=5, length_penalty=alpha), longest=15))
+        sum(
+            len(row[0].ids) for row in find(writer, memory, BeamSearchOptions(beam=5, length_penalty=alpha), longest=15)
+        )
         for alpha in (0.0, 1.0, 2.0)
     ]
     assert lengths[0] < lengths[1] < lengths[2]
@@ -346,7 +348,7 @@ def test_a_length_penalty_prefers_longer_sequences():
 # Sampling
 
 
-def draw(writer, seed: int, choice: Choice = Choice(), **more) -> list[list[Hypothesis]]:
+def draw(writer, seed: int, choice: SamplingOptions = SamplingOptions(), **more) -> list[list[Hypothesis]]:
     return sample(writer, memory_of(), begin=BEGIN, end=END, choice=choice, longest=8, seed=seed, **more)
 
 
@@ -358,7 +360,7 @@ def test_the_same_seed_draws_the_same_sequences(variant):
 
 def test_several_draws_per_row_have_their_own_log_probabilities():
     writer, memory = build("transformer"), memory_of()
-    for row, found in enumerate(draw(writer, 0, how=Search(beam=4, n_best=4))):
+    for row, found in enumerate(draw(writer, 0, how=BeamSearchOptions(beam=4, n_best=4))):
         assert len(found) == 4
         assert len({tuple(each.ids) for each in found}) > 1
         for each in found:
@@ -369,14 +371,14 @@ def test_several_draws_per_row_have_their_own_log_probabilities():
 
 def test_draws_follow_the_distribution():
     memory = Memory(torch.zeros(4000, 1, 1))
-    found = sample(Sure(), memory, begin=1, end=END, choice=Choice(), longest=1)
+    found = sample(Sure(), memory, begin=1, end=END, choice=SamplingOptions(), longest=1)
     share = sum(row[0].ids == [3] for row in found) / 4000
     assert share == pytest.approx(0.9, abs=0.02)
 
 
 def test_draws_keep_the_least_length_the_start_and_what_may_not_come():
     writer = build("lstm additive", sharpness=0.5)
-    how = Search(min_length=4, no_repeat=1)
+    how = BeamSearchOptions(min_length=4, no_repeat=1)
     for row in draw(writer, 0, how=how, start=[5], never=(0, 1)):
         ids = row[0].ids
         assert ids[0] == 5
@@ -387,8 +389,8 @@ def test_draws_keep_the_least_length_the_start_and_what_may_not_come():
 
 def test_a_repetition_penalty_makes_draws_vary():
     writer = build("lstm none")
-    plain = sum(len(set(row[0].ids)) for row in draw(writer, 0, Choice(greedy=True)))
-    varied = sum(len(set(row[0].ids)) for row in draw(writer, 0, Choice(greedy=True, repetition_penalty=5.0)))
+    plain = sum(len(set(row[0].ids)) for row in draw(writer, 0, SamplingOptions(greedy=True)))
+    varied = sum(len(set(row[0].ids)) for row in draw(writer, 0, SamplingOptions(greedy=True, repetition_penalty=5.0)))
     assert varied > plain
 
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from seqwise.data.tagging.schemes import allowed, bioes_tags, breaches
 from seqwise.decoding.viterbi import forbid, viterbi
+from seqwise.tasks.tag.schemes import allowed, bioes_tags, breaches
 
 
 def best_of_all(

@@ -24,7 +24,7 @@ pytest.importorskip("triton")
 from seqwise.kernels.recurrence.gpu import gru_scan as scans
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.launch import cut
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
@@ -158,7 +158,7 @@ def test_values_and_gradients_are_those_of_pytorch() -> None:
 @pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
 def test_the_memory_of_the_inputs_takes_the_gates(kind: str) -> None:
     gates, weight, *bias, h = (tensor.detach() for tensor in tensors(kind, 1, 3, 2, 20))
-    rows, gates, h = Rows(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # slots, scans, units
+    rows, gates, h = RowLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # slots, scans, units
     scan: Callable[..., tuple[Tensor, Tensor]] = scans.gru_scan if bias else scans.early_gru_scan
     with side_by_side():
         consumed, forgotten = gates.clone(), gates.clone()

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, MOST, OWN, cut, resources
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.steps import Steps
 
 DEVICE = torch.device("cpu")  # stands for an H200
@@ -45,7 +45,7 @@ def test_2048_units_fit_in_one_direction():
 
 
 def test_a_batch_too_large_for_one_launch_takes_several():
-    values, rows = torch.empty(15000, 1, 4 * 512), Rows(5000, 3, 15000)
+    values, rows = torch.empty(15000, 1, 4 * 512), RowLayout(5000, 3, 15000)
     firsts = [first for first, _, _ in launch.launches(values, rows, 512, OWN)]
     taken = next(launch.launches(values, rows, 512, OWN))[1].taken
     assert firsts == list(range(0, 5000, taken))
@@ -54,7 +54,7 @@ def test_a_batch_too_large_for_one_launch_takes_several():
 
 def test_more_programs_than_fit_are_refused_before_any_launch():
     with pytest.raises(RuntimeError, match="more than fit"):
-        next(launch.launches(torch.empty(12, 2, 4 * 2048), Rows(4, 3, 12, (False, True)), 2048, OWN))
+        next(launch.launches(torch.empty(12, 2, 4 * 2048), RowLayout(4, 3, 12, (False, True)), 2048, OWN))
 
 
 def test_a_larger_batch_needs_few_different_programs():
@@ -64,18 +64,18 @@ def test_a_larger_batch_needs_few_different_programs():
 
 
 def test_slots_follow_each_other_without_padding():
-    rows = Rows.of(Steps(4, 5, torch.tensor([2, 5, 0, 3])), (False, True))
+    rows = RowLayout.of(Steps(4, 5, torch.tensor([2, 5, 0, 3])), (False, True))
     assert rows.lengths.tolist() == [5, 3, 2, 0]
     assert rows.begins.tolist() == [0, 3, 6, 8, 9, 10]
     assert rows.numbers == (5, 4, 10, 2)
-    assert not Rows.of(Steps(2, 3, torch.tensor([3, 3]))).variable
+    assert not RowLayout.of(Steps(2, 3, torch.tensor([3, 3]))).variable
 
 
 @pytest.mark.parametrize("lengths", [None, [2, 5, 0, 3]])
 def test_states_before_and_after_a_step_are_those_of_the_same_row(lengths):
     """Each slot's state is named by row and step; the one before it must have the neighbouring step, or be a start."""
     steps = Steps(4, 5, None if lengths is None else torch.tensor(lengths))
-    rows, ends = Rows.of(steps, (False, True)), lengths or [5] * 4
+    rows, ends = RowLayout.of(steps, (False, True)), lengths or [5] * 4
     memory = torch.zeros(rows.room(2), dtype=torch.long)
     assert len(memory) == 4 + rows.slots + 4
     memory[:4] = memory[4 + rows.slots :] = torch.tensor([[[100 + row] * 2] for row in steps.order])
@@ -89,7 +89,7 @@ def test_states_before_and_after_a_step_are_those_of_the_same_row(lengths):
 
 
 def test_gradients_of_outputs_are_read_where_they_lie():
-    rows, given = Rows(2, 3, 6), torch.randn(2, 3, 1, 4).transpose(0, 1)
+    rows, given = RowLayout(2, 3, 6), torch.randn(2, 3, 1, 4).transpose(0, 1)
     states = torch.zeros(rows.room(4))
     found, apart = rows.apart(given, states)
     assert found is given
@@ -97,5 +97,5 @@ def test_gradients_of_outputs_are_read_where_they_lie():
     expanded, apart = rows.apart(torch.ones(()).expand(3, 2, 1, 4), states)
     assert expanded.stride(-1) == 1
     assert not rows.apart(None, states)[0].any()
-    _, apart = Rows.of(Steps(2, 3, torch.tensor([3, 1]))).apart(torch.randn(4, 1, 4), states)
+    _, apart = RowLayout.of(Steps(2, 3, torch.tensor([3, 1]))).apart(torch.randn(4, 1, 4), states)
     assert apart == (4, 4, 4)

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.launch import OWN, cut
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
@@ -72,7 +72,12 @@ def test_a_matrix_that_does_not_fit_on_chip_and_rows_that_need_several_launches(
 
 def test_the_memory_of_the_inputs_takes_the_gates() -> None:
     gates, weight, h, c = (tensor.detach() for tensor in tensors(1, 3, 2, 20))
-    rows, gates, h, c = Rows(2, 3, 6), gates.transpose(0, 2).transpose(0, 1).flatten(0, 1), h[0, :, None], c[0, :, None]
+    rows, gates, h, c = (
+        RowLayout(2, 3, 6),
+        gates.transpose(0, 2).transpose(0, 1).flatten(0, 1),
+        h[0, :, None],
+        c[0, :, None],
+    )
     with side_by_side():
         consumed = gates.clone()
         outputs, _, _, cells = lstm_scan(consumed, weight, h, c, rows, keep=True)

@@ -21,7 +21,7 @@ pytest.importorskip("triton")
 from triton.language import constexpr
 
 from seqwise.kernels.recurrence.gpu import launch, moments
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.kinds import Kind
 from seqwise.kernels.recurrence.steps import Steps
@@ -93,7 +93,7 @@ class Case:
 
         def scan(gates: Tensor, weight: Tensor, *others: Any) -> tuple[Any, ...]:
             *start, rows = others
-            assert isinstance(rows, Rows)
+            assert isinstance(rows, RowLayout)
             outputs, after, seen = self.run(self.kind, gates, weight, norms, start, rows, look)
             return outputs, *after, seen
 
@@ -209,7 +209,7 @@ def test_who_does_not_look_gets_nothing_and_the_inputs_stay(cell: str) -> None:
     gates, weight, states = in_slots(case.inputs[0], Steps(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
     start, consumed = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
     with side_by_side(), torch.no_grad():
-        *_, nothing = case.run(case.kind, consumed, weight, case.inputs[case.norms], start, Rows(2, 2, 4), False)
+        *_, nothing = case.run(case.kind, consumed, weight, case.inputs[case.norms], start, RowLayout(2, 2, 4), False)
     assert nothing == {}
     assert torch.equal(consumed, gates), "without a reader nothing but outputs is written"
 

@@ -13,7 +13,7 @@ from seqwise.layers.cells import ACTIVATIONS, RNNCell
 pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.gpu.rnn_scan import rnn_scan
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
@@ -92,7 +92,7 @@ def test_values_and_gradients_are_those_of_pytorch(activation: str) -> None:
 
 def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> None:
     inputs, weight, h = tensors(1, 3, 3, 20)
-    leaves, rows = [inputs[0].flatten(0, 1)[:, None], weight, h[0][:, None]], Rows(3, 3, 9)
+    leaves, rows = [inputs[0].flatten(0, 1)[:, None], weight, h[0][:, None]], RowLayout(3, 3, 9)
     before, start = leaves[0].detach().clone(), h.detach().clone()
     with side_by_side():
         outputs, last = rnn_scan(*leaves, rows)

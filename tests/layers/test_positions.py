@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from seqwise.errors import UsageError
-from seqwise.layers.positions import Learned, Rotary, Sinusoidal, rotary
+from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositions, rotary
 
 
 def test_sinusoidal_is_the_published_formula():
-    given = Sinusoidal(6)(torch.zeros(1, 40, 6))[0]
+    given = SinusoidalPositions(6)(torch.zeros(1, 40, 6))[0]
     for position in (0, 1, 39):
         for i in range(3):
             angle = position / 10000 ** (2 * i / 6)
@@ -21,7 +21,7 @@ def test_sinusoidal_is_the_published_formula():
 
 
 def test_sinusoidal_takes_an_odd_width():
-    assert Sinusoidal(5)(torch.zeros(2, 3, 5)).shape == (2, 3, 5)
+    assert SinusoidalPositions(5)(torch.zeros(2, 3, 5)).shape == (2, 3, 5)
 
 
 def test_rotary_turns_each_pair_by_its_own_angle():
@@ -42,14 +42,16 @@ def test_rotary_keeps_lengths():
     torch.testing.assert_close(rotary(x, 900).norm(dim=-1), x.norm(dim=-1))
 
 
-@pytest.mark.parametrize("layer", [Sinusoidal(4), Learned(4, 600), Rotary()], ids=["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize(
+    "layer", [SinusoidalPositions(4), LearnedPositions(4, 600), Rotary()], ids=["sinusoidal", "learned", "rotary"]
+)
 def test_starting_later_equals_the_rest_of_the_whole(layer):
     x = torch.randn(2, 600, 4)  # beyond the first table of 256
     torch.testing.assert_close(layer(x)[:, 250:], layer(x[:, 250:], start=250))
 
 
 def test_learned_positions_end_with_a_clear_error():
-    layer = Learned(4, 10)
+    layer = LearnedPositions(4, 10)
     layer(torch.zeros(1, 4, 4), start=6)
     with pytest.raises(UsageError, match="up to 10 tokens; position 10 was asked for"):
         layer(torch.zeros(1, 4, 4), start=7)
@@ -63,8 +65,8 @@ def test_rotary_refuses_heads_of_odd_width():
 def test_tables_made_in_inference_mode_can_be_trained_with():
     x = torch.randn(1, 5, 22, requires_grad=True)  # a width no other test uses: its tables are new
     with torch.inference_mode():
-        Sinusoidal(22)(x), rotary(x)
-    (rotary(x).square().sum() + Sinusoidal(22)(x).square().sum()).backward()
+        SinusoidalPositions(22)(x), rotary(x)
+    (rotary(x).square().sum() + SinusoidalPositions(22)(x).square().sum()).backward()
     assert x.grad is not None
 
 

@@ -12,8 +12,8 @@ import pytest
 from seqwise.errors import RunError, SaveError
 from seqwise.metrics.examples import LONGEST, LOWER, REST, SCORES, Examples, Shown, Tally, hits, value_of
 from seqwise.metrics.perplexity import exp
-from seqwise.metrics.spans import scores
 from seqwise.metrics.translation import BleuCounts, bleu, bleu_counts, exact_match, sums_of
+from seqwise.tasks.tag.metrics import scores
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
-OPEN = ("errors", "config", "environment")
+OPEN = ("errors", "config", "environment", "budget")
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "ngram", "decoding", "metrics", "tasks"),
     *("vectors", "training", "compare", "lens", "lab", "server", "studio", "cli"),

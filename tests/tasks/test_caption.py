@@ -10,16 +10,16 @@ import sacrebleu
 import torch
 from PIL import Image
 
+from seqwise.budget import Budget
 from seqwise.config import Settings, parse_settings
-from seqwise.decoding.choice import Choice, Search
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.caption.describing import measured
 from seqwise.tasks.caption.model import Captioner, marked
 from seqwise.tasks.caption.task import Caption
-from seqwise.tasks.task import Learned, Request
-from seqwise.training.budgets import Budget
-from seqwise.training.defaults import Facts, resolve
+from seqwise.tasks.defaults import DefaultsContext, resolve
+from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.distribution import World
 from seqwise.training.loop import Trainer
 
@@ -27,7 +27,7 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
 FAMILIES = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
 SMALL = {
     "network": {"width": 16, "embedding": 8, "dropout": 0.0},
-    "training": {"batch": 8},
+    "training": {"batch_size": 8},
     "transformer": {"heads": 2},
 }
 
@@ -50,11 +50,11 @@ def album(folder: Path, kind: str = "pictures") -> Path:
     return folder
 
 
-def prepared(data: Path | str, model: str = "gru", say=lambda line: None, **more) -> tuple[Caption, Settings]:
+def prepared(data: Path | str, model: str = "gru", log=lambda line: None, **more) -> tuple[Caption, Settings]:
     settings = parse_settings({"task": "caption", "model": model, "budget": "20-epochs", **SMALL, **more})
-    task = Caption.prepare(str(data), settings, say=say)
+    task = Caption.prepare(str(data), settings, log=log)
     size = task.size()
-    facts = Facts(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.longest, size.outputs)
+    facts = DefaultsContext(size.tokens, size.vocabulary, False, 2, 1, False, size.examples, size.longest, size.outputs)
     return task, resolve(settings, facts)[0]
 
 
@@ -65,7 +65,7 @@ def pictures(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(pictures: Path) -> tuple[Caption, Settings, Captioner]:
-    task, settings = prepared(pictures, training={"batch": 8, "learning_rate": 0.01, "validate_every": 1000})
+    task, settings = prepared(pictures, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
     torch.manual_seed(0)
     model = task.build(settings)
     trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse("15-epochs"), None, 0)
@@ -79,12 +79,12 @@ def trained(pictures: Path) -> tuple[Caption, Settings, Captioner]:
 
 def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Path):
     task, settings, model = trained
-    found = Caption.evaluate(model, settings, task.learned, str(pictures), trained_on=task.fingerprint)
+    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), trained_on=task.fingerprint)
     assert found.metrics["exact_match"] == 1.0
     assert found.metrics["pictures"] == len(task.splits.parts["test"])
     assert found.on.endswith("the test split")
     assert "sacreBLEU" in found.definitions["bleu"]
-    everything = Caption.evaluate(model, settings, task.learned, str(pictures), split="all")
+    everything = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="all")
     assert everything.metrics["pictures"] == 48
     assert everything.metrics["exact_match"] > 0.95
     assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
@@ -92,51 +92,67 @@ def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Pat
 
 def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, tmp_path: Path):
     task, settings, model = trained
-    request = Request(Search(beam=2), out=tmp_path / "captions.tsv")
-    found = Caption.evaluate(model, settings, task.learned, str(pictures), split="test", request=request)
+    request = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
+    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="test", request=request)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
     assert [Path(name).stem for name, _ in lines] == list(examples)
     right = sum(text.replace(".", " .") in examples[Path(name).stem].captions for name, text in lines)
     assert found.metrics["exact_match"] == pytest.approx(right / len(lines))
     with pytest.raises(UsageError, match="its folder does not exist"):
-        Caption.evaluate(model, settings, task.learned, "not read", request=Request(out=tmp_path / "no" / "a.tsv"))
+        Caption.evaluate(
+            model, settings, task.preprocessor, "not read", request=InferenceOptions(out=tmp_path / "no" / "a.tsv")
+        )
 
 
 def test_captions_come_in_the_order_of_the_inputs(trained, pictures: Path):
     task, settings, model = trained
     names = [str(pictures / f"{number}.png") for number in (5, 0, 1, 3)]
-    found = list(Caption.predict(model, settings, task.learned, names))
+    found = list(Caption.predict(model, settings, task.preprocessor, names))
     assert [prediction.values["image"] for prediction in found] == names
     assert [next(c for c in COLOURS if c in p.values["caption"]) for p in found] == ["blue", "red", "green", "red"]
     assert found[0].text == f"{names[0]}\t{found[0].values['caption']}"
-    (alone,) = Caption.predict(model, settings, task.learned, names[:1])
+    (alone,) = Caption.predict(model, settings, task.preprocessor, names[:1])
     assert alone.text == alone.values["caption"] == found[0].values["caption"]
 
 
 def test_n_best_sampling_and_a_forced_start(trained, pictures: Path):
     task, settings, model = trained
     name = [str(pictures / "1.png")]
-    (several,) = Caption.predict(model, settings, task.learned, name, Request(Search(beam=4, n_best=3)))
+    (several,) = Caption.predict(
+        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
+    )
     scores = [(each["ended"], each["score"]) for each in several.values["captions"]]
     assert scores == sorted(scores, reverse=True)
     assert len({each["caption"] for each in several.values["captions"]}) == 3
     drawn = [
-        next(Caption.predict(model, settings, task.learned, name, Request(choice=Choice(temperature=3.0), seed=seed)))
+        next(
+            Caption.predict(
+                model,
+                settings,
+                task.preprocessor,
+                name,
+                InferenceOptions(choice=SamplingOptions(temperature=3.0), seed=seed),
+            )
+        )
         for seed in (1, 1, 2, 3, 4)
     ]
     assert drawn[0].text == drawn[1].text
     assert len({prediction.text for prediction in drawn}) > 1
-    (begun,) = Caption.predict(model, settings, task.learned, name, Request(Search(start="a square")))
+    (begun,) = Caption.predict(
+        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"))
+    )
     assert begun.text.startswith("a square")
-    (short,) = Caption.predict(model, settings, task.learned, name, Request(Search(start="a square"), max_length=3))
+    (short,) = Caption.predict(
+        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"), max_length=3)
+    )
     assert len(short.text.split()) == 3
 
 
 def test_a_model_is_the_same_after_saving(trained, pictures: Path, tmp_path: Path):
     task, settings, model = trained
-    task.learned.save(tmp_path)
-    again = Caption.restore(settings, Learned.load(tmp_path))
+    task.preprocessor.save(tmp_path)
+    again = Caption.restore(settings, Preprocessor.load(tmp_path))
     again.load_state_dict(model.state_dict())
     batch = task.collate("valid", np.arange(3))
     assert torch.equal(again.eval()(batch)[0].total, model.eval()(batch)[0].total)
@@ -186,7 +202,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str,
 def test_a_batch_holds_captions_between_their_marks(pictures: Path):
     task, settings = prepared(pictures)
     batch = next(iter(task.batches(settings).epoch(0)))
-    tokenizer = task.learned.tokenizer
+    tokenizer = task.preprocessor.tokenizer
     for row in range(batch.rows):
         real = batch.mask[row]
         assert batch.ids[row, 0] == tokenizer.id("<bos>")
@@ -200,10 +216,10 @@ def test_a_batch_holds_captions_between_their_marks(pictures: Path):
 
 def test_a_caption_that_was_cut_has_no_end(pictures: Path):
     """Otherwise the model would learn to stop there."""
-    settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"longest": 3}})
+    settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"max_length": 3}})
     task = Caption.prepare(str(pictures), settings)
     batch = task.collate("train", np.arange(len(task.pairs["train"].rows)))
-    end, ends = task.learned.tokenizer.end, []
+    end, ends = task.preprocessor.tokenizer.end, []
     for row, ids in enumerate(task.pairs["train"].rows):
         targets = batch.targets[row][batch.mask[row]].tolist()
         assert targets == [*ids.tolist(), end][:3]
@@ -235,7 +251,7 @@ def test_the_same_seed_gives_the_same_bits(pictures: Path):
 
 def test_an_untrained_model_predicts_by_frequency(pictures: Path):
     task, settings = prepared(pictures)
-    end = task.learned.tokenizer.end
+    end = task.preprocessor.tokenizer.end
     bias = task.build(settings).writer.output.bias
     counts = np.bincount(np.concatenate(task.pairs["train"].rows), minlength=len(bias))
     counts[end] = len(task.pairs["train"].rows)
@@ -249,13 +265,13 @@ def test_the_data_tells_what_is_looked_at(tmp_path: Path):
     for kind in ("pictures", "frames", "features"):
         (tmp_path / kind).mkdir()
         said: list[str] = []
-        _, settings = prepared(album(tmp_path / kind, kind), say=said.append)
+        _, settings = prepared(album(tmp_path / kind, kind), log=said.append)
         caption = settings.caption
         assert (caption.encoder, caption.frames) == (
             "features" if kind == "features" else "convolutional",
             kind == "frames",
         )
-        assert caption.size == (None if kind == "features" else 8)
+        assert caption.image_size == (None if kind == "features" else 8)
         assert "train 43" in " ".join(said) or "train 44" in " ".join(said)
 
 
@@ -292,9 +308,9 @@ def test_other_kinds_of_input_than_in_training_are_refused(trained, tmp_path: Pa
     task, settings, model = trained
     data = album(tmp_path, "features")
     with pytest.raises(UsageError, match="trained on a picture per row; received features"):
-        Caption.evaluate(model, settings, task.learned, str(data))
+        Caption.evaluate(model, settings, task.preprocessor, str(data))
     with pytest.raises(DataError, match=r"0.npy: this model was trained on a picture"):
-        list(Caption.predict(model, settings, task.learned, [str(data / "0.npy")]))
+        list(Caption.predict(model, settings, task.preprocessor, [str(data / "0.npy")]))
 
 
 def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
@@ -303,11 +319,11 @@ def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
     (tmp_path / "captions.csv").write_text("\n".join(rows))
     task, settings = prepared(tmp_path)
     assert settings.text.min_count == 3
-    assert "rare" not in task.learned.tokenizer.tokens(range(len(task.learned.tokenizer)))
+    assert "rare" not in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
 
 
 def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
-    settings = Settings(caption={"encoder": "convolutional", "size": 8})
+    settings = Settings(caption={"encoder": "convolutional", "image_size": 8})
     found = Caption.read_inputs(str(pictures), settings)
     assert found is not None
     assert [Path(name).name for name in found][:3] == ["0.png", "1.png", "2.png"]
@@ -326,10 +342,10 @@ def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
 
 def test_a_drawn_picture_is_named_by_its_number(trained):
     task, settings, model = trained
-    (found,) = Caption.predict(model, settings, task.learned, ["builtin:shapes/7"])
+    (found,) = Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/7"])
     assert found.values["image"] == "builtin:shapes/7"
     with pytest.raises(DataError, match="builtin:shapes/7999"):
-        list(Caption.predict(model, settings, task.learned, ["builtin:shapes/8000"]))
+        list(Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/8000"]))
 
 
 # Numbers
@@ -359,9 +375,9 @@ def test_the_check_reports_pictures_captions_and_tokens(pictures: Path):
 def test_the_longest_caption_can_end(trained, pictures: Path):
     """A caption as long as the longest of training is followed by its end, not cut before it."""
     task, settings, model = trained
-    assert settings.data.longest == 7  # a square of green paint . and the end
+    assert settings.data.max_length == 7  # a square of green paint . and the end
     name = [str(pictures / "1.png")]
     wanted = "a square of green paint."
-    request = Request(Search(beam=4, n_best=4, start="a square of green paint"))
-    (found,) = Caption.predict(model, settings, task.learned, name, request)
+    request = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
+    (found,) = Caption.predict(model, settings, task.preprocessor, name, request)
     assert {each["caption"]: each["ended"] for each in found.values["captions"]}[wanted]

@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.config import parse_settings
 from seqwise.errors import UsageError
-from seqwise.tasks import task_of
+from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_model
 
 
@@ -21,4 +21,4 @@ def test_the_full_softmax_passes():
 def test_only_a_language_model_approximates_its_softmax(task: str, output: str):
     settings = parse_settings({"task": task, "model": "gru", "network": {"output": output}})
     with pytest.raises(UsageError, match=f"the task {task} has the full softmax only; .* {output}"):
-        task_of(task).check(SimpleNamespace(), settings)  # type: ignore[arg-type]
+        get_task(task).check(SimpleNamespace(), settings)  # type: ignore[arg-type]

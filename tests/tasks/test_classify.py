@@ -14,12 +14,15 @@ from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, score
 from seqwise.tasks.classify.task import Classify, _prediction
-from seqwise.tasks.task import Learned, Request
-from seqwise.training.api import Loaded, load, train
-from seqwise.training.defaults import Facts, resolve
+from seqwise.tasks.defaults import DefaultsContext, resolve
+from seqwise.tasks.task import InferenceOptions, Preprocessor
+from seqwise.training.api import TrainedModel, load, train
 
 GOOD, BAD = ["good", "lovely", "bright"], ["bad", "dull", "poor"]
-SMALL = {"network": {"width": 12, "embedding": 8, "dropout": 0.1}, "training": {"batch": 16, "learning_rate": 0.02}}
+SMALL = {
+    "network": {"width": 12, "embedding": 8, "dropout": 0.1},
+    "training": {"batch_size": 16, "learning_rate": 0.02},
+}
 FAMILIES = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
 
 
@@ -40,7 +43,7 @@ def opinions(tmp_path_factory) -> str:
 
 def resolved(task: Classify, settings: Settings, cuda: bool = False) -> Settings:
     size = task.size()
-    facts = Facts(
+    facts = DefaultsContext(
         size.tokens, size.vocabulary, cuda, 2, examples=size.examples, longest=size.longest, outputs=size.outputs
     )
     return resolve(settings, facts)[0]
@@ -63,7 +66,7 @@ def test_every_family_learns_to_find_the_word_that_matters(opinions: str, tmp_pa
 
 
 @pytest.fixture(scope="module")
-def trained(opinions: str, tmp_path_factory) -> Loaded:
+def trained(opinions: str, tmp_path_factory) -> TrainedModel:
     """A run that has hardly begun."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     return train(opinions, task="classify", budget="1-epochs", out=folder, settings=SMALL)
@@ -76,16 +79,16 @@ def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
     assert trained.evaluate(opinions).metrics["accuracy"] == 1.0
 
 
-def test_a_run_comes_back_from_its_folder_with_the_same_answers(opinions: str, trained: Loaded):
+def test_a_run_comes_back_from_its_folder_with_the_same_answers(opinions: str, trained: TrainedModel):
     loaded = load(trained.run.folder)
-    assert loaded.run.learned.facts == {"labels": ["n", "y"]}
+    assert loaded.run.preprocessor.facts == {"labels": ["n", "y"]}
     assert loaded.predict("so good").values == trained.predict("so good").values
     one = loaded.evaluate(opinions)
     assert one.on == f"{opinions}, the test split"
     assert one.metrics == trained.evaluate(opinions).metrics
 
 
-def test_evaluation_names_its_numbers_and_shows_who_is_mistaken_for_whom(trained: Loaded, tmp_path: Path):
+def test_evaluation_names_its_numbers_and_shows_who_is_mistaken_for_whom(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso bad,n\nlovely,n\n")
     found = trained.evaluate(tmp_path / "other.csv")
     assert found.on.endswith("all of it")
@@ -98,7 +101,7 @@ def test_evaluation_names_its_numbers_and_shows_who_is_mistaken_for_whom(trained
     assert found.metrics["accuracy"] == pytest.approx(right / 3)
 
 
-def test_the_answers_of_an_evaluation_can_be_written(trained: Loaded, tmp_path: Path):
+def test_the_answers_of_an_evaluation_can_be_written(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text('text,label\n"so\tgood\nfilm",y\nso bad,n\n')
     found = trained.evaluate(tmp_path / "other.csv", out=tmp_path / "answers.tsv")
     lines = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
@@ -109,18 +112,18 @@ def test_the_answers_of_an_evaluation_can_be_written(trained: Loaded, tmp_path: 
     assert all(0.5 <= float(line[3]) <= 1 for line in lines[1:])
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained: Loaded, tmp_path: Path):
+def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained: TrainedModel, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
         trained.evaluate(tmp_path / "not read.csv", out=tmp_path / "nowhere" / "answers.tsv")
 
 
-def test_a_label_the_run_does_not_know_is_refused_in_evaluation(trained: Loaded, tmp_path: Path):
+def test_a_label_the_run_does_not_know_is_refused_in_evaluation(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso so,maybe\n")
     with pytest.raises(DataError, match=r"other.csv:3: the label 'maybe'.*\n?.*Training knows: n, y"):
         trained.evaluate(tmp_path / "other.csv")
 
 
-def test_predictions_show_label_and_probability_and_the_next_ones(trained: Loaded):
+def test_predictions_show_label_and_probability_and_the_next_ones(trained: TrainedModel):
     answer = trained.predict("so good")
     values = answer.values
     assert values["text"] == "so good"
@@ -272,19 +275,21 @@ def test_texts_without_blanks_become_characters(tmp_path: Path):
     lines = [f"{'好看的电影真不错啊' * 3}{n}\ty\n{'难看的电影太长了吧' * 3}{n}\tn" for n in range(20)]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
     settings, said = Settings(task="classify"), []
-    task = Classify.prepare(str(tmp_path / "a.tsv"), settings, say=said.append)
-    assert settings.text.tokenizer == task.learned.tokenizer.kind == "characters"
+    task = Classify.prepare(str(tmp_path / "a.tsv"), settings, log=said.append)
+    assert settings.text.tokenizer == task.preprocessor.tokenizer.kind == "characters"
     assert "hardly any blanks" in said[0]
 
 
 def test_what_was_learned_elsewhere_is_kept(opinions: str):
     task, _ = prepared(opinions)
-    vocabulary = task.learned.tokenizer
-    again = Classify.prepare(opinions, Settings(task="classify"), Learned({"text": vocabulary}))
-    assert again.learned.tokenizer is vocabulary
+    vocabulary = task.preprocessor.tokenizer
+    again = Classify.prepare(opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}))
+    assert again.preprocessor.tokenizer is vocabulary
     assert again.labels == ["n", "y"]
     with pytest.raises(DataError, match="the label 'n' does not occur"):
-        Classify.prepare(opinions, Settings(task="classify"), Learned({"text": vocabulary}, {"labels": ["y", "z"]}))
+        Classify.prepare(
+            opinions, Settings(task="classify"), Preprocessor({"text": vocabulary}, {"labels": ["y", "z"]})
+        )
 
 
 def test_an_ngram_cannot_classify(opinions: str):
@@ -307,8 +312,8 @@ def test_the_rules_leave_nothing_open(opinions: str, family: str, cuda: bool):
     task = Classify.prepare(opinions, chosen)
     settings = resolved(task, chosen, cuda)
     open_ones = [settings.network.width, settings.network.depth, settings.network.embedding, settings.network.dropout,
-                 settings.training.batch, settings.training.learning_rate, settings.training.weight_decay,
-                 settings.data.longest, settings.data.tokens, settings.classify.pooling,
+                 settings.training.batch_size, settings.training.learning_rate, settings.training.weight_decay,
+                 settings.data.max_length, settings.data.max_tokens, settings.classify.pooling,
                  settings.classify.word_dropout, settings.classify.label_smoothing]  # fmt: skip
     assert None not in open_ones
     if family == "transformer":
@@ -327,10 +332,12 @@ def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
 
 
 def test_a_request_for_more_labels_than_there_are_shows_all():
-    assert _prediction("x", {"a": 0.7, "b": 0.3}, Request(top=9).top, known=True).text == "a  0.700    b  0.300"
+    assert (
+        _prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, known=True).text == "a  0.700    b  0.300"
+    )
 
 
-def test_an_answer_says_that_nothing_of_its_text_is_known(trained: Loaded):
+def test_an_answer_says_that_nothing_of_its_text_is_known(trained: TrainedModel):
     known, unknown, empty = trained.predict(["good film", "xyzzy plugh", ""])
     assert "nothing_known" not in known.values
     assert unknown.values["nothing_known"]

@@ -10,13 +10,13 @@ import torch
 
 import seqwise
 from seqwise.errors import UsageError
-from seqwise.training.api import Loaded
+from seqwise.training.api import TrainedModel
 
 SMALL = {
     "budget": "1k-tokens",
     "device": "cpu",
     "network": {"width": 16, "depth": 2},
-    "training": {"batch": 4, "validate_every": 1000},
+    "training": {"batch_size": 4, "validate_every": 1000},
 }
 TEXTS = ["the old model reads", "", "every small word", "a gate of the state and a vector in the state."]
 
@@ -27,9 +27,9 @@ def trained(book: Path, tmp_path_factory: pytest.TempPathFactory):
     (folder / "rows.csv").write_text("text,label\n" + "the old model reads,a\nevery small word,b\n" * 30)
     (folder / "rows.conll").write_text("the O\nold B-X\nmodel O\n\nevery O\nsmall B-X\n\n" * 20)
     data = {"classify": folder / "rows.csv", "tag": folder / "rows.conll"}
-    runs: dict[tuple[str, str], Loaded] = {}
+    runs: dict[tuple[str, str], TrainedModel] = {}
 
-    def get(task: str, model: str) -> Loaded:
+    def get(task: str, model: str) -> TrainedModel:
         if (task, model) not in runs:
             out = folder / f"{task}-{model}"
             window = {"data": {"window": 16}} if task in ("masked", "language") else {}

@@ -24,17 +24,17 @@ from seqwise.data.corpus.sources import open_corpus
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.examples import BLOCK, Examples, value_of
-from seqwise.tasks import pace, task_of
+from seqwise.tasks import get_task, latency
 from seqwise.tasks.forecast.stretches import Stretches
 from seqwise.tasks.language.scoring import evaluation_rows
-from seqwise.tasks.task import Request
-from seqwise.training.fit import create_run
+from seqwise.tasks.task import InferenceOptions
+from seqwise.training.training_run import create_run
 
 SMALL = {
     "budget": "1-epochs",
     "device": "cpu",
     "network": {"width": 12, "depth": 1, "dropout": 0.0, "embedding": 8},
-    "training": {"batch": 4},
+    "training": {"batch_size": 4},
     "transformer": {"heads": 2, "hidden": 16},
 }
 
@@ -56,10 +56,12 @@ def untrained(tmp_path_factory):
 
 def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
     split = how.pop("split", None)
-    request = Request(**{"search": made.task.search, "examples": True, "headline": made.task.headline[0], **how})
-    learned, seen = made.task.learned, made.task.fingerprint
+    request = InferenceOptions(
+        **{"search": made.task.search, "examples": True, "headline": made.task.headline[0], **how}
+    )
+    preprocessor, seen = made.task.preprocessor, made.task.fingerprint
     return made.task.evaluate(
-        made.model, made.settings, learned, made.data, split=split, trained_on=seen, request=request
+        made.model, made.settings, preprocessor, made.data, split=split, trained_on=seen, request=request
     )
 
 
@@ -104,7 +106,7 @@ def test_blocks_of_a_text_are_the_same_whatever_reads_it(readers, book, split):
 
 
 def test_the_whole_text_is_long_enough_for_several_streams(readers, book):
-    store = prepare(open_corpus(str(book)), readers["gru"].task.learned.tokenizer)["train"]
+    store = prepare(open_corpus(str(book)), readers["gru"].task.preprocessor.tokenizer)["train"]
     assert evaluation_rows(store) == 16
 
 
@@ -179,7 +181,7 @@ def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
     found = examples_of(made)
     assert [f"{each.input}\t{each.expected}" for each in found.shown] == lines[70:]
     assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.shown]
-    asked, _ = made.task.questions(made.model, made.settings, made.task.learned, made.data, "valid")
+    asked, _ = made.task.questions(made.model, made.settings, made.task.preprocessor, made.data, "valid")
     assert asked == [line.partition("\t")[0] for line in lines[50:70]]
 
 
@@ -242,7 +244,7 @@ def table(steps: int) -> str:
 def test_a_stretch_holds_what_was_forecast_for_its_steps(untrained, tmp_path):
     (tmp_path / "some.csv").write_text(table(200))
     short, long = (
-        untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"past": past, "season": 7})
+        untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": past, "season": 7})
         for past in (8, 30)
     )
     found, other = examples_of(short), examples_of(long)
@@ -311,7 +313,7 @@ def test_a_missing_value_counts_nowhere(untrained, tmp_path):
     lines = table(120).splitlines()
     lines[110] = lines[110].split(",")[0] + ",,4"
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
-    found = examples_of(untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"past": 8, "season": 7}))
+    found = examples_of(untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7}))
     assert found.sums[:, 1].sum() < 2 * 4 * 21
     assert any("–" in each.expected or "–" in each.input for each in found.shown)
 
@@ -326,14 +328,20 @@ def test_the_pace_of_writing_on_counts_single_tokens(readers, monkeypatch):
     monkeypatch.setattr(
         type(made.model), "next", lambda self, ids, carry=None: read.append(ids.shape[1]) or whole(self, ids, carry)
     )
-    taken = made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=5)()
+    taken = made.task.measure_latency(made.model, made.settings, made.task.preprocessor, made.data, answers=5)()
     assert 0 < taken < math.inf
-    assert read == [64, *[1] * (pace.WARM_UP + 5 - 1)]
+    assert read == [64, *[1] * (latency.WARM_UP + 5 - 1)]
 
 
 def test_counts_answer_too(readers):
     made = readers["ngram"]
-    assert 0 < task_of("language").pace(made.model, made.settings, made.task.learned, made.data, answers=3)() < math.inf
+    assert (
+        0
+        < get_task("language").measure_latency(
+            made.model, made.settings, made.task.preprocessor, made.data, answers=3
+        )()
+        < math.inf
+    )
 
 
 def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
@@ -345,8 +353,8 @@ def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     monkeypatch.setattr(
         translating, "search", lambda *given, **known: beams.append(known["how"].beam) or whole(*given, **known)
     )
-    assert made.task.pace(made.model, made.settings, made.task.learned, made.data, answers=2)() > 0
-    assert beams == [5] * (pace.WARM_UP + 2)
+    assert made.task.measure_latency(made.model, made.settings, made.task.preprocessor, made.data, answers=2)() > 0
+    assert beams == [5] * (latency.WARM_UP + 2)
 
 
 def test_the_median_is_over_inputs_at_even_distances(monkeypatch):
@@ -356,9 +364,9 @@ def test_the_median_is_over_inputs_at_even_distances(monkeypatch):
         asked.append(given)
         clock[0] += given
 
-    monkeypatch.setattr(pace, "perf_counter", lambda: clock[0])
-    assert pace.median_seconds(range(100), answer, 5) == 40
-    assert asked[pace.WARM_UP :] == [0, 20, 40, 60, 80]
+    monkeypatch.setattr(latency, "perf_counter", lambda: clock[0])
+    assert latency.median_seconds(range(100), answer, 5) == 40
+    assert asked[latency.WARM_UP :] == [0, 20, 40, 60, 80]
     asked.clear()
-    assert pace.median_seconds([3, 5], answer, 5) == 3
-    assert asked[pace.WARM_UP :] == [3, 5, 3, 5, 3]
+    assert latency.median_seconds([3, 5], answer, 5) == 3
+    assert asked[latency.WARM_UP :] == [3, 5, 3, 5, 3]

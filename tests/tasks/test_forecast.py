@@ -14,13 +14,13 @@ import torch
 
 import seqwise
 from seqwise.config import Settings, parse_settings
-from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.tasks.forecast.model import EPSILON, ForecastModel
 from seqwise.tasks.forecast.scoring import score, validation_sums
 from seqwise.tasks.forecast.task import Forecast
-from seqwise.tasks.task import Request
+from seqwise.tasks.forecast.windows import Rolling, SeriesBatch
+from seqwise.tasks.task import InferenceOptions
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 SMALL = {"network": {"width": 8, "embedding": 8, "depth": 1, "dropout": 0.0}, "transformer": {"heads": 2}}
@@ -30,7 +30,7 @@ def model_of(
     family: str = "gru", known: int = 0, quantiles: tuple[float, ...] = (0.1, 0.9), **forecast
 ) -> ForecastModel:
     torch.manual_seed(0)
-    values = {**SMALL, "model": family, "horizon": 3, "forecast": {"past": 6, "patch": 2, **forecast}}
+    values = {**SMALL, "model": family, "horizon": 3, "forecast": {"lookback": 6, "patch": 2, **forecast}}
     model = ForecastModel(parse_settings(values), known, quantiles)
     for parameter in model.parameters():
         if not parameter.abs().sum():
@@ -121,7 +121,7 @@ def test_gradients_against_finite_differences(family: str):
 
 
 def test_a_new_model_forecasts_the_mean_of_the_window():
-    values = {**SMALL, "model": "gru", "horizon": 3, "forecast": {"past": 6, "patch": 2}}
+    values = {**SMALL, "model": "gru", "horizon": 3, "forecast": {"lookback": 6, "patch": 2}}
     model, batch = ForecastModel(parse_settings(values), 2, ()), batch_of(known=2)
     made = model.forecast(batch)
     assert made.quantiles is None
@@ -143,7 +143,12 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("forecast")
     path = folder / "waves.csv"
     path.write_text(table())
-    settings = {**SMALL, "horizon": 6, "forecast": {"past": 24}, "training": {"batch": 16, "learning_rate": 0.01}}
+    settings = {
+        **SMALL,
+        "horizon": 6,
+        "forecast": {"lookback": 24},
+        "training": {"batch_size": 16, "learning_rate": 0.01},
+    }
     run = seqwise.train(
         path, task="forecast", model="feedforward", budget="12-epochs", out=folder / "run", settings=settings
     )
@@ -153,9 +158,9 @@ def trained(tmp_path_factory):
 def test_what_is_left_open_is_chosen_and_said(tmp_path):
     said: list[str] = []
     settings = Settings()
-    task = Forecast.prepare("builtin:sunspots", settings, say=said.append)
+    task = Forecast.prepare("builtin:sunspots", settings, log=said.append)
     forecast = settings.forecast
-    assert (settings.horizon, forecast.past, forecast.season) == (11, 44, 11)
+    assert (settings.horizon, forecast.lookback, forecast.season) == (11, 44, 11)
     assert (forecast.splits, forecast.quantiles) == ("0.7,0.1,0.2", "0.1,0.9")
     assert said[0] == "series: sunspots; 309 steps (step: year) from 1700 to 2008, time in column 'year'."
     assert "train 216, valid 31, test 62" in said[1]
@@ -233,7 +238,7 @@ def test_the_answer_goes_on_after_the_end(trained):
 @pytest.mark.parametrize("scoring", [validation_sums, lambda *given: score(*given, 12)])
 def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring):
     run, path = trained
-    task = Forecast.prepare(str(path), run.settings, run.run.learned)
+    task = Forecast.prepare(str(path), run.settings, run.run.preprocessor)
     calls: list[str] = []
     for owner, name in ((ForecastModel, "forecast"), (Rolling, "batch")):
         whole = getattr(owner, name)
@@ -244,16 +249,18 @@ def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring
 
 def test_a_picture_is_drawn_where_asked(trained, tmp_path):
     run, path = trained
-    run.predict(str(path), request=Request(out=tmp_path / "a.svg"))
+    run.predict(str(path), request=InferenceOptions(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
-    run.task.evaluate(run.model, run.settings, run.run.learned, str(path), request=Request(out=tmp_path / "b.svg"))
+    run.task.evaluate(
+        run.model, run.settings, run.run.preprocessor, str(path), request=InferenceOptions(out=tmp_path / "b.svg")
+    )
     assert "came true" in (tmp_path / "b.svg").read_text()
     for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
-        request = Request(out=tmp_path / name)
+        request = InferenceOptions(out=tmp_path / name)
         with pytest.raises(UsageError, match=fragment):
             run.predict("no table", request=request)
         with pytest.raises(UsageError, match=fragment):
-            run.task.evaluate(run.model, run.settings, run.run.learned, "no table", request=request)
+            run.task.evaluate(run.model, run.settings, run.run.preprocessor, "no table", request=request)
 
 
 def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_path):
@@ -269,7 +276,7 @@ def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
     rows += [f"y,2024-01-{1 + day:02},{day % 7 + 10}" for day in range(29)]
     path = tmp_path / "shops.csv"
     path.write_text("shop,date,sold\n" + "\n".join(rows) + "\n")
-    settings = {**SMALL, "horizon": 2, "forecast": {"past": 7, "series": "shop", "quantiles": "none"}}
+    settings = {**SMALL, "horizon": 2, "forecast": {"lookback": 7, "series": "shop", "quantiles": "none"}}
     settings["training"] = {"batch": 8}
     run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
     rows = list(csv.reader(io.StringIO(run.predict(str(path)).text)))
@@ -288,7 +295,12 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
     text = "day,a,feast\n" + "".join(f"{day},{day % 7 % 3},{int(day % 7 == 0)}\n" for day in range(80))
     path = tmp_path / "feasts.csv"
     path.write_text(text)
-    settings = {**SMALL, "horizon": 3, "forecast": {"past": 7, "known": "feast"}, "training": {"batch": 8}}
+    settings = {
+        **SMALL,
+        "horizon": 3,
+        "forecast": {"lookback": 7, "known_future": "feast"},
+        "training": {"batch_size": 8},
+    }
     run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
     with pytest.raises(DataError, match="feast must be known for the 3 steps after 79; 0 rows follow"):
         run.predict(str(path))
@@ -302,7 +314,7 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
     [({"model": "ngram"}, "cannot forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
 )
 def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
-    settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"past": 11, "patch": 1}, **values})
+    settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"lookback": 11, "patch": 1}, **values})
     task = Forecast.prepare("builtin:sunspots", settings)
     with pytest.raises(UsageError, match=fragment):
         task.check(settings)

@@ -12,8 +12,8 @@ import seqwise
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.tasks.initialise import copy_weights, take_over
-from seqwise.training.fit import create_run, training_of
 from seqwise.training.run import Run
+from seqwise.training.training_run import create_run, training_of
 
 SMALL = {
     "budget": "1k-tokens",
@@ -21,7 +21,7 @@ SMALL = {
     "network": {"width": 16, "depth": 2},
     "data": {"window": 16},
     "text": {"tokenizer": "words"},
-    "training": {"batch": 4, "validate_every": 1000},
+    "training": {"batch_size": 4, "validate_every": 1000},
 }
 
 
@@ -60,8 +60,8 @@ def begun(data: str, init: Path, out: Path, task: str, **values: object) -> tupl
     """A run that has made no step, its model, and what was said."""
     said: list[str] = []
     settings = parse_settings({"task": task, "init": str(init), "budget": "2k-tokens", "device": "cpu", **values})
-    run, prepared = create_run(data, settings, out, say=said.append)
-    return run, training_of(run, task=prepared, say=said.append).model, said  # type: ignore[union-attr]
+    run, prepared = create_run(data, settings, out, log=said.append)
+    return run, training_of(run, task=prepared, log=said.append).model, said  # type: ignore[union-attr]
 
 
 SOURCES = [
@@ -122,14 +122,14 @@ def test_the_encoder_is_used_and_learns_on(run_of, labelled: str, tmp_path: Path
 def test_learned_positions_bring_the_longest_text_along(run_of, labelled: str, tmp_path: Path):
     source = run_of("masked", "transformer", "learned")
     run, new, _ = begun(labelled, source, tmp_path / "out", "classify")
-    assert run.settings.data.longest == 16
+    assert run.settings.data.max_length == 16
     assert torch.equal(new.encoder.positions.weight, Run.open(source).load_weights()["encoder.positions.weight"])
 
 
 def test_what_was_not_set_is_taken_and_named():
     source = parse_settings(
         {"task": "masked", "model": "gru", "network": {"width": 32, "depth": 2, "embedding": 16, "dropout": 0.3},
-         "recurrent": {"update": "replaces", "bidirectional": True, "joined": False}}
+         "recurrent": {"update": "replaces", "bidirectional": True, "concat_directions": False}}
     )  # fmt: skip
     mine = parse_settings({"task": "classify", "network": {"width": 32}})
     settings, taken = take_over(mine, source, "runs/a")
@@ -137,7 +137,7 @@ def test_what_was_not_set_is_taken_and_named():
     assert settings.network.dropout is None  # regularisation is not taken
     assert set(taken) == {
         *("model", "network.depth", "network.embedding"),
-        *("recurrent.update", "recurrent.bidirectional", "recurrent.joined"),
+        *("recurrent.update", "recurrent.bidirectional", "recurrent.concat_directions"),
     }
     assert mine.model == "lstm"
 
@@ -203,7 +203,7 @@ def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp
     list(first.steps(stop=lambda: True))
     shutil.rmtree(source)
     said: list[str] = []
-    second = training_of(Run.open(tmp_path / "out"), say=said.append)
+    second = training_of(Run.open(tmp_path / "out"), log=said.append)
     for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
         assert torch.equal(before, after), name
     assert "going on at step 1." in said

@@ -17,23 +17,23 @@ from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus, open_whole
 from seqwise.data.corpus.store import TokenStore
-from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
+from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.tasks.language.scoring import score, score_counts, score_dynamically
 from seqwise.tasks.language.task import Language, write_on
-from seqwise.training.api import Loaded
+from seqwise.training.api import TrainedModel
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]
-GREEDY = Choice(greedy=True)
+GREEDY = SamplingOptions(greedy=True)
 SMALL = {
     "budget": "2k-tokens",
     "device": "cpu",
     "network": {"width": 16, "depth": 2, "dropout": 0.0},
     "data": {"window": 48},
-    "training": {"batch": 4, "learning_rate": 0.01, "validate_every": 1000},
+    "training": {"batch_size": 4, "learning_rate": 0.01, "validate_every": 1000},
     "transformer": {"heads": 2},
-    "recurrent": {"memory": 8},
+    "recurrent": {"attention_span": 8},
 }
 PAIRS = [(family, "characters") for family in FAMILIES]
 PAIRS += [("lstm", "words"), ("lstm", "bpe"), ("lstm", "wordpiece"), ("transformer", "bpe"), ("ngram", "words")]
@@ -43,9 +43,9 @@ SIZES = {"bpe": 300, "wordpiece": 60}
 @pytest.fixture(scope="module")
 def trained(book, tmp_path_factory):
     """Runs by (family, tokeniser), each trained once for a moment."""
-    runs: dict[tuple[str, str], Loaded] = {}
+    runs: dict[tuple[str, str], TrainedModel] = {}
 
-    def get(family: str, tokenizer: str = "characters") -> Loaded:
+    def get(family: str, tokenizer: str = "characters") -> TrainedModel:
         if (family, tokenizer) not in runs:
             text = {"tokenizer": tokenizer, "vocabulary": SIZES.get(tokenizer)}
             out = tmp_path_factory.mktemp("run") / family
@@ -55,7 +55,7 @@ def trained(book, tmp_path_factory):
     return get
 
 
-def held_out(loaded: Loaded, book: Path):
+def held_out(loaded: TrainedModel, book: Path):
     corpus = open_corpus(str(book))
     return prepare(corpus, loaded.run.tokenizer)["test"]
 
@@ -254,7 +254,7 @@ def test_the_cost_of_a_token_does_not_grow(trained, family, monkeypatch):
         return scores, carry
 
     monkeypatch.setattr(type(model), "next", spy)
-    list(write_on(model, trained(family).run.tokenizer, "the old model", Choice(), 0, 40))
+    list(write_on(model, trained(family).run.tokenizer, "the old model", SamplingOptions(), 0, 40))
     assert read == [len("the old model")] + [1] * 39
     assert len(set(held[10:])) == 1  # what is carried has a fixed size
 
@@ -275,7 +275,9 @@ def test_prompts_of_every_length_are_continued(trained, family):
 @pytest.mark.parametrize(("family", "tokenizer"), [("lstm", "characters"), ("lstm", "wordpiece"), ("ngram", "words")])
 def test_the_seed_decides_the_text(trained, family, tokenizer):
     def text(seed: int, **choice) -> str:
-        return "".join(trained(family, tokenizer).predict("the", choice=Choice(**choice), seed=seed, max_length=40))
+        return "".join(
+            trained(family, tokenizer).predict("the", choice=SamplingOptions(**choice), seed=seed, max_length=40)
+        )
 
     assert text(1) == text(1) != text(2)
     assert text(1, greedy=True) == text(2, greedy=True) == text(3, top_k=1)
@@ -300,7 +302,7 @@ def test_an_empty_prompt_begins_a_line(trained):
     for kind in ("characters", "words", "bpe"):
         loaded = trained("lstm", kind)
         line = loaded.run.tokenizer.encode("\n").ids
-        expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), Choice(), 4), 12)]
+        expected = [int(n) for n in islice(generate(loaded.model, torch.tensor(line[None]), SamplingOptions(), 4), 12)]
         assert "".join(loaded.predict("", seed=4, max_length=12)) == loaded.run.tokenizer.decode([*line, *expected])[1:]
 
 
@@ -341,7 +343,7 @@ def test_counting_that_may_not_fit_is_refused(book, monkeypatch):
 @pytest.mark.parametrize("output", ["full", "adaptive", "sampled"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_settings_that_can_work_pass(book, output, tied):
-    check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tied": tied})
+    check(book, network={"width": 16, "embedding": 12, "depth": 1, "output": output, "tie_weights": tied})
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary", "none"])

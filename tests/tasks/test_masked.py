@@ -13,13 +13,13 @@ from torch.nn import functional as F
 import seqwise
 from seqwise.backbones.encoder import BothWays
 from seqwise.config import Settings, parse_settings
-from seqwise.data.corpus.masking import MaskedBatch
 from seqwise.errors import DataError, UsageError
+from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.masked.filling import fill_in, read
+from seqwise.tasks.masked.masking import MaskedBatch
 from seqwise.tasks.masked.model import MaskedModel, TwoWayModel, build_model
 from seqwise.tasks.masked.task import Masked, learn_tokenizer
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.defaults import Facts, resolve
 from seqwise.training.distribution import World
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
@@ -33,12 +33,12 @@ def settings_of(model: str, **sections: dict) -> Settings:
         "network": {"width": 12, "depth": 2, "embedding": 6, "dropout": 0.0},
         "transformer": {"heads": 2},
         "data": {"window": 9},
-        "training": {"batch": 4},
+        "training": {"batch_size": 4},
         "budget": "1k-tokens",
         "device": "cpu",
     }
     values |= {name: values.get(name, {}) | section for name, section in sections.items()}
-    return resolve(parse_settings(values), Facts(5000, 20, False, 1))[0]
+    return resolve(parse_settings(values), DefaultsContext(5000, 20, False, 1))[0]
 
 
 def batch_of(rows: int = 3, length: int = 7, both: bool = False) -> MaskedBatch:
@@ -182,7 +182,7 @@ SMALL = {
     "device": "cpu",
     "network": {"width": 32, "depth": 1},
     "data": {"window": 16},
-    "training": {"batch": 16, "learning_rate": 0.02, "validate_every": 1000},
+    "training": {"batch_size": 16, "learning_rate": 0.02, "validate_every": 1000},
 }
 
 
@@ -217,7 +217,7 @@ def test_weights_are_chosen_by_how_well_hidden_tokens_are_filled_in(cycle: Path,
     """The loss of two directions is about other tokens, so families could not be compared by it."""
     settings = parse_settings(SMALL | {"task": "masked", "model": family})
     task = Masked.prepare(str(cycle), settings)
-    settings = resolve(settings, Facts(5000, 20, False, 1))[0]
+    settings = resolve(settings, DefaultsContext(5000, 20, False, 1))[0]
     torch.manual_seed(0)
     found = task.validate(task.build(settings), settings, World())
     assert math.exp(found["goal"]) == pytest.approx(found["perplexity"])
@@ -274,7 +274,10 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
     [
         ({"model": "ngram"}, ["one side"]),
         ({"model": "lstm", "recurrent": {"bidirectional": False}}, ["two directions", "--recurrent.bidirectional"]),
-        ({"model": "lstm", "recurrent": {"joined": True}}, ["see what it predicts", "--recurrent.joined"]),
+        (
+            {"model": "lstm", "recurrent": {"concat_directions": True}},
+            ["see what it predicts", "--recurrent.concat-directions"],
+        ),
         ({"network": {"output": "sampled"}}, ["full softmax", "sampled"]),
         ({"data": {"window": "full"}}, ["--data.window", "received full"]),
         ({"data": {"window": 2}}, ["--data.window", "from 3 on", "received 2"]),
@@ -282,7 +285,7 @@ def test_a_large_text_gets_wordpieces(monkeypatch: pytest.MonkeyPatch):
 )
 def test_settings_that_cannot_work_are_refused(values: dict, fragments: list[str], tmp_path: Path):
     task, settings = prepared("the cat sat on the mat\n" * 60, tmp_path, **values)
-    settings, _ = resolve(settings, Facts(5000, 20, False, 1))
+    settings, _ = resolve(settings, DefaultsContext(5000, 20, False, 1))
     with pytest.raises(UsageError) as caught:
         task.check(settings)
     assert [part for part in fragments if part not in str(caught.value)] == []
@@ -290,7 +293,7 @@ def test_settings_that_cannot_work_are_refused(values: dict, fragments: list[str
 
 def test_a_text_in_which_the_masks_hide_nothing_is_refused(tmp_path: Path):
     task, settings = prepared("the cat sat on the mat\n" * 20, tmp_path, masked={"rate": 0.001})
-    settings, _ = resolve(settings, Facts(5000, 20, False, 1))
+    settings, _ = resolve(settings, DefaultsContext(5000, 20, False, 1))
     with pytest.raises(DataError, match=r"the valid text has \d+ tokens, and the fixed masks hide none"):
         task.check(settings)
 

@@ -15,13 +15,13 @@ from seqeval.metrics import f1_score
 
 import seqwise
 from seqwise.config import Settings, TextSettings
-from seqwise.data.tagging.batches import Encoded, Lexicon, fold, learn_words
-from seqwise.data.tagging.schemes import as_bioes, spans_of
-from seqwise.data.tagging.tagged import Sentence, open_tagged
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTags, LinearChain
+from seqwise.tasks.tag.batches import Encoded, Lexicon, fold, learn_words
+from seqwise.tasks.tag.reader import Sentence, open_tagged
+from seqwise.tasks.tag.schemes import as_bioes, spans_of
 from seqwise.tasks.tag.task import LONGEST, Tag, best_tags
-from seqwise.tasks.task import Learned, Request
+from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
 
@@ -47,7 +47,7 @@ def data(tmp_path: Path) -> str:
 
 
 def settled(**more: object) -> Settings:
-    values = {**SMALL, "task": "tag", "data": {"longest": 64}, "training": {"batch": 8}, **more}
+    values = {**SMALL, "task": "tag", "data": {"max_length": 64}, "training": {"batch_size": 8}, **more}
     settings = Settings(**values)  # type: ignore[arg-type]
     settings.recurrent.bidirectional = True
     return settings
@@ -62,7 +62,7 @@ def prepared(path: str, **more: object) -> tuple[Tag, Settings]:
 def trained(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("trained")
     (folder / "names.conll").write_text(sentences())
-    settings = {**SMALL, "training": {"batch": 4, "learning_rate": 0.02}}
+    settings = {**SMALL, "training": {"batch_size": 4, "learning_rate": 0.02}}
     return seqwise.train(folder / "names.conll", task="tag", out=folder / "run", budget="6-epochs", settings=settings)
 
 
@@ -98,7 +98,7 @@ def test_answers_come_in_the_order_of_the_inputs_whatever_their_length(trained):
 
 def test_the_answers_can_be_written_for_conlleval_and_give_the_same_figure(trained, tmp_path: Path):
     path = tmp_path / "answers.txt"
-    result = trained.evaluate(trained.run.origin.data, split="all", request=Request(out=path))
+    result = trained.evaluate(trained.run.origin.data, split="all", request=InferenceOptions(out=path))
     blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
     true, found = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
     assert len(blocks) == 120
@@ -106,7 +106,7 @@ def test_the_answers_can_be_written_for_conlleval_and_give_the_same_figure(train
 
 
 def test_validation_is_shared_among_processes(data: str):
-    task, settings = prepared(data, data={"longest": 64, "valid_fraction": 0.4})
+    task, settings = prepared(data, data={"max_length": 64, "valid_fraction": 0.4})
     torch.manual_seed(0)
     model = task.build(settings)
     whole = task.validate(model, settings, World())
@@ -270,7 +270,7 @@ def test_data_without_a_span_can_be_evaluated(trained, tmp_path: Path):
 
 def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
-        trained.evaluate("not read", request=Request(out=tmp_path / "nowhere" / "a.txt"))
+        trained.evaluate("not read", request=InferenceOptions(out=tmp_path / "nowhere" / "a.txt"))
 
 
 def test_a_model_that_cannot_run_is_refused_before_training(data: str):
@@ -307,7 +307,7 @@ def test_a_word_with_a_blank_is_found_again_without_folding():
 
 def test_the_most_words_that_are_read_at_once_are_filled_in(data: str):
     _, settings = prepared(data, data={})
-    assert settings.data.longest == LONGEST
+    assert settings.data.max_length == LONGEST
 
 
 def test_an_ngram_cannot_tag(data: str):
@@ -318,13 +318,13 @@ def test_an_ngram_cannot_tag(data: str):
 
 def test_a_vocabulary_can_be_taken_over(data: str):
     known = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
-    task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Learned({"text": known}))
+    task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Preprocessor({"text": known}))
     assert settings.text.vocabulary == len(known)
     assert task.lexicon.word("Ann") == known.id("Ann") != known.id("ann")
     assert task.lexicon.word("Oslo") == known.id("oslo")
     assert task.build(settings).embedding.weight.shape == (len(known), 8)
     with pytest.raises(UsageError, match="one token per word"):
-        Tag.prepare(data, settled(), Learned({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
+        Tag.prepare(data, settled(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
 
 
 def test_spellings_are_folded_for_the_lookup_only():
@@ -360,9 +360,9 @@ def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
     settings = settled()
     from seqwise.tasks.tag.task import learn
 
-    learned = learn(replace(tagged, splits=few), settings)
-    model = Tag.restore(settings, learned)
-    (answer,) = Tag.predict(model, settings, learned, ["x = f('a b')"])
+    preprocessor = learn(replace(tagged, splits=few), settings)
+    model = Tag.restore(settings, preprocessor)
+    (answer,) = Tag.predict(model, settings, preprocessor, ["x = f('a b')"])
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]
     assert answer.text.startswith("x/")
 

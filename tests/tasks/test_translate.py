@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from seqwise.budget import Budget
 from seqwise.config import Settings
-from seqwise.decoding.choice import Choice, Search
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
-from seqwise.tasks.task import Learned, Request
+from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.tasks.translate.task import Translate
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 
 NAMES = {
@@ -37,11 +37,11 @@ def settings(**more) -> Settings:
         "task": "translate",
         "model": "gru",
         "network": {"width": 32, "depth": 1, "embedding": 16, "dropout": 0.0},
-        "recurrent": {"bidirectional": True, "joined": True, "weight_dropout": 0.0},
+        "recurrent": {"bidirectional": True, "concat_directions": True, "weight_dropout": 0.0},
         "transformer": {"heads": 2, "hidden": 32},
-        "training": {"batch": 16, "learning_rate": 0.02, "weight_decay": 0.0, "warmup": 0.1},
+        "training": {"batch_size": 16, "learning_rate": 0.02, "weight_decay": 0.0, "warmup": 0.1},
         "text": {"tokenizer": "words"},
-        "data": {"tokens": 512},
+        "data": {"max_tokens": 512},
     }
     return Settings.model_validate(values | more)
 
@@ -116,8 +116,10 @@ def test_validation_adds_up_over_processes(english, monkeypatch: pytest.MonkeyPa
 def test_evaluation_names_every_metric_with_its_definition(english, folder: Path, tmp_path: Path):
     task, model, chosen, _ = english
     out = tmp_path / "answers.txt"
-    request = Request(Search(beam=3), out=out)
-    found = Translate.evaluate(model, chosen, task.learned, str(folder), trained_on=task.fingerprint, request=request)
+    request = InferenceOptions(BeamSearchOptions(beam=3), out=out)
+    found = Translate.evaluate(
+        model, chosen, task.preprocessor, str(folder), trained_on=task.fingerprint, request=request
+    )
     assert found.on == f"{folder}, the test split"
     assert found.how == "beam 3, length penalty 1; gru, additive attention"
     assert found.metrics["exact_match"] > 0.6
@@ -134,15 +136,15 @@ def test_evaluation_names_every_metric_with_its_definition(english, folder: Path
 def test_a_run_is_measured_on_a_table_with_plain_names_too(english, tmp_path: Path):
     task, model, chosen, _ = english
     (tmp_path / "more.csv").write_text("source,target\n1 2,one two\n3,three\n")
-    found = Translate.evaluate(model, chosen, task.learned, str(tmp_path / "more.csv"))
+    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path / "more.csv"))
     assert (found.on, found.metrics["pairs"]) == (f"{tmp_path / 'more.csv'}, all of it", 2)
 
 
 def test_answers_come_in_the_order_of_the_inputs(english):
     task, model, chosen, _ = english
     inputs = ["1 0", "2 3 4", "", "5 5", "  4   1 "]
-    found = list(Translate.predict(model, chosen, task.learned, inputs))
-    alone = [next(Translate.predict(model, chosen, task.learned, [text])) for text in inputs]
+    found = list(Translate.predict(model, chosen, task.preprocessor, inputs))
+    alone = [next(Translate.predict(model, chosen, task.preprocessor, [text])) for text in inputs]
     assert [each.text for each in found] == [each.text for each in alone]
     assert [each.text for each in found] == ["one zero", "two three four", "", "five five", "four one"]
     assert [each.values["source"] for each in found] == inputs
@@ -153,29 +155,29 @@ def test_searching_answers_to_wishes(english):
     task, model, chosen, _ = english
 
     def ask(text: str, **how) -> str:
-        request = Request(replace(Search(beam=4), **how))
-        return next(Translate.predict(model, chosen, task.learned, [text], request)).text
+        request = InferenceOptions(replace(BeamSearchOptions(beam=4), **how))
+        return next(Translate.predict(model, chosen, task.preprocessor, [text], request)).text
 
     assert ask("1 2", start="five").startswith("five")
     assert len(ask("1 2", n_best=3).splitlines()) == 3
     assert len(ask("1", min_length=3).split()) >= 3
-    short = Request(Search(beam=2), max_length=1)
-    assert next(Translate.predict(model, chosen, task.learned, ["1 2 3"], short)).text == "one"
-    drawn = Request(choice=Choice(temperature=0.01), seed=5)
-    assert next(Translate.predict(model, chosen, task.learned, ["3 2"], drawn)).text == "three two"
+    short = InferenceOptions(BeamSearchOptions(beam=2), max_length=1)
+    assert next(Translate.predict(model, chosen, task.preprocessor, ["1 2 3"], short)).text == "one"
+    drawn = InferenceOptions(choice=SamplingOptions(temperature=0.01), seed=5)
+    assert next(Translate.predict(model, chosen, task.preprocessor, ["3 2"], drawn)).text == "three two"
 
 
 def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
     task, model, chosen, _ = english
-    task.learned.save(tmp_path)
-    learned = Learned.load(tmp_path)
-    assert sorted(learned.tokenizers) == ["en", "text"]
-    copy = Translate.restore(chosen, learned)
+    task.preprocessor.save(tmp_path)
+    preprocessor = Preprocessor.load(tmp_path)
+    assert sorted(preprocessor.tokenizers) == ["en", "text"]
+    copy = Translate.restore(chosen, preprocessor)
     copy.load_state_dict(model.state_dict())
-    request = Request(Search(beam=2, n_best=2))
+    request = InferenceOptions(BeamSearchOptions(beam=2, n_best=2))
     first, second = (
         [each.values for each in Translate.predict(m, chosen, l, ["1 4 2", "5"], request)]
-        for m, l in ((model, task.learned), (copy, learned))
+        for m, l in ((model, task.preprocessor), (copy, preprocessor))
     )
     assert first == second
 
@@ -187,32 +189,40 @@ def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypa
     assert len(model.writers) == (2 if targets == "decoders" else 1)
     reads = []
     monkeypatch.setattr(model, "encode", lambda *given, encode=model.encode: reads.append(1) or encode(*given))
-    (both,) = Translate.predict(model, chosen, task.learned, ["2 1 3"], Request(Search(), target="de,en"))
+    (both,) = Translate.predict(
+        model, chosen, task.preprocessor, ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de,en")
+    )
     assert both.text == "de: zwei eins drei\nen: two one three"
     assert len(reads) == 1
     assert both.values["de"]["translation"] == "zwei eins drei"
-    (one,) = Translate.predict(model, chosen, task.learned, ["2 1 3"], Request(Search(), target="de"))
+    (one,) = Translate.predict(
+        model, chosen, task.preprocessor, ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de")
+    )
     assert one.text == "zwei eins drei"
-    found = Translate.evaluate(model, chosen, task.learned, str(folder), request=Request(Search(beam=2)))
+    found = Translate.evaluate(
+        model, chosen, task.preprocessor, str(folder), request=InferenceOptions(BeamSearchOptions(beam=2))
+    )
     assert set(found.tables[0].rows) == {"en", "de"}
     assert found.metrics["chrf"] == pytest.approx(sum(row[1] for row in found.tables[0].rows.values()) / 2)
-    only = Translate.evaluate(model, chosen, task.learned, str(folder), request=Request(Search(beam=2), target="de"))
+    only = Translate.evaluate(
+        model, chosen, task.preprocessor, str(folder), request=InferenceOptions(BeamSearchOptions(beam=2), target="de")
+    )
     assert only.metrics["chrf"] == pytest.approx(found.tables[0].rows["de"][1])
     with pytest.raises(UsageError, match="the run does not write 'fr'; it writes en, de"):
-        list(Translate.predict(model, chosen, task.learned, ["1"], Request(target="fr")))
+        list(Translate.predict(model, chosen, task.preprocessor, ["1"], InferenceOptions(target="fr")))
 
 
 def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):
     said: list[str] = []
     chosen = settings(target="de", columns="num,de", text={})
-    task = Translate.prepare(str(folder), chosen, say=said.append)
+    task = Translate.prepare(str(folder), chosen, log=said.append)
     assert said[0].startswith("tokeniser: characters")
     assert said[1].startswith("pairs, num → de: train ")
     assert "valid 30, test 30" in said[1]
     assert (chosen.text.tokenizer, chosen.translate.vocabulary) == ("characters", "separate")
-    assert chosen.data.longest == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
+    assert chosen.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()
-    assert (size.examples, size.outputs, size.longest) == (len(task.sources["train"]), 1, chosen.data.longest)
+    assert (size.examples, size.outputs, size.longest) == (len(task.sources["train"]), 1, chosen.data.max_length)
     report = task.report()
     assert report.columns == ("pairs", "num tokens", "de tokens", "longest", "unknown")
     assert report.rows["test"][0] == 30
@@ -220,14 +230,14 @@ def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):
 
 def test_what_is_too_long_is_cut_and_counted(folder: Path):
     said: list[str] = []
-    chosen = settings(columns="num,de", data={"longest": 2})
-    task = Translate.prepare(str(folder), chosen, say=said.append)
-    assert "texts of more than 2 tokens, which are cut there (--data.longest)" in said[-1]
+    chosen = settings(columns="num,de", data={"max_length": 2})
+    task = Translate.prepare(str(folder), chosen, log=said.append)
+    assert "texts of more than 2 tokens, which are cut there (--data.max-length)" in said[-1]
     assert max(batch.length for batch in task.batches(chosen).epoch(0)) == 3
 
 
 def test_every_pair_is_in_one_batch_of_an_epoch_within_the_budget_of_tokens(folder: Path):
-    chosen = settings(columns="num,de", data={"tokens": 60})
+    chosen = settings(columns="num,de", data={"max_tokens": 60})
     task = Translate.prepare(str(folder), chosen)
     batches = list(task.batches(chosen).epoch(0))
     assert sorted(int(at) for batch in batches for at in batch.positions) == list(range(len(task.sources["train"])))

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from seqwise.config import Settings
-from seqwise.decoding.choice import Choice, Search
-from seqwise.tasks.task import Request
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
+from seqwise.tasks.task import InferenceOptions
 from seqwise.tasks.translate import translating
 from seqwise.tasks.translate.task import Translate
 from seqwise.tasks.translate.translating import Translation
 
-GREEDY = Request(Search())
+GREEDY = InferenceOptions(BeamSearchOptions())
 
 
 def put(path: Path, header: str = "", mark: str = ",", sides: int = 2, rows: int = 40) -> str:
@@ -28,9 +28,9 @@ def prepared(spec: str, **more):
         "task": "translate",
         "model": "gru",
         "network": {"width": 8, "depth": 1, "embedding": 8, "dropout": 0.0},
-        "recurrent": {"bidirectional": True, "joined": True, "weight_dropout": 0.0},
+        "recurrent": {"bidirectional": True, "concat_directions": True, "weight_dropout": 0.0},
         "text": {"tokenizer": "words"},
-        "data": {"tokens": 512},
+        "data": {"max_tokens": 512},
     }
     chosen = Settings.model_validate(values | more)
     task = Translate.prepare(spec, chosen)
@@ -41,7 +41,7 @@ def prepared(spec: str, **more):
 @pytest.fixture
 def small(tmp_path: Path):
     """A new model for sources of at most 4 tokens."""
-    return prepared(put(tmp_path / "two.csv", "source,target"), data={"tokens": 512, "longest": 4})
+    return prepared(put(tmp_path / "two.csv", "source,target"), data={"max_tokens": 512, "max_length": 4})
 
 
 # The columns of the run's own data
@@ -50,11 +50,11 @@ def small(tmp_path: Path):
 def test_columns_without_names_are_found_again(tmp_path: Path):
     data = put(tmp_path / "three.tsv", mark="\t", sides=3)
     task, model, chosen = prepared(data, columns="1,2,3")
-    both = Translate.evaluate(model, chosen, task.learned, data, split="all", request=GREEDY)
+    both = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=GREEDY)
     assert list(both.tables[0].rows) == ["target2", "target3"]
     out = tmp_path / "out"
-    one = Request(Search(), target="target3", out=out)
-    found = Translate.evaluate(model, chosen, task.learned, data, split="all", request=one)
+    one = InferenceOptions(BeamSearchOptions(), target="target3", out=out)
+    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=one)
     assert found.metrics["chrf"] == pytest.approx(both.tables[0].rows["target3"][1])
     assert found.metrics["pairs"] == len(out.read_text().splitlines()) == 40
 
@@ -63,7 +63,7 @@ def test_a_column_under_another_name_is_found_again(tmp_path: Path):
     data = put(tmp_path / "two.csv", "en,de")
     task, model, chosen = prepared(data, columns="en,de", target="german")
     assert task.names == ["german"]
-    found = Translate.evaluate(model, chosen, task.learned, data, split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=GREEDY)
     assert found.metrics["pairs"] == 40
 
 
@@ -71,7 +71,7 @@ def test_files_are_found_again_by_their_endings(tmp_path: Path):
     for ending, word in (("en", "one"), ("de", "eins"), ("fr", "un")):
         (tmp_path / f"train.{ending}").write_text("".join(f"{word} {n} {word}\n" for n in range(40)))
     task, model, chosen = prepared(str(tmp_path), columns="en,de,fr", target="fr")
-    found = Translate.evaluate(model, chosen, task.learned, str(tmp_path), split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path), split="all", request=GREEDY)
     assert (task.names, found.metrics["pairs"]) == (["fr"], 40)
 
 
@@ -84,11 +84,11 @@ def test_evaluation_tells_what_was_dropped_and_what_was_cut(small, tmp_path: Pat
     chosen.data.on_empty = "drop"
     path = tmp_path / "more.csv"
     path.write_text("source,target\none 1 one,eins 1 eins\none 2,\none 1 2 3 4 5,eins eins\n")
-    found = Translate.evaluate(model, chosen, task.learned, str(path), split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, str(path), split="all", request=GREEDY)
     assert found.metrics["pairs"] == 2
     assert found.remarks[:2] == (
         f"1 pairs with an empty side, which are dropped ({path}:3).",
-        f"1 sources of more than 4 tokens, which are cut there (--data.longest) ({path}:4).",
+        f"1 sources of more than 4 tokens, which are cut there (--data.max-length) ({path}:4).",
     )
 
 
@@ -96,7 +96,9 @@ def test_an_answer_tells_how_much_of_its_source_was_not_read(small):
     task, model, chosen = small
     told = [
         {name: answer.values[name] for name in ("cut", "unknown") if name in answer.values}
-        for answer in Translate.predict(model, chosen, task.learned, ["one", "one nothing", "one 1 2 3 4 5"], GREEDY)
+        for answer in Translate.predict(
+            model, chosen, task.preprocessor, ["one", "one nothing", "one 1 2 3 4 5"], GREEDY
+        )
     ]
     assert told == [{}, {"unknown": 1}, {"cut": 2}]
 
@@ -106,7 +108,7 @@ def test_use_reads_a_text_as_training_does(tmp_path: Path):
     path.write_text("source,target\n" + "".join(f"  a  {n} ,b {n}\n" for n in range(40)))
     task, model, chosen = prepared(str(path), text={"tokenizer": "characters"})
     pairs = task.splits.parts["train"]
-    read = Translation(model, chosen, task.learned, GREEDY).read([f" {pairs[0].source}\n"])
+    read = Translation(model, chosen, task.preprocessor, GREEDY).read([f" {pairs[0].source}\n"])
     assert read[0].tolist() == task.sources["train"][0].tolist()
     assert "a  " in pairs[0].source
 
@@ -116,10 +118,10 @@ def test_use_reads_a_text_as_training_does(tmp_path: Path):
 
 def test_the_token_for_what_is_unknown_is_never_written(small):
     task, model, chosen = small
-    unknown = task.learned.tokenizers["target"].unknown
+    unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
         model.writer(0).output.bias[unknown] += 50
-    rows = Translation(model, chosen, task.learned, GREEDY).of_ids(task.sources["train"])
+    rows = Translation(model, chosen, task.preprocessor, GREEDY).of_ids(task.sources["train"])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 
 
@@ -129,8 +131,8 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
     monkeypatch.setattr("seqwise.tasks.translate.task.AT_ONCE", 4)
 
     def drawn(seed: int) -> list[str]:
-        request = Request(Search(min_length=4), choice=Choice(), seed=seed)
-        return [each.text for each in Translate.predict(model, chosen, task.learned, ["one 1 one"] * 8, request)]
+        request = InferenceOptions(BeamSearchOptions(min_length=4), choice=SamplingOptions(), seed=seed)
+        return [each.text for each in Translate.predict(model, chosen, task.preprocessor, ["one 1 one"] * 8, request)]
 
     assert len(set(drawn(0))) == 8
     assert drawn(0) == drawn(0) != drawn(1)
@@ -139,7 +141,7 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
 def test_sources_are_encoded_in_groups_and_searched_together(small, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen = small
     texts = [" ".join(["one"] * (1 + n % 4)) for n in range(10)]
-    translation = Translation(model, chosen, task.learned, Request(Search(beam=2)))
+    translation = Translation(model, chosen, task.preprocessor, InferenceOptions(BeamSearchOptions(beam=2)))
     whole = dict(translation.of_ids(translation.read(texts)))
     shapes = []
 

@@ -26,9 +26,9 @@ def settings(model: str = "gru", attention: str = "general", **translate) -> Set
         task="translate",
         model=model,
         network={"width": 8, "depth": 1, "embedding": 6, "dropout": 0.0},
-        recurrent={"bidirectional": True, "joined": True, "weight_dropout": 0.0},
+        recurrent={"bidirectional": True, "concat_directions": True, "weight_dropout": 0.0},
         transformer={"heads": 2, "hidden": 16},
-        data={"longest": 6},
+        data={"max_length": 6},
         translate={"attention": attention, "label_smoothing": 0.0, **translate},
     )
 

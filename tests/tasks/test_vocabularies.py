@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.data.pairs.languages import Languages
-from seqwise.data.pairs.pairs import Pair, dates
+from seqwise.tasks.translate.languages import Languages
+from seqwise.tasks.translate.reader import Pair, dates
 from seqwise.tasks.translate.vocabularies import SPECIALS, decode, encode, learn_vocabularies, marks_of, same_alphabet
 
 DE, BOTH = Languages("en", ("de",)), Languages("en", ("de", "fr"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from seqwise.budget import Budget, count_of
 from seqwise.errors import UsageError
-from seqwise.training.budgets import Budget, count_of
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ SMALL = {
     "budget": "1k-tokens",
     "device": "cpu",
     "network": {"width": 16, "depth": 1},
-    "training": {"batch": 4},
+    "training": {"batch_size": 4},
     "data": {"window": 16},
 }
 

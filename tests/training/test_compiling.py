@@ -15,7 +15,7 @@ from seqwise.errors import UsageError
 from seqwise.layers.record import record
 from seqwise.layers.transformer import Decoder, Encoder, EncoderDecoder, PreNormDecoderLayer, PreNormEncoderLayer
 from seqwise.tasks.language.model import LanguageModel
-from seqwise.training import fit
+from seqwise.training import training_run as fit
 from seqwise.training.compiling import check_compiling, compile_layers
 from seqwise.training.run import Run
 
@@ -205,7 +205,7 @@ def test_nor_on_a_gpu_of_a_family_without_layers_to_compile(book, tmp_path, monk
 
 
 def test_a_run_that_was_compiled_goes_on_open_where_nothing_can_be(book, tmp_path, capsys):
-    small = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch", "4"]
+    small = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch-size", "4"]
     given = ["--model", "transformer", "--device", "cpu", "--budget", "100-tokens", "--out", str(tmp_path / "run")]
     assert main(["train", str(book), *given, *small]) == 0
     config = tmp_path / "run" / "config.yaml"
@@ -214,7 +214,7 @@ def test_a_run_that_was_compiled_goes_on_open_where_nothing_can_be(book, tmp_pat
     config.write_text(text.replace("compile: false", "compile: true"))
     capsys.readouterr()
     said: list[str] = []
-    assert fit.training_of(Run.open(tmp_path / "run"), say=said.append).ended
+    assert fit.training_of(Run.open(tmp_path / "run"), log=said.append).ended
     assert said[-1:] == ["going on without compiled layers: layers are compiled for GPUs only: on CPUs it was slower."]
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
 

@@ -275,9 +275,9 @@ def test_a_run_of_several_processes_without_a_name_is_named_by_their_launcher(mo
 def test_rows_that_cannot_be_divided_are_refused_before_the_run_is_made(book, tmp_path):
     from seqwise.config import parse_settings
     from seqwise.errors import UsageError
-    from seqwise.training.fit import create_run
+    from seqwise.training.training_run import create_run
 
-    settings = parse_settings({"model": "lstm", "training": {"batch": 3}, "text": {"tokenizer": "characters"}})
+    settings = parse_settings({"model": "lstm", "training": {"batch_size": 3}, "text": {"tokenizer": "characters"}})
     with pytest.raises(UsageError, match="3 rows cannot be divided among 2 processes"):
         create_run(str(book), settings, tmp_path / "run", processes=2)
     assert not (tmp_path / "run").exists()

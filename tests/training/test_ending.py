@@ -16,17 +16,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.backbones.states import map_carry
+from seqwise.backbones.states import map_state
+from seqwise.budget import Budget
 from seqwise.config import Settings, parse_settings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import loop
 from seqwise.training.api import merged
-from seqwise.training.budgets import Budget
 from seqwise.training.ending import Shares, shares_of
-from seqwise.training.fit import Fit, create_run, training_of
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.run import Run
+from seqwise.training.training_run import TrainingRun, create_run, training_of
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
 ROWS = {task: import_module(f"rows_{task}").ROW for task in ("classify", "tag", "translate", "caption", "forecast")}
@@ -37,7 +37,7 @@ TASKS = ["language", *ROWS]
 PLAIN = {
     "training": {
         "optimizer": "sgd", "clip": "none", "schedule": "constant", "warmup": 0.0, "weight_decay": 0.0,
-        "learning_rate": 0.5, "ema": 0.0, "batch": 4,
+        "learning_rate": 0.5, "ema": 0.0, "batch_size": 4,
     },
     "network": {"width": 8, "depth": 1, "dropout": 0.0},
     "recurrent": {"weight_dropout": 0.0},
@@ -134,7 +134,7 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, famil
         if not share:
             continue
         piece = second.slice(row, row + 1)
-        mine = None if second.fresh else map_carry(lambda tensor: tensor[row : row + 1], carry)  # noqa: B023
+        mine = None if second.fresh else map_state(lambda tensor: tensor[row : row + 1], carry)  # noqa: B023
         total = total + share * trained.model(piece, mine)[0].total
         count += share * piece.count
     (total / count).backward()
@@ -155,10 +155,10 @@ def test_without_a_cut_the_bits_are_those_of_a_budget_in_epochs(prepared, family
     settings = settings.model_copy(deep=True)
     settings.network.dropout = 0.3
     by_epochs = trainer(settings, found, f"{25 / found.batches(settings).steps:.6f}-epochs")
-    learned = steps_of(by_epochs)
-    by_tokens = trainer(settings, found, f"{learned[-1].tokens}-tokens")
-    assert [step.loss for step in steps_of(by_tokens)] == [step.loss for step in learned]
-    assert 25 <= len(learned) <= 26
+    preprocessor = steps_of(by_epochs)
+    by_tokens = trainer(settings, found, f"{preprocessor[-1].tokens}-tokens")
+    assert [step.loss for step in steps_of(by_tokens)] == [step.loss for step in preprocessor]
+    assert 25 <= len(preprocessor) <= 26
     assert torch.equal(weights(by_epochs.model), weights(by_tokens.model))
 
 
@@ -174,10 +174,10 @@ def test_other_budgets_never_cut_a_batch(prepared, monkeypatch, budget):
 # Shares by themselves
 
 
-def masked(*counts: int) -> Batch:
+def masked(*counts: int) -> TokenBatch:
     """Rows of ten places, of which so many count."""
     mask = torch.arange(10)[None, :] < torch.tensor(counts)[:, None]
-    return Batch(torch.zeros_like(mask, dtype=torch.long), torch.zeros_like(mask, dtype=torch.long), mask)
+    return TokenBatch(torch.zeros_like(mask, dtype=torch.long), torch.zeros_like(mask, dtype=torch.long), mask)
 
 
 def test_shares_of_a_batch():
@@ -218,7 +218,7 @@ def test_processes_spend_together_what_is_left(counts, processes, data):
 
 
 def fresh(folder: Path, settings: Settings, task: Task, data: Path) -> Run:
-    made = Run.create(folder, settings, _origin(task, data), task.learned, {})
+    made = Run.create(folder, settings, _origin(task, data), task.preprocessor, {})
     return made
 
 
@@ -237,17 +237,17 @@ def test_interrupted_anywhere_it_ends_with_the_same_bits_and_then_does_nothing(p
 
     def result(run: Run) -> tuple:
         rows = [json.loads(line) for line in run.metrics_file.read_text().splitlines()]
-        learned = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
-        return learned, (run.folder / "model.safetensors").read_bytes()
+        preprocessor = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
+        return preprocessor, (run.folder / "model.safetensors").read_bytes()
 
     whole = fresh(tmp_path / "whole", settings, task, book)
-    list(Fit(whole, task).steps())
+    list(TrainingRun(whole, task).steps())
     assert whole.metrics()[-1]["tokens"] == 9 * 32 + 13
     assert whole.metrics()[-1]["step"] == 10
     for cut in (1, 8, 9):
         broken = fresh(tmp_path / f"cut-{cut}", settings, task, book)
         seen: list[int] = []
-        for step in Fit(broken, task).steps(lambda: len(seen) + 1 >= cut):  # noqa: B023 - used at once
+        for step in TrainingRun(broken, task).steps(lambda: len(seen) + 1 >= cut):  # noqa: B023 - used at once
             seen.append(step.number)
         assert seen[-1] == cut
         list(training_of(Run.open(broken.folder), task=task).steps())

@@ -14,12 +14,12 @@ from seqwise.cli.main import main
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
 from seqwise.training.checkpoints import newest_checkpoint
-from seqwise.training.fit import create_run
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
 from seqwise.training.signals import interruptible
+from seqwise.training.training_run import create_run
 
-WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--training.batch", "4", "--data.window", "16"]
+WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--training.batch-size", "4", "--data.window", "16"]
 
 
 def train(*words: str | Path) -> int:
@@ -168,7 +168,7 @@ def test_a_stop_before_the_first_validation_saves_what_was_learned(book, tmp_pat
         if step.number == 2:
             signal.raise_signal(signal.SIGINT)
 
-    small = {"network": {"width": 8}, "training": {"batch": 4, "validate_every": 20}, "data": {"window": 16}}
+    small = {"network": {"width": 8}, "training": {"batch_size": 4, "validate_every": 20}, "data": {"window": 16}}
     stopped = seqwise.train(book, out=tmp_path / "run", settings=small, budget=f"{64 * 30}-tokens", on_step=stop)
     assert kept(tmp_path / "run") == (3, True)
     assert "".join(stopped.predict("the", max_length=5))
@@ -225,7 +225,7 @@ def test_the_largest_seed_works_and_a_larger_one_is_refused(book, tmp_path, seed
 def test_a_batch_chosen_by_rule_suits_the_number_of_processes(book, tmp_path):
     settings = parse_settings({"text": {"tokenizer": "characters"}, "device": "cpu"})
     run, _ = create_run(str(book), settings, tmp_path / "run", processes=3)
-    assert run.settings.training.batch == 18
+    assert run.settings.training.batch_size == 18
 
 
 def test_an_ngram_run_has_one_step_that_is_passed_on(book, tmp_path):

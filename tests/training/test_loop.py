@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from seqwise.budget import Budget
 from seqwise.config import TrainingSettings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.cells import LSTMCell
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import Loss, total
-from seqwise.training.budgets import Budget
 from seqwise.training.distribution import World
 from seqwise.training.loop import Step, Trainer
 
@@ -35,7 +35,7 @@ class Toy(nn.Module):
         self.head = nn.Linear(4, SYMBOLS)
         self.largest = 1000  # rows that fit into the pretended memory
 
-    def forward(self, batch: Batch, carry=None) -> tuple[Loss, object]:
+    def forward(self, batch: TokenBatch, carry=None) -> tuple[Loss, object]:
         if batch.rows > self.largest:
             held = torch.zeros(1)
             self.held = weakref.ref(held)
@@ -59,7 +59,7 @@ class ToyBatches:
         for step in range(start, self.steps):
             draw = torch.Generator().manual_seed(100 * number + step)
             ids = torch.randint(SYMBOLS, (self.rows, 7), generator=draw)
-            yield Batch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, fresh=step == 0)
+            yield TokenBatch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, fresh=step == 0)
 
 
 def make(
@@ -207,7 +207,7 @@ class Idle(Toy):
         self.extra = nn.Parameter(torch.ones(3))
         self.calls = 0
 
-    def forward(self, batch: Batch, carry=None) -> tuple[Loss, object]:
+    def forward(self, batch: TokenBatch, carry=None) -> tuple[Loss, object]:
         loss, carry = super().forward(batch, carry)
         self.calls += 1
         return (Loss(loss.total + self.extra.sum(), loss.count) if self.calls % 2 else loss), carry
@@ -358,7 +358,7 @@ def test_a_batch_that_does_not_fit_on_the_device_is_told_with_a_repair(monkeypat
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("pretended")
 
-    monkeypatch.setattr(Batch, "to", full)
+    monkeypatch.setattr(TokenBatch, "to", full)
     with pytest.raises(MemoryLimitError, match="does not fit into memory"):
         run(make())
 

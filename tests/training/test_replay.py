@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import flatten, map_carry
+from seqwise.backbones.states import flatten, map_state
+from seqwise.budget import Budget
 from seqwise.config import (
     DataSettings,
     NetworkSettings,
@@ -23,14 +24,13 @@ from seqwise.config import (
     TrainingSettings,
     TransformerSettings,
 )
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import record
 from seqwise.losses import Loss, total
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import replay
-from seqwise.training.budgets import Budget
 from seqwise.training.loop import Trainer
 from seqwise.training.replay import MOST, TRIES, WARM, Draws, Replay, has_room, kind_of, manner_of, structure_of, ways
 
@@ -103,13 +103,13 @@ class Batches:
     words: int = 50
     rows: int = ROWS
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
         for step in range(start, self.steps):
             draw = torch.Generator().manual_seed(100 * number + step)
             ids = torch.randint(self.words, (self.rows, TIME + 1 - (step in self.odd)), generator=draw)
             counted = torch.rand(ids[:, 1:].shape, generator=draw) < (step + 1) / (self.steps + 1)
             counted[:, 0] = True
-            yield Batch(ids[:, :-1], ids[:, 1:], counted, positions=torch.arange(self.rows), fresh=step == 0)
+            yield TokenBatch(ids[:, :-1], ids[:, 1:], counted, positions=torch.arange(self.rows), fresh=step == 0)
 
 
 ALIKE = Batches()
@@ -421,7 +421,7 @@ class Own(nn.Module):
         self.embedding, self.habit, self.calls, self.flag = nn.Embedding(50, 50), habit, 0, False
         self.norm, self.drop = nn.BatchNorm1d(50), nn.Dropout(0.1)
 
-    def forward(self, batch: Batch, carry: object = None) -> tuple[Loss, None]:
+    def forward(self, batch: TokenBatch, carry: object = None) -> tuple[Loss, None]:
         scores = self.drop(self.norm(self.embedding(batch.ids).flatten(0, 1)))
         self.habit(self, scores)
         return total(nn.functional.cross_entropy(scores, batch.targets.flatten(), reduction="none")), None
@@ -629,10 +629,10 @@ def test_a_model_that_is_told_something_new_at_every_step_is_given_up() -> None:
 @pytest.mark.usefixtures("_drawing")
 def test_only_so_many_shapes_are_recorded() -> None:
     class Lengths(Batches):
-        def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
             for step in range(start, self.steps):
                 ids = torch.zeros(ROWS, 2 + step % (MOST + 4), dtype=torch.int64)
-                yield Batch(ids, ids, fresh=True)
+                yield TokenBatch(ids, ids, fresh=True)
 
     trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs")
     list(trainer.steps())
@@ -745,7 +745,7 @@ def test_a_carry_outlives_the_next_replay() -> None:
     trainer = make(settings_of("lstm", dropout=0.0), budget="1-epochs")
     carries = []
     for _ in trainer.steps():
-        carries.append((trainer.carry, map_carry(torch.clone, trainer.carry)))
+        carries.append((trainer.carry, map_state(torch.clone, trainer.carry)))
     assert Pretended.made[0].replays > 2
     for kept, copy in carries:
         assert all(torch.equal(a, b) for a, b in zip(flatten(kept).values(), flatten(copy).values()))
@@ -764,15 +764,15 @@ def test_tables_of_positions_stay_where_they_are() -> None:
 
 def test_a_batch_with_something_else_in_it_is_computed() -> None:
     @dataclass(frozen=True)
-    class Odd(Batch):
+    class Odd(TokenBatch):
         names: tuple[str, ...] = ("a",)
 
     ids = torch.zeros(2, 3, dtype=torch.int64)
-    assert kind_of(Batch(ids, ids)) is not None
-    assert kind_of(Batch(ids, ids)) == kind_of(Batch(ids + 1, ids, positions=torch.arange(2)))
-    assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids[:, :2]))
-    assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids.int()))
-    assert kind_of(Batch(ids, ids)) != kind_of(Batch(ids, ids, fresh=False))
+    assert kind_of(TokenBatch(ids, ids)) is not None
+    assert kind_of(TokenBatch(ids, ids)) == kind_of(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
+    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids[:, :2]))
+    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids.int()))
+    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids, fresh=False))
     assert kind_of(Odd(ids, ids)) is None
 
 
@@ -821,5 +821,5 @@ def test_a_replay_without_a_graph_only_computes() -> None:
     seen = []
     plain = Replay(lambda *given: seen.append(given), nn.Linear(1, 1), torch.device("cpu"))
     for _ in range(2 * RECORDED):
-        plain(Batch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
+        plain(TokenBatch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
     assert len(seen) == 2 * RECORDED

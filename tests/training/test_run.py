@@ -16,7 +16,16 @@ from seqwise.cli.main import main
 from seqwise.errors import RunError
 from seqwise.training.run import Run
 
-WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--budget", "2k-tokens", "--training.batch", "4"]
+WORDS = [
+    "--text.tokenizer",
+    "characters",
+    "--network.width",
+    "8",
+    "--budget",
+    "2k-tokens",
+    "--training.batch-size",
+    "4",
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from seqwise.cli.main import main
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.fit import create_run, training_of
 from seqwise.training.run import Run
+from seqwise.training.training_run import create_run, training_of
 from seqwise.training.word_vectors import LENGTH, WordVectors
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "budget": "600-tokens",
     "device": "cpu",
     "network": {"width": 16, "depth": 1},
-    "training": {"batch": 4, "validate_every": 1000},
+    "training": {"batch_size": 4, "validate_every": 1000},
 }
 
 
@@ -73,8 +73,8 @@ def begun(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[st
     """A run that has made no step, its training, its task, and what was said."""
     said: list[str] = []
     merged = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
-    run, task = create_run(source, parse_settings(merged), out, say=said.append)
-    return run, training_of(run, task=task, say=said.append), task, said
+    run, task = create_run(source, parse_settings(merged), out, log=said.append)
+    return run, training_of(run, task=task, log=said.append), task, said
 
 
 def folded(tokenizer: Tokenizer) -> dict[int, str]:
@@ -114,7 +114,7 @@ def test_words_of_the_file_start_with_its_vectors_and_others_at_random(
     layers, fresh = prepared.embeddings(fit.model), plain[1].embeddings(plain[0].model)
     assert len(layers) == (2 if task == "translate" else 1)
     for name, layer in layers.items():
-        found = folded(run.learned.tokenizers[name])
+        found = folded(run.preprocessor.tokenizers[name])
         assert found
         rows = np.stack([keyed[word] for word in found.values()])
         before = fresh[name].weight.detach()
@@ -141,7 +141,7 @@ def test_rows_to_which_positions_are_added_are_as_long_as_the_model_makes_its_ow
     values: dict, own: bool, data: dict[str, str], file: str, tmp_path: Path
 ):
     run, fit, _, _ = begun(data["language"], tmp_path / "run", task="language", vectors=file, **values)
-    weight, found = fit.model.embedding.weight.detach(), list(folded(run.learned.tokenizer))
+    weight, found = fit.model.embedding.weight.detach(), list(folded(run.preprocessor.tokenizer))
     others = [number for number in range(len(weight)) if number not in found]
     lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (found, others)]
     assert lengths[0] == pytest.approx(lengths[1], rel=0.3) if own else lengths[0] == pytest.approx(LENGTH)
@@ -152,8 +152,8 @@ def test_rows_to_which_positions_are_added_are_as_long_as_the_model_makes_its_ow
 
 def rows_of(run: Run, name: str = "embedding.weight") -> tuple[torch.Tensor, list[int], list[int]]:
     """The matrix of the run, the ids with a vector, and the others."""
-    found = folded(run.learned.tokenizer)
-    return run.load_weights()[name], list(found), [n for n in range(len(run.learned.tokenizer)) if n not in found]
+    found = folded(run.preprocessor.tokenizer)
+    return run.load_weights()[name], list(found), [n for n in range(len(run.preprocessor.tokenizer)) if n not in found]
 
 
 OPTIMISERS = [
@@ -170,8 +170,9 @@ def test_frozen_rows_are_the_same_bits_after_training_and_others_move(
 ):
     """In a language model the matrix is also the output: its rows would get a gradient at every step."""
     run, fit, _, _ = begun(
-        data["language"], tmp_path / "run", model="gru", vectors=file, budget="3k-tokens", network={"frozen": True},
-        data={"window": 16}, training={"batch": 4, "validate_every": 10, **training},
+        data["language"], tmp_path / "run", model="gru", vectors=file, budget="3k-tokens",
+        network={"freeze_embedding": True},
+        data={"window": 16}, training={"batch_size": 4, "validate_every": 10, **training},
     )  # fmt: skip
     before = fit.model.embedding.weight.detach().clone()
     notes = [note for step in fit.steps() for note in step.notes]
@@ -193,10 +194,10 @@ def test_without_frozen_all_rows_learn(data: dict[str, str], file: str, tmp_path
 @pytest.mark.parametrize(("task", "layer"), [("translate", "writers.0.embedding.weight"), ("tag", "embedding.weight")])
 def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file: str, tmp_path: Path):
     run, fit, prepared, _ = begun(
-        data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"frozen": True}
+        data[task], tmp_path / "run", task=task, model="gru", vectors=file, network={"freeze_embedding": True}
     )
     name = "target" if task == "translate" else "text"
-    found = list(folded(run.learned.tokenizers[name]))
+    found = list(folded(run.preprocessor.tokenizers[name]))
     before = prepared.embeddings(fit.model)[name].weight.detach()[found].clone()
     list(fit.steps())
     assert torch.equal(run.load_weights()[layer][found], before)
@@ -205,10 +206,12 @@ def test_every_vocabulary_of_a_task_is_frozen(task: str, layer: str, data, file:
 def test_a_run_goes_on_without_the_file_and_its_rows_stay_frozen(data, file: str, tmp_path: Path):
     copy = tmp_path / "copy.vec"
     copy.write_bytes(Path(file).read_bytes())
-    whole = begun(data["classify"], tmp_path / "whole", task="classify", vectors=str(copy), network={"frozen": True})
+    whole = begun(
+        data["classify"], tmp_path / "whole", task="classify", vectors=str(copy), network={"freeze_embedding": True}
+    )
     list(whole[1].steps())
     run, fit, _, _ = begun(
-        data["classify"], tmp_path / "run", task="classify", vectors=str(copy), network={"frozen": True}
+        data["classify"], tmp_path / "run", task="classify", vectors=str(copy), network={"freeze_embedding": True}
     )
     before = fit.model.embedding.weight.detach().clone()
     copy.unlink()
@@ -239,7 +242,7 @@ def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(
     copy.write_bytes(Path(file).read_bytes())
     trained = seqwise.train(data["classify"], out=tmp_path / "run", settings=SMALL, task="classify", vectors=str(copy))
     copy.unlink()
-    about = trained.run.learned.facts["vectors"]
+    about = trained.run.preprocessor.facts["vectors"]
     assert len(about["fingerprint"]) == 32
     card = (tmp_path / "run/README.md").read_text()
     assert f"- word vectors: `{copy}` (fingerprint `{about['fingerprint']}`): 5 of 13 vocabulary words" in card
@@ -250,7 +253,13 @@ def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(
 
 def test_a_classifier_takes_smaller_steps_with_vectors_that_learn_on(data, file: str, tmp_path: Path):
     rates = [
-        begun(data["classify"], tmp_path / str(frozen), task="classify", vectors=file, network={"frozen": frozen})[0]
+        begun(
+            data["classify"],
+            tmp_path / str(frozen),
+            task="classify",
+            vectors=file,
+            network={"freeze_embedding": frozen},
+        )[0]
         for frozen in (False, True)
     ]
     assert [run.settings.training.learning_rate for run in rates] == [3e-3, 1e-2]
@@ -344,8 +353,10 @@ def test_a_file_of_another_language_is_refused(data, tmp_path: Path):
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVectors, file: str, tmp_path: Path):
     """`alte` and `red` stand in no training text; a word of two tokens could never be read, and stays outside."""
-    run, fit, _, said = begun(data[task], tmp_path / "run", task=task, vectors=file, text={"extend": len(KNOWN)})
-    tokenizer = run.learned.tokenizer
+    run, fit, _, said = begun(
+        data[task], tmp_path / "run", task=task, vectors=file, text={"extend_vocabulary": len(KNOWN)}
+    )
+    tokenizer = run.preprocessor.tokenizer
     for word in ("alte", "red"):
         number = tokenizer.id(word)
         assert number != tokenizer.unknown
@@ -362,9 +373,9 @@ def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVect
 
 
 def test_where_no_word_joins_the_card_claims_none_and_it_is_said(data, file: str, tmp_path: Path):
-    values = {"task": "tag", "vectors": file, "text": {"extend": 1}}  # `the` is there already
+    values = {"task": "tag", "vectors": file, "text": {"extend_vocabulary": 1}}  # `the` is there already
     run, fit, _, said = begun(data["tag"], tmp_path / "run", **values)
-    assert any(each.startswith("note: --text.extend: no word joined the vocabulary") for each in said)
+    assert any(each.startswith("note: --text.extend-vocabulary: no word joined the vocabulary") for each in said)
     list(fit.steps())
     assert "of the word vectors\n" not in (run.folder / "README.md").read_text()
 
@@ -385,7 +396,7 @@ def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: Key
     KeyedVectors(KNOWN, keyed.matrix * np.float32(large)).save(tmp_path / "v.safetensors")
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
     run, fit, _, _ = begun(data["classify"], tmp_path / "run", **values)
-    rows = fit.model.embedding.weight.detach()[list(folded(run.learned.tokenizer))]
+    rows = fit.model.embedding.weight.detach()[list(folded(run.preprocessor.tokenizer))]
     assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(LENGTH, rel=1e-5)
 
 
@@ -407,13 +418,13 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
         ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both say"),
         ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
         ({"vectors": "f.vec", "model": "ngram"}, "an n-gram model counts tokens"),
-        ({"vectors": "f.vec", "text": {"extend": 5}}, "--text.extend is for classify and tag"),
+        ({"vectors": "f.vec", "text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is for classify and tag"),
         (
-            {"vectors": "f.vec", "task": "classify", "text": {"extend": 5, "tokenizer": "bpe"}},
-            "--text.extend adds words; tokens of kind bpe are none",
+            {"vectors": "f.vec", "task": "classify", "text": {"extend_vocabulary": 5, "tokenizer": "bpe"}},
+            "--text.extend-vocabulary adds words; tokens of kind bpe are none",
         ),
-        ({"network": {"frozen": True}}, "--network.frozen is about word vectors"),
-        ({"text": {"extend": 5}}, "--text.extend is about word vectors"),
+        ({"network": {"freeze_embedding": True}}, "--network.freeze-embedding is about word vectors"),
+        ({"text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is about word vectors"),
     ],
 )
 def test_what_cannot_start_from_vectors_is_refused_before_anything_is_read(values: dict, fragment: str, tmp_path: Path):
@@ -429,7 +440,7 @@ def test_another_width_is_refused(data, file: str, tmp_path: Path):
 
 
 def test_the_command_line_reports_the_coverage(data, file: str, tmp_path: Path, capsys):
-    words = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.frozen"]
+    words = ["train", data["classify"], "--task", "classify", "--vectors", file, "--network.freeze-embedding"]
     assert main([*words, "--budget", "200-tokens", "--network.width", "8", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().err
     assert f"{file}: 5 of 13 vocabulary words (38.5%), 66.7% of the training tokens" in said.replace("\n", "")

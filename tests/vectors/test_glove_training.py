@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from seqwise.errors import NonFiniteError
-from seqwise.vectors.glove import Counts, Fit, count_pairs, train_glove
+from seqwise.vectors.glove import Counts, FitSettings, count_pairs, train_glove
 from seqwise.vectors.glove.descent import descend
 from seqwise.vectors.glove.entries import PAIR
 from seqwise.vectors.glove.training import START, USUAL, new_rows, shuffled
@@ -28,13 +28,13 @@ def random_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) ->
     return written(folder, [(i, j, c) for (i, j), c in zip(pairs, random.lognormal(1, 1, len(pairs)))])
 
 
-def term(w, c, b, d, count, fit: Fit = USUAL) -> float:
+def term(w, c, b, d, count, fit: FitSettings = USUAL) -> float:
     """f(X) (w·w̃ + b + b̃ − log X)² in double precision."""
     weight = min(1.0, (count / fit.limit) ** fit.alpha)
     return weight * (np.dot(w, c) + b + d - np.log(count)) ** 2
 
 
-def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, fit: Fit = USUAL) -> float:
+def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, fit: FitSettings = USUAL) -> float:
     weight = np.array([min(1.0, (count / fit.limit) ** fit.alpha)], dtype=np.float32)
     pair = [np.array([k], dtype=np.int32) for k in (i, j)]
     return descend(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(fit.rate), dim)
@@ -45,7 +45,7 @@ def test_one_step_by_hand():
     rows = np.zeros((1, 4, 16), dtype=np.float32)
     rows[0, 0, :3], rows[0, 1, :3] = (2, 0.5, 1), (3, 1, -0.5)
     rows[0, 2:] = 4.0
-    loss = run(rows, 0, 0, np.e, dim=1, fit=Fit(rate=0.1, limit=np.e))
+    loss = run(rows, 0, 0, np.e, dim=1, fit=FitSettings(rate=0.1, limit=np.e))
     # error = 2·3 + 0.5 − 0.5 − 1 = 5; slopes: 15 for w, 10 for w̃, 5 for the biases; squares: 4 + slope².
     assert loss == pytest.approx(25, rel=1e-6)
     w, c, squares_w, squares_c = rows[0, :, :4]
@@ -64,7 +64,7 @@ def test_the_step_follows_the_slope_of_the_loss():
     rows[1, 1, :dim], rows[1, 1, dim + 1] = random.normal(size=dim), 0.3  # w̃ and b̃
     rows[:, 2:] = square
     before = rows.copy().astype(float)
-    run(rows, 0, 1, count, dim, Fit(rate=rate))
+    run(rows, 0, 1, count, dim, FitSettings(rate=rate))
     moved = (rows - before) * -np.sqrt(square) / rate * 2
 
     def loss(values: np.ndarray) -> float:
@@ -101,7 +101,7 @@ def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
     counts = written(tmp_path, [(0, 1, 2.0), (1, 1, 30.0)])
     start = new_rows(2, 3, seed=7)[:, :2, :3].astype(float)
     parts = [term(start[i, 0], start[j, 1], 0, 0, x) for i, j, x in [(0, 1, 2), (1, 0, 2), (1, 1, 30)]]
-    vectors, losses = train_glove(counts, 2, 3, epochs=2, threads=1, seed=7, fit=Fit(rate=0.0))
+    vectors, losses = train_glove(counts, 2, 3, epochs=2, threads=1, seed=7, fit=FitSettings(rate=0.0))
     assert losses == pytest.approx([np.mean(parts)] * 2, rel=1e-5)
     assert vectors == pytest.approx(start.sum(1), rel=1e-6)
 
@@ -165,7 +165,7 @@ def test_progress_tells_epoch_entries_and_loss(tmp_path):
 def test_a_rate_that_is_too_high_is_said_so(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
     with pytest.raises(NonFiniteError, match="smaller rate than 1e") as caught:
-        train_glove(counts, 60, 8, 20, threads=1, seed=1, fit=Fit(rate=1e18))
+        train_glove(counts, 60, 8, 20, threads=1, seed=1, fit=FitSettings(rate=1e18))
     assert "epoch" in caught.value.problem
 
 

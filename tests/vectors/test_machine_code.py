@@ -113,7 +113,7 @@ def test_every_kind_of_argument_arrives(code, folder):
     assert weighed(loop) == weighed(Ordinary(loop))
 
 
-def learned(settings: VectorSettings) -> list[np.ndarray]:
+def preprocessor(settings: VectorSettings) -> list[np.ndarray]:
     counts = np.arange(400, 0, -2)
     objective = NegativeSampling(list(map(str, range(200))), counts, settings.resolved())
     words = np.random.default_rng(1).choice(200, size=6000, p=counts / counts.sum()).astype(np.int32)
@@ -129,10 +129,10 @@ def learned(settings: VectorSettings) -> list[np.ndarray]:
 def test_training_gives_the_bits_that_numba_gives(method, update, monkeypatch):
     settings = VectorSettings(method=method, update=update, dim=20, negative=4, window=3)
     loop = getattr(sampling, method)
-    lean = learned(settings)
+    lean = preprocessor(settings)
     assert [code for code in loop._codes.values() if code is None] == []
     monkeypatch.setattr(sampling, method, Ordinary(loop))
-    for ours, numbas in zip(lean, learned(settings), strict=True):
+    for ours, numbas in zip(lean, preprocessor(settings), strict=True):
         np.testing.assert_array_equal(ours, numbas)
 
 

@@ -170,7 +170,7 @@ def test_the_first_of_two_equal_words_counts_and_that_is_said(name: str, tmp_pat
         content = b"6 1\n" + b"".join(word.encode() + b" " + np.float32(number).tobytes() for word, number in rows)
     (tmp_path / name).write_bytes(content)
     said: list[str] = []
-    found = load_vectors(tmp_path / name, say=said.append)
+    found = load_vectors(tmp_path / name, log=said.append)
     assert (found.words, found.matrix[:, 0].tolist()) == (("a", "b", "c", "d"), [1, 2, 4, 6])
     assert said == ["2 of 6 lines repeat a word; the first counts: 'a', 'b'"]
     with pytest.warns(UserWarning, match="2 of 6 lines repeat a word"):
@@ -287,7 +287,7 @@ def test_words_that_are_not_utf8_are_left_out_of_binary_files_and_counted(end: b
     rows = [word + b" " + np.float32([at, -at]).tobytes() + end for at, word in enumerate(words)]
     (tmp_path / "v.bin").write_bytes(b"5 2\n" + b"".join(rows))
     said: list[str] = []
-    found = load_vectors(tmp_path / "v.bin", say=said.append)
+    found = load_vectors(tmp_path / "v.bin", log=said.append)
     assert (found.words, found.matrix.tolist()) == (("a", "b", "c"), [[0, 0], [2, -2], [4, -4]])
     assert said == ["2 of 5 words are not UTF-8 text and were left out."]
 
@@ -297,7 +297,7 @@ def test_a_few_words_that_are_not_utf8_are_left_out_of_text_and_counted(tmp_path
     lines[7] = b"\xe9t\xe9 7\n"
     (tmp_path / "v.vec").write_bytes(b"300 1\n" + b"".join(lines))
     said: list[str] = []
-    found = load_vectors(tmp_path / "v.vec", say=said.append)
+    found = load_vectors(tmp_path / "v.vec", log=said.append)
     assert (len(found), "w7" in found, found["w8"].tolist()) == (299, False, [8])
     assert said == ["1 of 300 words are not UTF-8 text and were left out."]
 

@@ -259,7 +259,7 @@ def test_misspelt_settings_are_our_error(corpus):
 
 def test_settings_without_effect_are_mentioned(corpus):
     said: list[str] = []
-    train_vectors(corpus, say=said.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
+    train_vectors(corpus, log=said.append, **{**SMALL, "epochs": 1, "method": "glove", "negative": 7})
     assert "note: --negative has no effect with --method glove." in said
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.feedforward import FeedForwardBackbone
 from seqwise.backbones.recurrent import bidirectional_layers
-from seqwise.backbones.states import Carry, States
+from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import Settings
 from seqwise.layers.recurrent import Deep, real_steps, turn
@@ -31,7 +31,7 @@ def build_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
         return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
-    if settings.model in CELLS and both and settings.recurrent.joined is not False:
+    if settings.model in CELLS and both and settings.recurrent.concat_directions is not False:
         return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
     if not both:
         return build_backbone(settings, inputs)
@@ -50,7 +50,7 @@ class BidirectionalBackbone(nn.Module):
         self.width = 2 * units
         self.deep = Deep(bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout)
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         outputs, state = self.deep(vectors, carry, lengths)
         return States(outputs, state)
 
@@ -65,7 +65,7 @@ class BothWays(nn.Module):
         self.forwards, self.backwards = forwards, backwards
         self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.forwards(vectors, None, lengths)
         back = self.backwards(turn(vectors, lengths), None, lengths)
         both = torch.cat([ahead.vectors, turn(back.vectors, lengths)], dim=-1)
@@ -77,7 +77,7 @@ class CentredFeedForward(FeedForwardBackbone):
 
     carries = False
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.window // 2
         real = real_steps(vectors, self.inputs, lengths)
         h = super().forward(F.pad(blank(vectors, real), (0, 0, 0, ahead))).vectors[:, ahead:]

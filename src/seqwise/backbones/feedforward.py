@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.states import Carry, States
+from seqwise.backbones.states import ModelState, States
 from seqwise.layers.initialise import he_
 from seqwise.layers.record import observe
 from seqwise.layers.recurrent import real_steps
@@ -31,7 +31,7 @@ class FeedForwardBackbone(nn.Module):
             he_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         real = real_steps(vectors, self.inputs, lengths)
         vectors = blank(vectors, real)
         past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if carry is None else carry

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqwise.backbones.memory import Memory
 from seqwise.config import Settings, TransformerSettings
 from seqwise.layers.norm import EPSILON, LayerNorm
-from seqwise.layers.positions import Learned, Sinusoidal
+from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import observe
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
 
@@ -36,7 +36,7 @@ def build_image_encoder(settings: Settings, inputs: int, longest: int) -> nn.Mod
     `inputs` is the width of ready features, `longest` the most regions one picture has of these.
     """
     caption, network = settings.caption, settings.network
-    width, size = network.width or 1, caption.size or GRID
+    width, size = network.width or 1, caption.image_size or GRID
     encoder: nn.Module
     if caption.encoder == "features":
         return Features(inputs, width, longest)
@@ -121,7 +121,7 @@ class Convolutional(nn.Module):
             self.side = -(-self.side // 2)
         self.width, self.norm = width, LayerNorm(width)
         self.mix = Convolution(width, width)  # each region learns of its neighbours
-        self.positions = Learned(width, self.side**2)
+        self.positions = LearnedPositions(width, self.side**2)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, S, S, 3) → (B, regions, width), row by row of the grid."""
@@ -147,7 +147,7 @@ class Patches(nn.Module):
         self.enter = nn.Linear(CHANNELS * patch**2, width)
         nn.init.normal_(self.enter.weight, std=self.enter.in_features**-0.5)
         nn.init.zeros_(self.enter.bias)
-        self.positions = Learned(width, self.side**2)
+        self.positions = LearnedPositions(width, self.side**2)
         kind = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
         heads, hidden = settings.heads or 1, settings.hidden or 4 * width
         self.encoder = Encoder([kind(width, heads, hidden, settings.activation, dropout) for _ in range(depth)])
@@ -184,7 +184,7 @@ class Frames(nn.Module):
         self.encoder = encoder
         self.width: int = encoder.width  # type: ignore[assignment]
         self.grid = min(FRAME_GRID, int(encoder.side))  # type: ignore[arg-type]
-        self.time = Sinusoidal(self.width)
+        self.time = SinusoidalPositions(self.width)
 
     def forward(self, pixels: Tensor, lengths: Tensor | None = None) -> Memory:
         """(B, F, S, S, 3) → (B, F · regions, width); frames beyond a row's length are padding."""
@@ -206,7 +206,7 @@ class Features(nn.Module):
         self.enter = nn.Linear(inputs, width)
         nn.init.normal_(self.enter.weight, std=inputs**-0.5)
         nn.init.zeros_(self.enter.bias)
-        self.norm, self.positions = LayerNorm(width), Learned(width, longest)
+        self.norm, self.positions = LayerNorm(width), LearnedPositions(width, longest)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
         """(B, R, W) → (B, R, width); regions beyond a row's length are padding."""

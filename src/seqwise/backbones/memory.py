@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.states import Carry, States, map_carry
+from seqwise.backbones.states import ModelState, States, map_state
 from seqwise.layers.attention import padding_mask
 
 
@@ -80,27 +80,27 @@ class Decoder(nn.Module, ABC):
     width: int
 
     @abstractmethod
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         """What a sequence begins with, projected keys and values included."""
 
     @abstractmethod
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         """vectors (R, T, D) → states (R, T, width) and the carry that continues them."""
 
-    def select(self, carry: Carry, rows: Tensor, sources: Tensor | None = None) -> Carry:
+    def select(self, carry: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState:
         """The carry with decoder rows in another order or number, and with these memory rows only.
 
         `rows` (R',) and `sources` (B',) count the rows of the carry that is given; without `sources` all stay.
         """
         shared, own = carry
         if sources is not None:
-            shared = map_carry(lambda part: part.index_select(0, sources), shared)
-        return shared, map_carry(lambda part: part.index_select(0, rows), own)
+            shared = map_state(lambda part: part.index_select(0, sources), shared)
+        return shared, map_state(lambda part: part.index_select(0, rows), own)
 
 
-def begun(carry: Carry, memory: Memory | None, decoder: Any) -> Carry:
+def begun(carry: ModelState, memory: Memory | None, decoder: Any) -> ModelState:
     """The carry, or a new one over the memory."""
     if carry is not None:
         return carry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seqwise.backbones.states import Carry, States
+from seqwise.backbones.states import ModelState, States
 from seqwise.config import RecurrentSettings
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import make_cell
@@ -43,7 +43,7 @@ class RecurrentBackbone(nn.Module):
         self.width = width
         self.deep = Deep(_layers(cell, inputs, width, depth, settings), dropout=dropout)
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         outputs, state = self.deep(vectors, carry, lengths)
         return States(outputs, state)
 
@@ -57,9 +57,9 @@ class AttentiveBackbone(nn.Module):
         super().__init__()
         self.width = width
         self.deep = Deep(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
-        self.look_back = StateAttention(width, settings.memory)
+        self.look_back = StateAttention(width, settings.attention_span)
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         state, past = (None, None) if carry is None else carry
         outputs, state = self.deep(vectors, state, lengths)
         outputs, past = self.look_back(outputs, past, lengths)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.memory import Decoded, Decoder, Memory, begun
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
 from seqwise.layers.attention import Score, masked_softmax
 from seqwise.layers.attentive import StateAttention
@@ -63,7 +63,7 @@ class Readout(nn.Module):
         return torch.tanh(F.linear(torch.cat([context, h], dim=-1), self.weight))
 
 
-def look(score: Score, queries: Tensor, shared: Carry) -> tuple[Tensor, Tensor]:
+def look(score: Score, queries: Tensor, shared: ModelState) -> tuple[Tensor, Tensor]:
     """queries (R, T, U) over the memory → context (R, T, D) and weights (R, T, S).
 
     The beams of a memory row are folded into its queries, so that keys and values lie in memory once.
@@ -75,7 +75,7 @@ def look(score: Score, queries: Tensor, shared: Carry) -> tuple[Tensor, Tensor]:
     return context.view(*queries.shape[:2], -1), weights.view(*queries.shape[:2], -1)
 
 
-def projected(score: Score, memory: Memory) -> Carry:
+def projected(score: Score, memory: Memory) -> ModelState:
     """What `look` needs of a memory: keys multiplied once, values, and which are there."""
     return score.prepare(memory.vectors), memory.vectors, memory.mask()
 
@@ -90,12 +90,12 @@ class HandedOver(Decoder):
         self.looks_back = settings.model == "attentive-rnn"
         self.bridge = Bridge(memory_width, [layer.cell for layer in self.backbone.deep.layer])  # type: ignore[union-attr]
 
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         state = self.bridge(memory)
         return (), (state, None) if self.looks_back else state
 
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, own = begun(carry, memory, self)
         states = self.backbone(vectors, own)
@@ -121,12 +121,12 @@ class Luong(Decoder):
         self.score = score
         self.readout = Readout(memory_width, self.width)
 
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         state = None if self.bridge is None else self.bridge(memory)
         return projected(self.score, memory), (state, None) if self.looks_back else state
 
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, own = begun(carry, memory, self)
         states = self.backbone(vectors, own)
@@ -174,17 +174,17 @@ class Bahdanau(Decoder):
         above = [Recurrent(make_cell(name, width, width, recurrent), drop) for _ in range((network.depth or 1) - 1)]
         self.above = Deep(above, dropout=network.dropout or 0.0) if above else None
         self.dropout = VariationalDropout(network.dropout or 0.0)
-        self.look_back = StateAttention(width, recurrent.memory) if settings.model == "attentive-rnn" else None
+        self.look_back = StateAttention(width, recurrent.attention_span) if settings.model == "attentive-rnn" else None
         self.bridge = Bridge(memory_width, [layer.cell for layer in (self.first, *above)])
         self.score = score
         self.readout = Readout(memory_width, width)
 
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         first, *above = self.bridge(memory)
         return projected(self.score, memory), (first, tuple(above), None)
 
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (state, above, past) = begun(carry, memory, self)
         tape, layer = Tape(self, vectors.shape[1]), Fed(self.first, vectors)
@@ -222,12 +222,12 @@ class Feeding(Decoder):
         self.score = score
         self.readout = Readout(memory_width, width)
 
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         states = self.bridge(memory)
         return projected(self.score, memory), (states, torch.zeros_like(states[0][0]))
 
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (states, h) = begun(carry, memory, self)
         tape, stack, looked, outputs = Tape(self, vectors.shape[1]), self._stack(vectors), [], []

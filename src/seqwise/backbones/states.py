@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Carry = Any  # None | Tensor | tuple[Carry, ...]
+ModelState = Any  # None | Tensor | tuple[Carry, ...]
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,24 @@ class States:
     """One vector per position, and what the next piece of the same sequences needs to know."""
 
     vectors: Tensor  # (B, T, D)
-    carry: Carry = None
+    carry: ModelState = None
 
 
-def map_carry(function: Callable[[Tensor], Tensor], carry: Carry) -> Carry:
+def map_state(function: Callable[[Tensor], Tensor], carry: ModelState) -> ModelState:
     """The same carry with `function` applied to each tensor."""
     if carry is None:
         return None
     if isinstance(carry, Tensor):
         return function(carry)
-    return tuple(map_carry(function, part) for part in carry)
+    return tuple(map_state(function, part) for part in carry)
 
 
-def detach(carry: Carry) -> Carry:
+def detach(carry: ModelState) -> ModelState:
     """The carry without its history: truncated backpropagation stops here."""
-    return map_carry(Tensor.detach, carry)
+    return map_state(Tensor.detach, carry)
 
 
-def join_rows(carries: list[Carry]) -> Carry:
+def join_rows(carries: list[ModelState]) -> ModelState:
     """Carries of consecutive rows as one."""
     first = carries[0]
     if first is None:
@@ -48,7 +48,7 @@ def join_rows(carries: list[Carry]) -> Carry:
     return tuple(join_rows(list(parts)) for parts in zip(*carries))
 
 
-def flatten(carry: Carry, name: str = "carry") -> dict[str, Tensor]:
+def flatten(carry: ModelState, name: str = "carry") -> dict[str, Tensor]:
     """Tensors under dotted names, for saving."""
     if carry is None:
         return {}
@@ -57,14 +57,14 @@ def flatten(carry: Carry, name: str = "carry") -> dict[str, Tensor]:
     return {key: value for i, part in enumerate(carry) for key, value in flatten(part, f"{name}.{i}").items()}
 
 
-def structure(carry: Carry) -> Any:
+def structure(carry: ModelState) -> Any:
     """The nesting of a carry as plain data: what `unflatten` needs besides the tensors."""
     if carry is None:
         return None
     return "tensor" if isinstance(carry, Tensor) else [structure(part) for part in carry]
 
 
-def unflatten(shape: Any, tensors: dict[str, Tensor], name: str = "carry") -> Carry:
+def unflatten(shape: Any, tensors: dict[str, Tensor], name: str = "carry") -> ModelState:
     """Inverse of `flatten`."""
     if shape is None:
         return None

@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import Carry, States
+from seqwise.backbones.states import ModelState, States
 from seqwise.config import TransformerSettings
 from seqwise.errors import UsageError
 from seqwise.layers.initialise import SHORT
-from seqwise.layers.positions import Learned, Sinusoidal
+from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer, cached_length
 
 
@@ -49,7 +49,7 @@ class TransformerBackbone(nn.Module):
         layers = [kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)]
         self.encoder = Encoder(layers)
 
-    def forward(self, vectors: Tensor, carry: Carry = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         if carry is not None and lengths is not None:
             raise UsageError(
                 "rows of different length cannot be continued together; received a carry and lengths.",
@@ -70,7 +70,7 @@ class TransformerBackbone(nn.Module):
         # In training each window stands alone; a carry would only hold memory.
         return States(states, None if self.training or cache is None else (known, cache))
 
-    def _read(self, vectors: Tensor, cache: Carry, lengths: Tensor | None) -> tuple[Tensor, Carry]:
+    def _read(self, vectors: Tensor, cache: ModelState, lengths: Tensor | None) -> tuple[Tensor, ModelState]:
         x = self.enter(vectors)
         if self.positions is not None:
             x = self.positions(x * self.factor, start=cached_length(cache))
@@ -80,5 +80,5 @@ class TransformerBackbone(nn.Module):
 def added_positions(kind: str, width: int, window: int) -> nn.Module | None:
     """The layer that adds positions, where they are added; rotary ones turn inside attention."""
     if kind == "sinusoidal":
-        return Sinusoidal(width)
-    return Learned(width, window) if kind == "learned" else None
+        return SinusoidalPositions(width)
+    return LearnedPositions(width, window) if kind == "learned" else None

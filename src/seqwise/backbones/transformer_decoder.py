@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.memory import Decoded, Decoder, Memory
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import added_positions
 from seqwise.config import TransformerSettings
 from seqwise.kernels.packed import MANY, Packed
@@ -65,7 +65,7 @@ class TransformerDecoder(Decoder):
         self.decoder = Layers([kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)])
 
     def forward(
-        self, vectors: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False
+        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         """Without a carry everything is read at once, with gradients, and nothing is kept to continue it."""
         if carry is None and memory is not None and not weights:

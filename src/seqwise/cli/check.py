@@ -31,14 +31,14 @@ class Check:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
     from seqwise.cli.progress import Bar
-    from seqwise.tasks import task_of
+    from seqwise.tasks import get_task
     from seqwise.training.beginning import begin_from
-    from seqwise.training.fit import with_task
+    from seqwise.training.training_run import with_task
 
     try:
-        settings, learned = begin_from(with_task(asked.settings, asked.data, console.say), console.say)
+        settings, preprocessor = begin_from(with_task(asked.settings, asked.data, console.log), console.log)
         with Bar("reading") as bar:
-            task = task_of(settings.task).prepare(asked.data, settings, learned, progress=bar)
+            task = get_task(settings.task).prepare(asked.data, settings, preprocessor, progress=bar)
     except DataError as error:
         if asked.json:
             console.print_json({"data": asked.data, "errors": [_mistake(part) for part in error.parts or (error,)]})
@@ -61,7 +61,7 @@ def _as_dict(data: str, settings: Settings, task: Task) -> dict:
         "task": settings.task,
         "split_rule": task.rule,
         "tokenizer": settings.text.tokenizer,
-        "vocabulary": {name: len(tokenizer) for name, tokenizer in task.learned.tokenizers.items()},
+        "vocabulary": {name: len(tokenizer) for name, tokenizer in task.preprocessor.tokenizers.items()},
         "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},
         "fingerprint": task.fingerprint,
         "remarks": report.sentences,

@@ -135,9 +135,9 @@ def planned(
     from seqwise.training.signals import ends_at_once, on_signals
 
     with on_signals(ends_at_once), Bar("reading") as bar:
-        folder, plan = new_plan(out, name, data, question, settings, command, console.say, bar)
+        folder, plan = new_plan(out, name, data, question, settings, command, console.log, bar)
     for sentence in introduction(plan):
-        console.say(sentence)
+        console.log(sentence)
     return folder, plan
 
 
@@ -163,7 +163,7 @@ def introduction(plan: Plan) -> list[str]:
 def _busy(plan: Plan) -> str:
     """What is wrong with timing something here and now; empty if nothing is."""
     from seqwise import environment
-    from seqwise.training.budgets import Budget
+    from seqwise.budget import Budget
 
     cores, load = environment.cpu_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if Budget.parse(plan.spending.training).unit != "seconds" or load < max(1.0, cores / 2):
@@ -193,7 +193,7 @@ def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | Non
     with interruptible() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
         finished = complete(folder, plan, runner, display.listen, display.begin, stop)
     if not finished:
-        console.say(f"stopped and saved. Go on with: {resume_command(folder)}")
+        console.log(f"stopped and saved. Go on with: {resume_command(folder)}")
         return INTERRUPTED
     report = load_report(folder)
     if as_json:

@@ -29,7 +29,7 @@ out = _Console(markup=False, highlight=False, emoji=False)
 err = _Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 
-def say(message: str, style: str = "") -> None:
+def log(message: str, style: str = "") -> None:
     """One line on standard error: progress, remarks, where a file was written."""
     err.print(Text(message, style=style), soft_wrap=True)
 

@@ -52,7 +52,7 @@ class Demo:
 def main(argv: Sequence[str]) -> int:
     asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --task classify")
     example = EXAMPLES[asked.task]
-    console.say(
+    console.log(
         f"Which family of sequence models suits {example.data}? Five of them get the same data, about as many\n"
         "parameters and the same time. `seqwise compare` does this with your own data."
     )
@@ -76,17 +76,17 @@ def _show_best(folder: Path, task: str, example: Example) -> None:
     """What the best model makes of something, and what to try next."""
     from seqwise.compare.api import Comparison
     from seqwise.compare.gather import load_report
-    from seqwise.decoding.choice import Choice
+    from seqwise.decoding.options import SamplingOptions
 
     comparison = Comparison(folder, load_report(folder))
     run = shlex.quote(str(comparison.best.run.folder))
     if task == "language":
-        text: Any = comparison.best.predict(example.question, choice=Choice(temperature=0.6), max_length=200)
+        text: Any = comparison.best.predict(example.question, choice=SamplingOptions(temperature=0.6), max_length=200)
         console.write(f"\nThe best model writes on:\n{_quoted(example.question + ''.join(text))}")
-    console.say("\nWhat to try next:")
+    console.log("\nWhat to try next:")
     if example.question:
-        console.say(f"  seqwise predict {run} {shlex.quote(example.question)}")
-    console.say(f"  seqwise compare YOUR-DATA --task {task} --budget 2m")
+        console.log(f"  seqwise predict {run} {shlex.quote(example.question)}")
+    console.log(f"  seqwise compare YOUR-DATA --task {task} --budget 2m")
 
 
 def _quoted(text: str) -> str:

@@ -51,14 +51,14 @@ class Evaluate(SearchOptions):
 def main(argv: Sequence[str]) -> int:
     asked = parse(Evaluate, argv, prog="seqwise evaluate", example="seqwise evaluate runs/book book.txt --json")
     from seqwise.cli.progress import Bar
-    from seqwise.tasks.task import Request
+    from seqwise.tasks.task import InferenceOptions
     from seqwise.training.api import load
 
     loaded = load(asked.run, asked.device)
     refuse_foreign(asked, str(loaded.settings.task), FOR)
     if asked.columns is not None:
         loaded.settings = loaded.settings.model_copy(update={"columns": asked.columns})
-    request = Request(
+    request = InferenceOptions(
         search=search_of(asked, loaded.task.search),
         max_length=asked.max_length,
         target=asked.target,
@@ -71,16 +71,16 @@ def main(argv: Sequence[str]) -> int:
     if asked.json:
         console.print_json(found.as_dict())
         return 0
-    console.say("\n".join(filter(None, [found.on, found.how])))
+    console.log("\n".join(filter(None, [found.on, found.how])))
     width = max(20, *(len(name) + 2 for name in found.metrics))
     for name, value in found.metrics.items():
         console.write(f"{name:{width}}{_shown(value):>14}   {found.definitions.get(name, '')}".rstrip())
     for table in found.tables:
         _show(table.title, table.columns, table.rows)
     for remark in found.remarks:
-        console.say(remark)
+        console.log(remark)
     if asked.out is not None:
-        console.say(f"written: {asked.out}")
+        console.log(f"written: {asked.out}")
     return 0
 
 

@@ -25,10 +25,10 @@ def show(report: dict[str, Any], folder: Path) -> None:
         if family["reason"]:
             console.warn(f"{family['name']}: {family['reason']}")
     place = shlex.quote(str(folder))
-    console.say(f"\nreport: {folder / 'report.html'} (open it in a browser), {folder / 'report.json'}")
+    console.log(f"\nreport: {folder / 'report.html'} (open it in a browser), {folder / 'report.json'}")
     if best := report["verdict"]["best"]:
         run = next(family["run"] for family in report["families"] if family["name"] == best)
-        console.say(f"the best model: seqwise evaluate {place}/{run} {shlex.quote(report['data'])}")
+        console.log(f"the best model: seqwise evaluate {place}/{run} {shlex.quote(report['data'])}")
 
 
 def table(report: dict[str, Any]) -> list[str]:
@@ -36,12 +36,12 @@ def table(report: dict[str, Any]) -> list[str]:
     metric, unit = report["metric"], report["unit"]
     measured = ("parameters", f"{unit}/s", "training", "memory", "one prediction")
     head = ["", "family", metric["name"], "95 % interval", *measured]
-    yardsticks = report.get("yardsticks") or []
+    baselines = report.get("baselines") or []
     rows = [head, *map(_row, report["families"])]
-    rows += [["", f"({each['name']})", each["shown"]["value"], *[""] * (len(head) - 3)] for each in yardsticks]
+    rows += [["", f"({each['name']})", each["shown"]["value"], *[""] * (len(head) - 3)] for each in baselines]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines = ["  ".join(_cell(row[at], widths[at], at) for at in range(len(head))).rstrip() for row in rows]
-    about = [f"({each['name']}) needs no model: {each['about'][:1].lower()}{each['about'][1:]}" for each in yardsticks]
+    about = [f"({each['name']}) needs no model: {each['about'][:1].lower()}{each['about'][1:]}" for each in baselines]
     return [*lines, _legend(report), *about]
 
 

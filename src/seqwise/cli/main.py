@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except KeyboardInterrupt:
-        console.say("interrupted.")
+        console.log("interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes standard output once more at exit; give it somewhere to go.
@@ -83,7 +83,7 @@ example:
 
 def _dispatch(words: list[str]) -> int:
     if not words:
-        console.say(overview())
+        console.log(overview())
         return UsageError.exit_status
     command, *rest = words
     if command in ("--help", "-h"):

@@ -20,8 +20,8 @@ import tyro
 from pydantic import BaseModel, ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from seqwise.cli.console import write
-from seqwise.config import Mistake, mistakes
+from seqwise.cli.console import warn, write
+from seqwise.config import Mistake, Settings, mistakes, renamed_settings
 from seqwise.errors import UsageError, nearest
 
 Spec = TypeVar("Spec")
@@ -48,6 +48,7 @@ def parse(
     wrong values at once. `default` holds what applies where `argv` says nothing, such as settings read from a file.
     A class variable `without` names settings that are no options of this command.
     """
+    argv = _with_new_names(spec, argv)
     if _asks_for_help(argv):
         try:
             _read(spec, ["--help"], prog, description, default)
@@ -66,6 +67,25 @@ def parse(
         problem = _unknown_options(unknown, options(spec)) or f"unexpected argument {unknown[0]!r}."
         raise UsageError(problem, repair=f"See {prog} --help.")
     return _validated(parsed)
+
+
+def _with_new_names(spec: type, argv: Sequence[str]) -> list[str]:
+    """`argv` with the new names of renamed options, and a deprecation note for each old one.
+
+    Settings know their old names; other options are listed in the class variable `renamed` of `spec`.
+    """
+    settings = {f"--{old}": f"--{new}" for old, new in renamed_settings(Settings).items()}
+    renamed = {**settings, **getattr(spec, "renamed", {})}
+    renamed = {old.replace("_", "-"): new.replace("_", "-") for old, new in renamed.items()}
+    words = list(argv)
+    for place, word in enumerate(_before_dashes(argv)):
+        name, equals, value = word.partition("=")
+        switch = name.replace("_", "-").replace(".no-", ".")
+        if switch in renamed:
+            new = renamed[switch].replace(".", ".no-") if ".no-" in name else renamed[switch]
+            warn(f"{name} is now called {new}; the old name works until version 0.3.")
+            words[place] = f"{new}{equals}{value}"
+    return words
 
 
 def options(spec: type) -> list[str]:
@@ -146,7 +166,7 @@ def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
-    # `--batch` for `--training.batch` is the commonest slip; otherwise the closest spelling.
+    # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
     word = name.lstrip("-").replace("_", "-")
     inside = [option for option in known if option.endswith("." + word)]
     close = difflib.get_close_matches(word, [option[2:] for option in known], n=1)

@@ -16,17 +16,17 @@ from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
 from seqwise.cli.searching import SEARCHED, SearchOptions, refuse_foreign, search_of
 from seqwise.config import Device
-from seqwise.decoding.choice import Choice, Search
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError, nearest_path
 
 if TYPE_CHECKING:
-    from seqwise.tasks.task import Prediction, Request
+    from seqwise.tasks.task import InferenceOptions, Prediction
     from seqwise.text.tokenizer import Tokenizer
-    from seqwise.training.api import Loaded
+    from seqwise.training.api import TrainedModel
 
 LONGEST = 10_000  # characters of a prompt
 LOSSES = {  # what an answer may say of its input → the end of a warning
-    "cut": "were cut, being longer than --data.longest",
+    "cut": "were cut, being longer than --data.max-length",
     "unknown": "hold unknown tokens",
     "nothing_known": "hold nothing that the model knows",
 }
@@ -56,23 +56,23 @@ class Predict(SearchOptions):
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
     """Words, a file, or - for standard input; for caption pictures, for forecast a CSV file."""
-    n_best: int = Search.n_best
+    n_best: int = BeamSearchOptions.n_best
     """translate, caption: answers per input, best first."""
-    start: str = Search.start
+    start: str = BeamSearchOptions.start
     """translate, caption: how the answer begins."""
     top: int = 5
     """classify, masked: alternatives shown."""
-    greedy: bool = Choice.greedy
+    greedy: bool = SamplingOptions.greedy
     """Always take the most likely token."""
     sample: bool = False
     """Draw tokens at random; language does so anyway without --greedy."""
-    temperature: float = Choice.temperature
+    temperature: float = SamplingOptions.temperature
     """Of drawing. Below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: Annotated[int | None, UNSET] = Choice.top_k
+    top_k: Annotated[int | None, UNSET] = SamplingOptions.top_k
     """Draw among the k most likely tokens only."""
-    top_p: Annotated[float | None, UNSET] = Choice.top_p
+    top_p: Annotated[float | None, UNSET] = SamplingOptions.top_p
     """Draw among the fewest tokens that together have this probability."""
-    repetition_penalty: float = Choice.repetition_penalty
+    repetition_penalty: float = SamplingOptions.repetition_penalty
     """Above 1 makes tokens that occurred already less likely."""
     seed: int = 0
     """The same seed draws the same text."""
@@ -90,24 +90,24 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--greedy and --sample exclude each other.")
     from seqwise.training.api import load
 
-    choice = Choice(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    search_of(asked, Search(), asked.n_best)  # complains about wrong numbers before anything is loaded
+    choice = SamplingOptions(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
+    search_of(asked, BeamSearchOptions(), asked.n_best)  # complains about wrong numbers before anything is loaded
     loaded = load(asked.run, asked.device)
     refuse_foreign(asked, str(loaded.settings.task), FOR)
     if loaded.settings.task == "language":
-        return _write_on(loaded, asked, _request(asked, Search(), choice))
-    if choice != replace(Choice(), greedy=asked.greedy) and not asked.sample:
+        return _write_on(loaded, asked, _request(asked, BeamSearchOptions(), choice))
+    if choice != replace(SamplingOptions(), greedy=asked.greedy) and not asked.sample:
         raise UsageError(
             "temperature, top-k, top-p and repetition penalty are ways of drawing.", repair="Add --sample."
         )
-    search = Search() if asked.greedy else loaded.task.search
+    search = BeamSearchOptions() if asked.greedy else loaded.task.search
     return _answer(loaded, asked, _request(asked, search, choice if asked.sample else None))
 
 
-def _request(asked: Predict, search: Search, choice: Choice | None) -> Request:
-    from seqwise.tasks.task import Request
+def _request(asked: Predict, search: BeamSearchOptions, choice: SamplingOptions | None) -> InferenceOptions:
+    from seqwise.tasks.task import InferenceOptions
 
-    return Request(
+    return InferenceOptions(
         search=search_of(asked, search, asked.n_best, asked.start),
         choice=choice,
         seed=asked.seed,
@@ -118,7 +118,7 @@ def _request(asked: Predict, search: Search, choice: Choice | None) -> Request:
     )
 
 
-def _write_on(loaded: Loaded, asked: Predict, request: Request) -> int:
+def _write_on(loaded: TrainedModel, asked: Predict, request: InferenceOptions) -> int:
     """A language model writes on, piece by piece."""
     prompt = _short(_checked(_read(asked.text)))
     _tell_unknown(loaded.run.tokenizer, prompt)
@@ -134,7 +134,7 @@ def _write_on(loaded: Loaded, asked: Predict, request: Request) -> int:
     return 0
 
 
-def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
+def _answer(loaded: TrainedModel, asked: Predict, request: InferenceOptions) -> int:
     """One answer per input, as they come."""
     from seqwise.training.card import example_input
 
@@ -154,7 +154,7 @@ def _answer(loaded: Loaded, asked: Predict, request: Request) -> int:
         console.print_json([answer.values for answer in given])
     _tell_losses(given)
     if asked.out is not None:
-        console.say(f"written: {asked.out}")
+        console.log(f"written: {asked.out}")
     return 0
 
 

@@ -46,13 +46,13 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
         self.rate = step.tokens_per_second if not self.rate else 0.95 * self.rate + 0.05 * step.tokens_per_second
         for note in step.notes:
-            console.say(note, style="yellow")
+            console.log(note, style="yellow")
         if step.validation:
             value = step.validation.get(self.key, step.validation["loss"])
             shown = f"{value:.2f}" if value >= 10 else f"{value:.4f}"
             self.validated = f"valid {self.name} {shown}  "
             mark = " *" if step.best else ""
-            console.say(
+            console.log(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
                 f"valid {self.name} {shown:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
                 f"grad {step.gradient_norm:5.2f}  {clock(_left(step))} left"
@@ -119,7 +119,7 @@ class VectorDisplay(AbstractContextManager["VectorDisplay"]):
         line += f"  {step.speed:,.0f} {step.unit}/s" if step.speed else ""
         self.live.update(self.task, completed=step.progress, description=line)
         if step.finished:
-            console.say(line)
+            console.log(line)
 
 
 def sketch(values: Sequence[float], height: int = 8, width: int = 64) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from seqwise.cli.options import UNSET
-from seqwise.decoding.choice import Search
+from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 
 _WRITTEN = ("translate", "caption")
@@ -27,13 +27,13 @@ class SearchOptions:
     """Most tokens to write."""
     beam: Annotated[int | None, UNSET] = None
     """translate, caption: hypotheses kept side by side; 1 is greedy."""
-    length_penalty: float = Search.length_penalty
+    length_penalty: float = BeamSearchOptions.length_penalty
     """translate, caption: above 0 favours long answers."""
-    coverage_penalty: float = Search.coverage_penalty
+    coverage_penalty: float = BeamSearchOptions.coverage_penalty
     """translate, caption: above 0 favours answers that use all of the input."""
-    min_length: int = Search.min_length
+    min_length: int = BeamSearchOptions.min_length
     """translate, caption: least tokens of an answer."""
-    no_repeat: int = Search.no_repeat
+    no_repeat: int = BeamSearchOptions.no_repeat
     """translate, caption: no run of so many tokens occurs twice; 0 is off."""
     target: Annotated[str | None, UNSET] = None
     """translate: target languages, where the run knows several."""
@@ -48,11 +48,11 @@ def refuse_foreign(asked: Any, task: str, tasks: Mapping[str, tuple[str, ...]]) 
             raise UsageError(f"{option} is for {', '.join(known)}; this run is {task}.", repair="Leave it out.")
 
 
-def search_of(asked: SearchOptions, default: Search, n_best: int = 1, start: str = "") -> Search:
+def search_of(asked: SearchOptions, default: BeamSearchOptions, n_best: int = 1, start: str = "") -> BeamSearchOptions:
     """The search that was asked for; a beam is the task's own, or as wide as the answers wanted."""
     if asked.max_length is not None and asked.max_length < 1:
         raise UsageError(f"--max-length must be at least 1; received {asked.max_length}.")
-    return Search(
+    return BeamSearchOptions(
         beam=max(n_best, default.beam) if asked.beam is None else asked.beam,
         length_penalty=asked.length_penalty,
         coverage_penalty=asked.coverage_penalty,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from seqwise.tasks.task import Task
     from seqwise.training.counting import Count
     from seqwise.training.distribution import World
-    from seqwise.training.fit import Fit
     from seqwise.training.run import Run
+    from seqwise.training.training_run import TrainingRun
 
 INTERRUPTED = 130  # 128 + SIGINT, for SIGTERM too: in both cases the run was saved and can go on
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
@@ -54,10 +54,10 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(asked)
     from seqwise.training.distribution import join_world, launched
-    from seqwise.training.fit import choose_device
     from seqwise.training.launching import launch
     from seqwise.training.run import Run
     from seqwise.training.signals import ends_at_once, on_signals
+    from seqwise.training.training_run import choose_device
 
     run = None if asked.resume is None else Run.open(asked.resume)
     device = choose_device(asked.settings if run is None else run.settings)
@@ -70,13 +70,13 @@ def main(argv: Sequence[str]) -> int:
         with on_signals(ends_at_once), join_world(device) as world:
             return _train(*(_begin(asked, command, world) if run is None else (run, None)), world)
     except KeyboardInterrupt as interrupt:
-        console.say(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
+        console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
         return INTERRUPTED
 
 
 def _named(asked: Train) -> Path:
     """The folder that the run would get by itself."""
-    from seqwise.training.fit import free_folder, with_task
+    from seqwise.training.training_run import free_folder, with_task
 
     return free_folder(f"{with_task(asked.settings, str(asked.data)).task}-{asked.settings.model}")
 
@@ -97,15 +97,15 @@ def _check(asked: Train) -> None:
 def _begin(asked: Train, command: str, world: World) -> tuple[Run, Task | None]:
     """The first process reads the data and makes the run folder, the others open it."""
     from seqwise.cli.progress import Bar
-    from seqwise.training.fit import create_run
     from seqwise.training.run import Run
+    from seqwise.training.training_run import create_run
 
     if not world.first:
         return Run.open(world.share("")), None
     with Bar("reading") as bar:
         run, task = create_run(
             str(asked.data), asked.settings, asked.out,
-            command=command, say=console.say, progress=bar, processes=world.size,
+            command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
     world.share(str(run.folder))
     return run, task
@@ -114,12 +114,12 @@ def _begin(asked: Train, command: str, world: World) -> tuple[Run, Task | None]:
 def _train(run: Run, task: Task | None, world: World) -> int:
     """Train to the end or to a signal."""
     from seqwise.training.checkpoints import resume_command
-    from seqwise.training.fit import interruptible, training_of
+    from seqwise.training.training_run import interruptible, training_of
 
     try:
-        training = training_of(run, world, task, console.say)
+        training = training_of(run, world, task, console.log)
         if training.ended:
-            training.say("this run is already at its end.")
+            training.log("this run is already at its end.")
         with interruptible() as stop, _display(training) if world.first else nullcontext() as display:
             for step in training.steps(stop):
                 if display is not None:
@@ -132,7 +132,7 @@ def _train(run: Run, task: Task | None, world: World) -> int:
     return 0 if training.ended else INTERRUPTED
 
 
-def _display(training: Fit | Count) -> TrainingDisplay:
+def _display(training: TrainingRun | Count) -> TrainingDisplay:
     from seqwise.cli.progress import TrainingDisplay
 
     return TrainingDisplay(training.task.headline, training.task.unit)
@@ -143,9 +143,9 @@ def _conclude(run: Run, ended: str) -> None:
     from seqwise.training.checkpoints import resume_command
 
     if not ended:
-        console.say(f"stopped and saved. Go on with: {resume_command(run.folder)}")
+        console.log(f"stopped and saved. Go on with: {resume_command(run.folder)}")
         return
     folder = shlex.quote(str(run.folder))
-    console.say(f"done: {ended}. The run lies in {folder}")
-    console.say(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
-    console.say(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")
+    console.log(f"done: {ended}. The run lies in {folder}")
+    console.log(f"  seqwise evaluate {folder} {shlex.quote(run.origin.data)}")
+    console.log(f"  seqwise predict {folder} {shlex.quote(example_input(run))}")

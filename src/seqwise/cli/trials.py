@@ -65,7 +65,7 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
         self.estimate.begin()
         trials = {"rehearsal": "", "timing": "", "test": f": {len(jobs)} models"}.get(stage, f": {len(jobs)} trials")
         ends = "" if stage in ("rehearsal", "timing") else f"; {self._end()}"
-        console.say(f"{STAGES[stage]}{trials}{ends}")
+        console.log(f"{STAGES[stage]}{trials}{ends}")
 
     def _end(self) -> str:
         seconds = self.estimate.seconds()
@@ -105,7 +105,7 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
             console.warn(f"{name} failed: {event['reason']}")
         elif event["kind"] == "train":
             done = f"{self.total - self.left:>{len(str(self.total))}}/{self.total}"
-            console.say("  ".join([done, f"{name:<{self.width}}", *self._words(name, self.last.get(name, {}))]))
+            console.log("  ".join([done, f"{name:<{self.width}}", *self._words(name, self.last.get(name, {}))]))
 
     def _words(self, name: str, event: dict[str, Any]) -> list[str]:
         """How a trial is doing."""

@@ -22,8 +22,8 @@ from seqwise.compare.threads import limit, settled
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.tasks.answers import write_out
-from seqwise.training.api import Loaded, load, merged
-from seqwise.training.fit import choose_device, interruptible
+from seqwise.training.api import TrainedModel, load, merged
+from seqwise.training.training_run import choose_device, interruptible
 
 ENGINES = ("local", "ray")
 EngineName = Literal["local", "ray"]
@@ -57,7 +57,7 @@ class Comparison:
         return " ".join(self.report["verdict"]["sentences"])
 
     @property
-    def best(self) -> Loaded:
+    def best(self) -> TrainedModel:
         """The run of the best family whose validation was best, ready to predict."""
         name = self.report["verdict"]["best"]
         if name is None:

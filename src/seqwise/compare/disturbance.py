@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from seqwise.budget import Budget
 from seqwise.compare.limits import LEAST_UPDATES
 from seqwise.compare.outcomes import outcome_of
 from seqwise.compare.plan import Plan
-from seqwise.training.budgets import Budget
 
 UNEVEN = 1.5  # times: how much further one training of a family may come than another
 LATE = 1.1  # times its budget: how long a training may take, for it ends with the update at hand

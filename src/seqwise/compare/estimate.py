@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from seqwise.budget import Budget
 from seqwise.compare.engines import Event
 from seqwise.compare.outcomes import Job, outcome_of
 from seqwise.compare.plan import Plan
-from seqwise.training.budgets import Budget
 
 AROUND = 1.0  # seconds that a trial takes besides training: making the model, saving it
 TEST = 10.0  # a test takes about as long as so many validations: it is longer, and some answers are given one by one
@@ -23,7 +23,7 @@ class Estimate:
         self.folder, self.plan, self.places = folder, plan, places
         self.left: dict[Job, float] = {}
         self.begun: dict[Job, float] = {}
-        self.pace = 1.0  # seconds that passed for each that was expected
+        self.measure_latency = 1.0  # seconds that passed for each that was expected
         self.expected = self.passed = 0.0
 
     def begin(self) -> None:
@@ -58,10 +58,10 @@ class Estimate:
         if event["event"] == "end" and job in self.left and job in self.begun:
             self.expected += self.left.pop(job)
             self.passed += time.monotonic() - self.begun.pop(job)
-            self.pace = (self.passed + 1) / (self.expected + 1)
+            self.measure_latency = (self.passed + 1) / (self.expected + 1)
 
     def seconds(self) -> float:
         """Seconds until the end."""
         now = time.monotonic()
         running = sum(min(now - self.begun[job], self.left[job]) for job in self.begun if job in self.left)
-        return max(0.0, sum(self.left.values()) * self.pace - running) / self.places()
+        return max(0.0, sum(self.left.values()) * self.measure_latency - running) / self.places()

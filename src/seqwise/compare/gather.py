@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from seqwise import environment
+from seqwise.compare.baselines import yardsticks_of
 from seqwise.compare.disagreement import disagreements
 from seqwise.compare.numbers import bounds, is_ratio, listed, named, plain
 from seqwise.compare.outcomes import PACE, Job, Outcome, chosen_rate, outcome_of
@@ -24,7 +25,6 @@ from seqwise.compare.rules import command_of, rules_of
 from seqwise.compare.showing import add_shown
 from seqwise.compare.statistics import interval, paired, sampling_interval
 from seqwise.compare.verdict import verdict
-from seqwise.compare.yardsticks import yardsticks_of
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.metrics.examples import LOWER, Examples, value_of
 from seqwise.training.run import ENVIRONMENT, Run
@@ -40,9 +40,9 @@ def gather(folder: Path, plan: Plan) -> Values:
     _check_alignment(scores)
     examples = next((each for seeds in scores.values() for each in seeds.values()), None)
     lower = plan.metric in LOWER
-    pace = _pace(folder)
+    measure_latency = _pace(folder)
     tests = _tests(folder, plan)
-    families = [_family(folder, plan, name, scores[name], pace.get(name, [])) for name in plan.families]
+    families = [_family(folder, plan, name, scores[name], measure_latency.get(name, [])) for name in plan.families]
     families.sort(key=lambda each: (each["mean"] is None, (each["mean"] or 0.0) * (1 if lower else -1)))
     report: Values = {
         "format": FORMAT,
@@ -56,7 +56,7 @@ def gather(folder: Path, plan: Plan) -> Values:
         "machine": _machine(folder, plan),
         "rules": rules_of(folder, plan, families),
         "metric": _metric(tests, plan, lower, examples),
-        "yardsticks": yardsticks_of(tests, plan.metric),
+        "baselines": yardsticks_of(tests, plan.metric),
         "families": families,
         "pairs": _pairs(plan, scores),
         "examples": disagreements(plan, scores),

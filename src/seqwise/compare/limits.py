@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from itertools import islice
 
+from seqwise.budget import Budget
 from seqwise.config import Settings
 from seqwise.tasks.task import Task
-from seqwise.training.budgets import Budget
 
 LEAST_UPDATES = 20  # of one training: below, even the learning rate has hardly risen and fallen
 LEAST_OF_TRY = 10  # of a try, which has only to tell learning rates apart

@@ -12,7 +12,7 @@ from typing import Any
 
 from seqwise.compare.outcomes import Job, done
 from seqwise.compare.plan import Plan
-from seqwise.training.api import Loaded
+from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
 
 ROUNDS = 5
@@ -27,8 +27,10 @@ def pace_all(folder: Path, plan: Plan, between: Callable[[float], None]) -> dict
     clocks: dict[str, Callable[[], float]] = {}
     for name in (name for name in plan.families if name in first):
         run = Run.open(Job("train", first[name].name).run(folder))
-        loaded, origin = Loaded(run, run.settings.device), run.origin.fingerprint
-        clocks[name] = loaded.task.pace(loaded.model, loaded.settings, run.learned, plan.data, trained_on=origin)
+        loaded, origin = TrainedModel(run, run.settings.device), run.origin.fingerprint
+        clocks[name] = loaded.task.measure_latency(
+            loaded.model, loaded.settings, run.preprocessor, plan.data, trained_on=origin
+        )
     found: dict[str, list[float]] = {name: [] for name in clocks}
     for number in range(ROUNDS):
         for at, (name, seconds) in enumerate(clocks.items(), start=1):

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import yaml
 
+from seqwise.budget import Budget
 from seqwise.compare.question import Match
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
-from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import write_text
 from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
@@ -135,8 +135,8 @@ class Plan:
         count, seed = self.spending.tries, self.spending.seeds[0]
         if count == 1:
             return []
-        learned = [name for name in self.families if not self.counted(name)]
-        return [Trial(name, "try", number, seed) for number in range(1, count + 1) for name in learned]
+        preprocessor = [name for name in self.families if not self.counted(name)]
+        return [Trial(name, "try", number, seed) for number in range(1, count + 1) for name in preprocessor]
 
     def trainings(self) -> list[Trial]:
         first = self.spending.seeds[0]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seqwise import environment
+from seqwise.budget import Budget, count_of
 from seqwise.compare.claiming import Taken, claimed, refuse_existing, unmade
 from seqwise.compare.limits import larger, least_tokens, too_small
 from seqwise.compare.plan import LEARNED, Plan, Spending, Undivided, requested, seeds_of
@@ -19,11 +20,10 @@ from seqwise.compare.variants import contestants, refuse_twins, refuse_unable
 from seqwise.compare.verdict import FEW
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
-from seqwise.tasks.task import Progress, Say, Task, silent
-from seqwise.training.budgets import Budget, count_of
-from seqwise.training.defaults import Facts
-from seqwise.training.fit import choose_device, facts_of, free_folder, open_data, with_task
+from seqwise.tasks.defaults import DefaultsContext
+from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
 from seqwise.training.launching import refuse_too_many
+from seqwise.training.training_run import choose_device, facts_of, free_folder, open_data, with_task
 
 COUNTED = ("texts", "sentences", "pairs", "pictures")  # examples that stand for themselves
 LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
@@ -37,23 +37,34 @@ FIXED = {
 
 
 def new_plan(
-    out: Path | None, name: str, data: str, question: Question, base: Settings, command: str = "", say: Say = silent,
-    progress: Progress | None = None,
-) -> tuple[Path, Plan]:  # fmt: skip
+    out: Path | None,
+    name: str,
+    data: str,
+    question: Question,
+    base: Settings,
+    command: str = "",
+    log: LogFunction = no_log,
+    progress: ProgressCallback | None = None,
+) -> tuple[Path, Plan]:
     """A plan in `out`, or in the first of runs/NAME-1, -2, … that nobody else takes meanwhile."""
     while True:
         folder = out or free_folder(name)
         try:
-            return folder, make_plan(folder, data, question, base, command, say, progress)
+            return folder, make_plan(folder, data, question, base, command, log, progress)
         except Taken:
             if out is not None:
                 raise
 
 
 def make_plan(
-    folder: Path, data: str, question: Question, base: Settings, command: str = "", say: Say = silent,
-    progress: Progress | None = None,
-) -> Plan:  # fmt: skip
+    folder: Path,
+    data: str,
+    question: Question,
+    base: Settings,
+    command: str = "",
+    log: LogFunction = no_log,
+    progress: ProgressCallback | None = None,
+) -> Plan:
     """The plan, in a new folder. Nothing is left of it if that fails."""
     refuse_existing(folder)
     _check(question)
@@ -62,19 +73,19 @@ def make_plan(
     # A wrong name must not cost the reading of the data.
     _refuse_rates(contestants(question.models, question.variants, base), question.tries)
     with claimed(folder):
-        plan, task = _planned(data, question, base, command, say, progress)
+        plan, task = _planned(data, question, base, command, log, progress)
         _save(plan, task, folder)
     return plan
 
 
 def _planned(
-    data: str, question: Question, base: Settings, command: str, say: Say, progress: Progress | None
+    data: str, question: Question, base: Settings, command: str, log: LogFunction, progress: ProgressCallback | None
 ) -> tuple[Plan, Task]:
     about: list[str] = []
 
     def hear(sentence: str) -> None:
         about.append(sentence)
-        say(sentence)
+        log(sentence)
 
     settings, task, vectors = open_data(data, with_task(base, data, hear), hear, progress)
     _check_splits(task, hear)
@@ -150,13 +161,13 @@ def _refuse_small(
 
 def _save(plan: Plan, task: Task, folder: Path) -> None:
     try:
-        task.learned.save(folder / LEARNED)
+        task.preprocessor.save(folder / LEARNED)
         plan.save(folder)  # the last file, whose presence makes the folder a comparison
     except (OSError, SaveError) as error:
         raise unmade(folder, error) from error
 
 
-def _check_splits(task: Task, say: Say) -> None:
+def _check_splits(task: Task, log: LogFunction) -> None:
     """Refuse splits on which nothing can be told apart; a remark where only large differences can."""
     report = task.report()
     what = report.columns[0]
@@ -171,7 +182,7 @@ def _check_splits(task: Task, say: Say) -> None:
                 repair=fraction,
             )
     if sizes.get("test", FEW) < FEW:
-        say(f"note: the test split has only {sizes['test']} {what}, so only large differences will count. {fraction}")
+        log(f"note: the test split has only {sizes['test']} {what}, so only large differences will count. {fraction}")
 
 
 def _check(question: Question) -> None:
@@ -231,7 +242,7 @@ def _refuse_rates(families: Mapping[str, Settings], tries: int) -> None:
         )
 
 
-def _sized(task: Task, asked: dict[str, Settings], facts: Facts, question: Question) -> Matched:
+def _sized(task: Task, asked: dict[str, Settings], facts: DefaultsContext, question: Question) -> Matched:
     if question.match == "parameters":
         return match(task, asked, facts, _parameters(question))
     settings = {name: resolved(each, facts) for name, each in asked.items()}

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from seqwise.budget import Budget
 from seqwise.compare.disturbance import disturbance
 from seqwise.compare.numbers import listed
 from seqwise.compare.outcomes import Job, outcome_of
 from seqwise.compare.plan import Plan, factors
 from seqwise.metrics.examples import SCORES
-from seqwise.training.budgets import Budget
 
 Values = dict[str, Any]
 

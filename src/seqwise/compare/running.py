@@ -10,19 +10,19 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seqwise.budget import Budget
 from seqwise.compare.engines import Engine, Event
 from seqwise.compare.limits import MARGIN, larger, least_seconds, too_short
 from seqwise.compare.outcomes import PACE, Job, done, forget_failures, missing, outcome_of, unfinished
 from seqwise.compare.plan import Plan, begun, resume_command, withdraw
 from seqwise.compare.trial import read_data
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
-from seqwise.tasks.task import Progress
-from seqwise.training.budgets import Budget
+from seqwise.tasks.task import ProgressCallback
 
 Stage = Callable[[str, Sequence[Job]], None]  # the name of a stage that begins, and its jobs
 
 
-def reopen(folder: Path, progress: Progress | None = None) -> Plan:
+def reopen(folder: Path, progress: ProgressCallback | None = None) -> Plan:
     """The plan of a comparison that goes on; refused without the data it began with, if that is still needed."""
     plan = Plan.open(folder)
     if unfinished(folder, plan):

@@ -26,7 +26,7 @@ Values = dict[str, Any]
 
 
 def add_shown(report: Values) -> None:
-    """Set `shown` in families, their tries, pairs, trials, answers to examples, yardsticks, and the rules."""
+    """Set `shown` in families, their tries, pairs, trials, answers to examples, baselines, and the rules."""
     metric = report["metric"]["key"]
     halves = {family["name"]: spread(family) for family in report["families"]}
     for family in report["families"]:
@@ -44,8 +44,8 @@ def add_shown(report: Values) -> None:
         for answer in example["answers"].values():
             answer["shown"] = shown(metric, answer["value"])
     best = next(iter(report["families"]), None)
-    for yardstick in report.get("yardsticks") or ():
-        yardstick["shown"] = {"value": shown(metric, yardstick["value"], best and halves[best["name"]])}
+    for baseline in report.get("baselines") or ():
+        baseline["shown"] = {"value": shown(metric, baseline["value"], best and halves[best["name"]])}
     report["rules"]["shown"] = {"parameters": shown_count(report["rules"]["parameters"])}
 
 

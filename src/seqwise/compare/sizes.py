@@ -16,8 +16,8 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
+from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import Task
-from seqwise.training.defaults import Facts, resolve
 
 TOLERANCE = 0.03  # the largest of the matched families has at most so much more than the smallest
 NEAR = math.log(1 + TOLERANCE) / 2  # so each may be half of that away from the target, as a logarithm
@@ -46,11 +46,11 @@ def parameters_of(task: Task, settings: Settings) -> int:
     if settings.model == "ngram":
         return 0
     with torch.device("meta"):
-        model = type(task).restore(settings, task.learned)
+        model = type(task).restore(settings, task.preprocessor)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def resolved(requested: Settings, facts: Facts, width: int | None = None) -> Settings:
+def resolved(requested: Settings, facts: DefaultsContext, width: int | None = None) -> Settings:
     """Settings without a gap; with a `width`, all that the rules derive from one follows it."""
     if width is not None:
         requested = _changed(requested, "network", width=width)
@@ -59,7 +59,9 @@ def resolved(requested: Settings, facts: Facts, width: int | None = None) -> Set
     return resolve(requested, facts)[0]
 
 
-def match(task: Task, contestants: Mapping[str, Settings], facts: Facts, target: int | None = None) -> Matched:
+def match(
+    task: Task, contestants: Mapping[str, Settings], facts: DefaultsContext, target: int | None = None
+) -> Matched:
     """Solve the widths that are open. Unless given, the target is the (lower) median of the sizes by rule.
 
     A median that some family cannot have gives way to the nearest size by rule that all can have.
@@ -128,7 +130,7 @@ class _Sizes:
 class _Contestant:
     """One family at any size."""
 
-    def __init__(self, name: str, task: Task, requested: Settings, facts: Facts):
+    def __init__(self, name: str, task: Task, requested: Settings, facts: DefaultsContext):
         self.name, self.task, self.requested, self.facts = name, task, requested, facts
         self.rule = resolved(requested, facts)
         self.free = requested.model != "ngram" and requested.network.width is None

@@ -31,7 +31,7 @@ class Standing:
     ranked: tuple[Family, ...]
     failed: tuple[Family, ...]
     pairs: dict[frozenset[str], Pair]
-    yardsticks: tuple[dict[str, Any], ...] = ()  # what needs no model: neither ranked nor tested
+    baselines: tuple[dict[str, Any], ...] = ()  # what needs no model: neither ranked nor tested
 
     @classmethod
     def of(cls, report: dict[str, Any]) -> Standing:
@@ -41,17 +41,17 @@ class Standing:
         ranked = [family for family in report["families"] if _has_mean(family)]
         ranked.sort(key=lambda family: family["mean"] if lower else -family["mean"])
         failed = tuple(family for family in report["families"] if not _has_mean(family))
-        return cls(report["metric"], tuple(ranked), failed, pairs, tuple(report.get("yardsticks") or ()))
+        return cls(report["metric"], tuple(ranked), failed, pairs, tuple(report.get("baselines") or ()))
 
     @property
     def best(self) -> Family | None:
         return self.ranked[0] if self.ranked else None
 
     @property
-    def yardstick(self) -> dict[str, Any] | None:
+    def baseline(self) -> dict[str, Any] | None:
         """The best of what needs no model."""
         best = min if self.metric["lower_is_better"] else max
-        return best(self.yardsticks, key=lambda each: each["value"], default=None)
+        return best(self.baselines, key=lambda each: each["value"], default=None)
 
     @property
     def tied(self) -> tuple[Family, ...]:

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from seqwise import environment
+from seqwise.budget import Budget
 from seqwise.compare.outcomes import unfinished
 from seqwise.compare.plan import Plan
-from seqwise.training.budgets import Budget
-from seqwise.training.fit import choose_device
+from seqwise.training.training_run import choose_device
 
 VARIABLE = "OMP_NUM_THREADS"
 STAT = Path("/proc/stat")  # proc(5): for each core, time since the start by what it was spent on

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from seqwise.budget import Budget
 from seqwise.compare.locks import locked
 from seqwise.compare.memory import added
 from seqwise.compare.outcomes import Job, Outcome, chosen_rate
@@ -29,16 +30,15 @@ from seqwise.compare.pacing import pace_all
 from seqwise.compare.plan import AT_ONCE, BESIDE, LEARNED, Plan, Trial, resume_command
 from seqwise.config import Settings
 from seqwise.errors import RunError, SeqwiseError
-from seqwise.tasks import task_of
-from seqwise.tasks.task import Learned, Progress, Request, Task, silent
-from seqwise.training.api import Loaded
-from seqwise.training.budgets import Budget
+from seqwise.tasks import get_task
+from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback, Task, no_log
+from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import resume_command as train_command
 from seqwise.training.distribution import World
-from seqwise.training.fit import begin_run, choose_device, training_of
 from seqwise.training.launching import LostProcessError, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
+from seqwise.training.training_run import begin_run, choose_device, training_of
 from seqwise.training.word_vectors import WordVectors
 
 Tell = Callable[[dict[str, Any]], None]
@@ -145,7 +145,7 @@ def _open_run(where: Path, folder: Path, plan: Plan, settings: Settings) -> tupl
     if (where / CONFIG).exists() and (run := Run.open(where)).settings == settings:
         return run, task
     shutil.rmtree(where, ignore_errors=True)
-    vectors = WordVectors.read(settings, silent)
+    vectors = WordVectors.read(settings, no_log)
     return begin_run(where, plan.data, settings, task, vectors, command=plan.command), task
 
 
@@ -165,10 +165,10 @@ def open_shared(folder: Path, plan: Plan, settings: Settings, anew: bool = False
     return _opened[key]
 
 
-def read_data(folder: Path, plan: Plan, settings: Settings, progress: Progress | None = None) -> Task:
+def read_data(folder: Path, plan: Plan, settings: Settings, progress: ProgressCallback | None = None) -> Task:
     """The data, which must be what it was."""
-    learned = Learned.load(folder / LEARNED)
-    task = task_of(plan.task).prepare(plan.data, settings.model_copy(deep=True), learned, progress=progress)
+    preprocessor = Preprocessor.load(folder / LEARNED)
+    task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
     if task.fingerprint != plan.fingerprint:
         raise RunError(
             f"{plan.data} is not the data this comparison began with.",
@@ -259,8 +259,8 @@ def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dic
 def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
     """The metrics on the test split, and what each example says."""
     run = Run.open(job.run(folder))
-    loaded = Loaded(run, run.settings.device)
-    request = Request(search=loaded.task.search, examples=True, headline=plan.metric)
+    loaded = TrainedModel(run, run.settings.device)
+    request = InferenceOptions(search=loaded.task.search, examples=True, headline=plan.metric)
 
     def progress(at: int, of: int) -> None:
         tell({"progress": at / max(1, of)})
@@ -282,7 +282,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         "remarks": list(found.remarks),
         "seconds": found.seconds,
         "weights": (run.folder / WEIGHTS).stat().st_size,
-        "yardsticks": [asdict(each) for each in open_shared(folder, plan, run.settings).yardsticks("test")],
+        "baselines": [asdict(each) for each in open_shared(folder, plan, run.settings).baselines("test")],
     }
 
 

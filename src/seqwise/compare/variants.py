@@ -44,7 +44,7 @@ REFUSED: dict[str, str] = {
     "target": _DATA,
     "horizon": _DATA,
     "text": _TEXT,
-    **dict.fromkeys(("data.valid_fraction", "data.test_fraction", "data.longest", "data.on_empty"), _DATA),
+    **dict.fromkeys(("data.valid_fraction", "data.test_fraction", "data.max_length", "data.on_empty"), _DATA),
     **dict.fromkeys((f"forecast.{key}" for key in ("known", "series", "time", "missing", "splits", "past")), _DATA),
     "forecast.calendar": _DATA,
     "forecast.season": _MEASURE,
@@ -55,7 +55,7 @@ REFUSED: dict[str, str] = {
     "translate.vocabulary": _TEXT,
     "translate.targets": _TEXT,
     "caption.frames": _DATA,
-    "caption.size": _DATA,
+    "caption.image_size": _DATA,
     **dict.fromkeys(("training.patience", "training.validate_every", "training.save_every"), _BUDGET),
 }
 
@@ -141,7 +141,7 @@ def _of_family(family: str, base: Settings) -> Settings:
     """The base settings for a family. An n-gram model counts tokens: it has no use for vectors."""
     settings = base.model_copy(update={"model": family}, deep=True)
     if family == "ngram":
-        settings.vectors, settings.network.frozen = None, False
+        settings.vectors, settings.network.freeze_embedding = None, False
     return settings
 
 

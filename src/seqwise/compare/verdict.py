@@ -153,7 +153,7 @@ def _remedy(standing: Standing, families: tuple[Family, ...]) -> str | None:
 
 def _yardstick(standing: Standing) -> list[str]:
     """That the best is no better than what needs no model, where that is so."""
-    best, simple = standing.best, standing.yardstick
+    best, simple = standing.best, standing.baseline
     if best is None or simple is None:
         return []
     lower = standing.metric["lower_is_better"]
@@ -228,8 +228,8 @@ def _use(standing: Standing) -> list[str]:
     ]
     if quick:
         quality = f"{standing.metric['name']} {_value(standing, quick[0])}"
-        pace = _pace(quick[0], quickest)
-        found.append(f"Where speed matters more, {quick[0]['name']} has {quality} and needs {pace}.")
+        measure_latency = _pace(quick[0], quickest)
+        found.append(f"Where speed matters more, {quick[0]['name']} has {quality} and needs {measure_latency}.")
     return found
 
 

@@ -1,6 +1,6 @@
-"""`Batch`: what crosses from data to models. It knows nothing of files or of text.
+"""`TokenBatch`: what crosses from data to models. It knows nothing of files or of text.
 
-Every task has its own kind of batch: a frozen dataclass below `Rows`, whose tensors have one entry per row. Cutting it
+Every task has its own kind of batch: a frozen dataclass below `Batch`, whose tensors have one entry per row. Cutting it
 into micro-batches and moving it to a device is the same for all of them.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class Batch:
     """What the training loop knows of a batch: its rows, and how many targets count.
 
     `positions` says where each row comes from, counted in `origin`, so that an error can name the sample.
@@ -76,7 +76,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Batch(Rows):
+class TokenBatch(Batch):
     """Rows of token ids with the targets to predict."""
 
     origin = "token"

@@ -13,12 +13,12 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.data.order import shuffled
 from seqwise.data.rows import rows_of_rank
 from seqwise.errors import UsageError
 
-B = TypeVar("B", bound=Rows)
+B = TypeVar("B", bound=Batch)
 GROWTH = 1.2  # a bucket holds lengths up to so many times its shortest: little padding, much to shuffle
 
 

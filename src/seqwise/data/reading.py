@@ -32,7 +32,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Facts:
+class FileSummary:
     """What one look at a whole source tells."""
 
     sizes: tuple[int, ...]  # bytes of text of each document; one for a text file, none where all is blank
@@ -47,14 +47,14 @@ class TextFile:
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def facts(self) -> Facts:
+    def facts(self) -> FileSummary:
         """Read and check everything once."""
         digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
         for data, offset, _ in self._pieces():
             digest.update(data)
             size += len(data)
             blank = blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
-        return Facts(() if blank else (size,), digest.hexdigest())
+        return FileSummary(() if blank else (size,), digest.hexdigest())
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
         """The text of the bytes start … stop-1 (of the unpacked file) in pieces that end at line breaks."""
@@ -105,13 +105,13 @@ class JsonLines:
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def facts(self) -> Facts:
+    def facts(self) -> FileSummary:
         digest, sizes = hashlib.blake2b(digest_size=16), []
         for document in self.documents():
             data = document.text.encode("utf-8", "surrogatepass")
             digest.update(data + b"\0")
             sizes.append(len(data))
-        return Facts(tuple(sizes), digest.hexdigest())
+        return FileSummary(tuple(sizes), digest.hexdigest())
 
     def documents(self) -> Iterator[Document]:
         """Every document in turn, without those that are blank."""

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
@@ -19,16 +19,16 @@ def rows_of_rank(rows: int, rank: int, world: int) -> range:
     if rows < 1 or rows % world:
         raise UsageError(
             f"{rows} rows cannot be divided among {world} processes.",
-            repair=f"Set --training.batch to a multiple of {world}.",
+            repair=f"Set --training.batch-size to a multiple of {world}.",
         )
     share = rows // world
     return range(rank * share, (rank + 1) * share)
 
 
-def read_batch(store: TokenStore, starts: np.ndarray, length: int, fresh: bool = True) -> Batch:
+def read_batch(store: TokenStore, starts: np.ndarray, length: int, fresh: bool = True) -> TokenBatch:
     """Rows of `length` inputs from the given places; the targets are the tokens one further on."""
     tokens = torch.from_numpy(store.read_rows(starts, length + 1))
-    return Batch(tokens[:, :-1], tokens[:, 1:], positions=torch.from_numpy(starts), fresh=fresh)
+    return TokenBatch(tokens[:, :-1], tokens[:, 1:], positions=torch.from_numpy(starts), fresh=fresh)
 
 
 def require(store: TokenStore, targets: int, rows: int, window: Window) -> None:
@@ -38,5 +38,5 @@ def require(store: TokenStore, targets: int, rows: int, window: Window) -> None:
     raise DataError(
         f"the {store.facts.split or 'data'} text has {len(store):,} tokens; {rows} rows of windows of {window} need "
         f"at least {targets + 1:,}.",
-        repair="Give more text, or a smaller --data.window or --training.batch.",
+        repair="Give more text, or a smaller --data.window or --training.batch-size.",
     )

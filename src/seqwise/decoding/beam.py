@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.backbones.states import Carry
-from seqwise.decoding.choice import Choice, Search
+from seqwise.backbones.states import ModelState
 from seqwise.decoding.constraints import best, forbid
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.errors import UsageError
 
@@ -39,16 +39,16 @@ class Written:
     """What comes after the tokens that were read, and how to read on."""
 
     log_probabilities: Tensor  # (R, V); whoever asked may change it
-    carry: Carry
+    carry: ModelState
     weights: Tensor | None = None  # (R, T, S): where the model looked, if asked for
 
 
 class Writes(Protocol):
     """What a search needs of a model; `tasks/writing.py` has it."""
 
-    def start(self, memory: Memory) -> Carry: ...
-    def step(self, ids: Tensor, carry: Carry, weights: bool = False) -> Written: ...
-    def select(self, carry: Carry, rows: Tensor, sources: Tensor | None = None) -> Carry: ...
+    def start(self, memory: Memory) -> ModelState: ...
+    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> Written: ...
+    def select(self, carry: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def search(
     *,
     begin: int,
     end: int,
-    how: Search,
+    how: BeamSearchOptions,
     longest: int | Tensor,
     start: Sequence[int] = (),
     never: Sequence[int] = (),
@@ -87,10 +87,10 @@ def sample(
     *,
     begin: int,
     end: int,
-    choice: Choice,
+    choice: SamplingOptions,
     longest: int | Tensor,
     seed: int = 0,
-    how: Search = Search(),
+    how: BeamSearchOptions = BeamSearchOptions(),
     start: Sequence[int] = (),
     never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
@@ -112,7 +112,7 @@ class _Rules:
     """What may not be written next."""
 
     end: int
-    how: Search
+    how: BeamSearchOptions
     never: tuple[int, ...]
 
     def apply(self, scores: Tensor, written: Tensor) -> None:
@@ -126,7 +126,13 @@ class _Rows:
     """What searching and drawing share: B rows that are not done, k sequences each, and how rows leave."""
 
     def __init__(
-        self, writer: Writes, memory: Memory, start: tuple[int, ...], rules: _Rules, how: Search, longest: int | Tensor
+        self,
+        writer: Writes,
+        memory: Memory,
+        start: tuple[int, ...],
+        rules: _Rules,
+        how: BeamSearchOptions,
+        longest: int | Tensor,
     ):
         rows, device = len(memory.vectors), memory.vectors.device
         self.writer, self.rules, self.how, self.end = writer, rules, how, rules.end
@@ -162,7 +168,7 @@ class _Rows:
 class _Draws(_Rows):
     """The state of sampling. A sequence that ended waits for the others of its row."""
 
-    def run(self, choice: Choice, generator: torch.Generator) -> list[list[Hypothesis]]:
+    def run(self, choice: SamplingOptions, generator: torch.Generator) -> list[list[Hypothesis]]:
         self.ended = torch.zeros_like(self.total, dtype=torch.bool)
         self.lengths = torch.full_like(self.total, self.length, dtype=torch.long)
         self._retire()
@@ -171,7 +177,7 @@ class _Draws(_Rows):
             self._retire()
         return self.results
 
-    def _step(self, choice: Choice, generator: torch.Generator) -> None:
+    def _step(self, choice: SamplingOptions, generator: torch.Generator) -> None:
         written = self.writer.step(self.newest, self.carry)
         scores = self._scores(written)
         self.carry, count = written.carry, self.how.n_best
@@ -189,7 +195,7 @@ class _Draws(_Rows):
         self.length += 1
         self.lengths = torch.where(self.ended, self.lengths, self.length)
 
-    def _seen(self, scores: Tensor, choice: Choice) -> Tensor | None:
+    def _seen(self, scores: Tensor, choice: SamplingOptions) -> Tensor | None:
         if choice.repetition_penalty == 1:
             return None
         written = self.tokens.flatten(0, 1)[:, : self.length]
@@ -214,7 +220,13 @@ class _Beams(_Rows):
     """The state of one search."""
 
     def __init__(
-        self, writer: Writes, memory: Memory, start: tuple[int, ...], rules: _Rules, how: Search, longest: int | Tensor
+        self,
+        writer: Writes,
+        memory: Memory,
+        start: tuple[int, ...],
+        rules: _Rules,
+        how: BeamSearchOptions,
+        longest: int | Tensor,
     ):
         super().__init__(writer, memory, start, rules, how, longest)
         self.missing = _uncovered(memory) if how.coverage_penalty else None
@@ -257,7 +269,7 @@ class _Beams(_Rows):
         score = self._score(total[:, :k], self.length + 1, left).masked_fill(~ended, NEVER)
         self.pool.add(_follow(self.tokens, parent[:, :k]), self.length, total[:, :k], score)
 
-    def _go_on(self, total: Tensor, parent: Tensor, token: Tensor, missing: Tensor | None, carry: Carry) -> None:
+    def _go_on(self, total: Tensor, parent: Tensor, token: Tensor, missing: Tensor | None, carry: ModelState) -> None:
         """The k best continuations that do not end."""
         k, (rows, before) = self.how.beam, self.total.shape
         order = (token == self.end).to(torch.int8).sort(dim=1, stable=True).indices[:, :k]

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seqwise.backbones.states import Carry
-from seqwise.decoding.choice import Choice
+from seqwise.backbones.states import ModelState
+from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.errors import UsageError
 
@@ -17,10 +17,10 @@ from seqwise.errors import UsageError
 class Predictor(Protocol):
     """Reads more tokens of each row and gives the log-probabilities of the token after them."""
 
-    def next(self, ids: Tensor, carry: Carry) -> tuple[Tensor, Carry]: ...
+    def next(self, ids: Tensor, carry: ModelState) -> tuple[Tensor, ModelState]: ...
 
 
-def generate(model: Predictor, prompt: Tensor, choice: Choice, seed: int = 0) -> Iterator[Tensor]:
+def generate(model: Predictor, prompt: Tensor, choice: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
     """Endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must lie between 0 and 2^63 - 1; received {seed}.")
@@ -28,7 +28,9 @@ def generate(model: Predictor, prompt: Tensor, choice: Choice, seed: int = 0) ->
 
 
 @torch.inference_mode()
-def _generate(model: Predictor, prompt: Tensor, choice: Choice, generator: torch.Generator) -> Iterator[Tensor]:
+def _generate(
+    model: Predictor, prompt: Tensor, choice: SamplingOptions, generator: torch.Generator
+) -> Iterator[Tensor]:
     seen, carry, read = None, None, prompt
     while True:
         scores, carry = model.next(read, carry)

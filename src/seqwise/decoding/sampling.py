@@ -8,10 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqwise.decoding.choice import Choice as Choice
+from seqwise.decoding.options import SamplingOptions as SamplingOptions
 
 
-def pick(choice: Choice, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None) -> Tensor:
+def pick(
+    choice: SamplingOptions, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None
+) -> Tensor:
     """Log-probabilities (B, V) and which tokens occurred already (B, V) → one id per row (B,)."""
     scores = penalise(scores, seen, choice.repetition_penalty)
     if choice.greedy:

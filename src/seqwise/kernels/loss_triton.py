@@ -36,10 +36,20 @@ NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three ter
 
 @triton.jit(do_not_specialize=["words", "eighths"])
 def _rows(
-    scores, targets, of_target, factors, losses, words, eighths,
-    FACTORS: tl.constexpr, ERROR: tl.constexpr, GAPS: tl.constexpr,
-    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
+    scores,
+    targets,
+    of_target,
+    factors,
+    losses,
+    words,
+    eighths,
+    FACTORS: tl.constexpr,
+    ERROR: tl.constexpr,
+    GAPS: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    GROUP: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     stride = eighths * 8  # a multiple of eight in the compiler's eyes too: 16-bit scores are loaded 16 bytes at a time
     start = scores + row * stride

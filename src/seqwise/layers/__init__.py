@@ -30,7 +30,7 @@ _NAMES = {
     "initialise": "forget_bias_ he_ orthogonal_ xavier_",
     "norm": "LayerNorm",
     "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
-    "positions": "Learned Rotary Sinusoidal rotary",
+    "positions": "LearnedPositions Rotary SinusoidalPositions rotary",
     "recurrent": "Bidirectional Deep Recurrent",
     "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer PreNormDecoderLayer PreNormEncoderLayer",
 }

@@ -18,7 +18,7 @@ from seqwise.layers.record import observe
 BASE = 10000.0  # longest wavelength / 2π: Vaswani et al. 2017, §3.5; Su et al. 2021, §3.2.2
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """Adds sin and cos of the position at D/2 frequencies (Vaswani et al. 2017, §3.5). It has no weights."""
 
     def __init__(self, width: int):
@@ -38,7 +38,7 @@ class Sinusoidal(nn.Module):
         return f"{self.width}"
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """Adds one learned vector per position (Gehring et al. 2017, §3.1). It knows no position from `longest` on.
 
     Vectors start normal with standard deviation 0.02, as GPT-2's do and the token rows of our Transformers.

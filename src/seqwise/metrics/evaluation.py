@@ -1,6 +1,6 @@
 """`Evaluation`: numbers under plain names, each with the definition or signature that makes it comparable.
 
-And `Yardstick`: what such a number is when nothing was learned. Nothing here measures.
+And `Baseline`: what such a number is when nothing was learned. Nothing here measures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class Baseline:
     """What needs no model, such as always the same answer: a metric says little without it."""
 
     name: str

@@ -23,7 +23,7 @@ _PAGES = {
 }
 
 
-def task_of(name: str | None) -> type[Task]:
+def get_task(name: str | None) -> type[Task]:
     """The class of the task called `name`."""
     if name not in _PAGES:
         raise KeyError(name)

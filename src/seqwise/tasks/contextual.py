@@ -18,11 +18,11 @@ from seqwise.backbones.layerwise import every_layer
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import Settings
 from seqwise.data.buckets import in_order, pad
-from seqwise.data.tagging.batches import Encoded, TagBatch
-from seqwise.data.tagging.tagged import Sentence
 from seqwise.errors import UsageError
+from seqwise.tasks.tag.batches import Encoded, TagBatch
+from seqwise.tasks.tag.reader import Sentence
 from seqwise.tasks.tag.task import lexicon_of, places_of
-from seqwise.tasks.task import Learned
+from seqwise.tasks.task import Preprocessor
 
 AT_ONCE = 512  # texts in memory
 ROWS, TOKENS = 64, 8_192  # of a batch
@@ -44,14 +44,14 @@ class TextTokens:
 class Contextual:
     """A trained model that gives vectors. Layer 0 is what the first layer reads, layer `depth` what the last gives."""
 
-    def __init__(self, model: Any, settings: Settings, learned: Learned):
+    def __init__(self, model: Any, settings: Settings, preprocessor: Preprocessor):
         backbone = getattr(model, "encoder", None) or getattr(model, "backbone", None)
         if settings.task not in BORDERS or backbone is None:
             raise UsageError(
                 f"a {settings.model} of the task {settings.task} gives no vectors of tokens.",
                 repair="Name a run of masked, language, classify or tag with a neural model.",
             )
-        self.model, self.backbone, self.settings, self.learned = model.eval(), backbone, settings, learned
+        self.model, self.backbone, self.settings, self.preprocessor = model.eval(), backbone, settings, preprocessor
         self.depth = settings.network.depth or 1
 
     def width(self, layer: int) -> int:
@@ -67,10 +67,10 @@ class Contextual:
     def read(self, text: str) -> TextTokens:
         """The tokens of a text."""
         if self.settings.task != "tag":
-            encoding = self.learned.tokenizer.encode(text)
+            encoding = self.preprocessor.tokenizer.encode(text)
             tokens = [text[start:stop] for start, stop in encoding.offsets]
             return TextTokens(text, tokens, encoding.offsets, encoding.ids)
-        places = places_of(text, self.learned)
+        places = places_of(text, self.preprocessor)
         offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
         return TextTokens(text, [text[start:stop] for start, stop in places], offsets, np.empty(0, dtype=np.int64))
 
@@ -109,7 +109,7 @@ class Contextual:
 
     def _ids(self, rows: list[tuple[TextTokens, int, int]], before: int, behind: int) -> tuple[Tensor, Tensor]:
         """Vectors of the tokens of some pieces, between line breaks where the task has them."""
-        line = self.learned.tokenizer.encode("\n").ids[:1]
+        line = self.preprocessor.tokenizer.encode("\n").ids[:1]
         ids = [np.concatenate([line[:before], text.ids[a:b], line[:behind]]) for text, a, b in rows]
         device = self.model.embedding.weight.device
         lengths = torch.tensor([len(row) for row in ids], device=device)
@@ -118,7 +118,7 @@ class Contextual:
     def _words(self, rows: list[tuple[TextTokens, int, int]]) -> tuple[Tensor, Tensor]:
         """What the encoder of a tagger reads: vectors of the words and of their characters."""
         sentences = [Sentence(tuple(text.tokens[a:b]), ("O",) * (b - a)) for text, a, b in rows]
-        batch: TagBatch = Encoded(sentences, lexicon_of(self.learned)).collate(np.arange(len(rows)))
+        batch: TagBatch = Encoded(sentences, lexicon_of(self.preprocessor)).collate(np.arange(len(rows)))
         batch = batch.to(self.model.embedding.weight.device)
         seen: list[Tensor] = []
 

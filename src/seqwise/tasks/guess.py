@@ -14,10 +14,10 @@ from typing import get_args
 
 from seqwise.config import TaskName
 from seqwise.data.examples import files_of
-from seqwise.data.pairs.parallel import parallel_files
 from seqwise.data.reading import BOM, opened, unreadable
 from seqwise.data.tables import suffix_of
 from seqwise.errors import DataError, UsageError, nearest
+from seqwise.tasks.translate.parallel import parallel_files
 
 BUILTIN: dict[str, TaskName] = {
     "docs": "language",

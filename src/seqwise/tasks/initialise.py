@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from seqwise.config import RECURRENT, Settings
 from seqwise.errors import RunError, UsageError
-from seqwise.tasks.task import Learned
+from seqwise.tasks.task import Preprocessor
 
 SOURCES, TARGETS = ("language", "masked"), ("classify", "tag")
 ONE_WAY_ONLY = ("ngram", "feedforward")  # language models of these families have nothing that reads a whole text
@@ -22,7 +22,16 @@ ONE_WAY_ONLY = ("ngram", "feedforward")  # language models of these families hav
 TAKEN = {
     "text": ("tokenizer", "vocabulary", "lowercase"),
     "network": ("width", "depth", "embedding"),
-    "recurrent": ("activation", "update", "reset", "layer_norm", "cell", "memory", "bidirectional", "joined"),
+    "recurrent": (
+        "activation",
+        "update",
+        "reset",
+        "layer_norm",
+        "cell",
+        "attention_span",
+        "bidirectional",
+        "concat_directions",
+    ),
     "transformer": ("heads", "positions", "norm", "activation", "hidden"),
     "context": ("length",),
 }
@@ -55,7 +64,7 @@ def take_over(settings: Settings, source: Settings, name: str) -> tuple[Settings
     if source.task == "language" and source.model in RECURRENT:
         take("recurrent.bidirectional", False)
     if source.model == "transformer" and source.transformer.positions == "learned":
-        take("data.longest", source.data.window)  # there are vectors for so many places
+        take("data.max_length", source.data.window)  # there are vectors for so many places
     if settings.task == "tag":
         take("tag.characters", 0)  # its encoder has read nothing but token vectors
     if wrong:
@@ -76,9 +85,9 @@ def _require_partners(settings: Settings, source: Settings, name: str) -> None:
         )
 
 
-def take_vocabulary(learned: Learned) -> Learned:
+def take_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
     """The vocabulary without the facts: labels and tags are learned from the new data."""
-    return Learned({"text": learned.tokenizer})
+    return Preprocessor({"text": preprocessor.tokenizer})
 
 
 @torch.no_grad()

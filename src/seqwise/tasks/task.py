@@ -2,7 +2,7 @@
 
 A task has two faces. An *instance* is the task on some data: vocabularies are learned, examples are read, a model can
 be built, trained and validated. The *class* can use a trained model without that data: restore, evaluate, predict.
-The pages beside this one implement it; `seqwise.tasks.task_of` finds them by name.
+The pages beside this one implement it; `seqwise.tasks.get_task` finds them by name.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, ClassVar, Protocol, Self
 from torch import Tensor, nn
 
 from seqwise.config import DYNAMIC_RATE, Settings
-from seqwise.decoding.choice import Choice, Search
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import RunError
 from seqwise.layers.embedding import Embedding
-from seqwise.metrics.evaluation import Evaluation, Yardstick
-from seqwise.tasks.pace import median_seconds
+from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.tasks.latency import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
-Say = Callable[[str], None]
-Progress = Callable[[int, int], None]
+LogFunction = Callable[[str], None]
+ProgressCallback = Callable[[int, int], None]
 
 FACTS = "task.json"
 _COPY = "Copy the folder again from where it was made, or train again."
 
 
-def silent(message: str) -> None:
+def no_log(message: str) -> None:
     """Where nobody listens."""
 
 
 @dataclass
-class Learned:
+class Preprocessor:
     """What was learned from the training split besides weights: vocabularies by name, and plain facts.
 
     Facts are what JSON can hold: labels, tags, scales, columns. The tokeniser called "text" is saved as
@@ -63,7 +63,7 @@ class Learned:
             (folder / FACTS).write_text(json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> Learned:
+    def load(cls, folder: Path) -> Preprocessor:
         names = {path: path.name.removeprefix("tokenizer.").removesuffix("json").rstrip(".") or "text"
                  for path in sorted(folder.glob("tokenizer*.json"))}  # fmt: skip
         facts = {}
@@ -91,11 +91,11 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Request:
+class InferenceOptions:
     """What is asked of a trained model in `evaluate` and `predict`, for all tasks; each reads what concerns it."""
 
-    search: Search = Search()
-    choice: Choice | None = None  # draw at random instead of searching
+    search: BeamSearchOptions = BeamSearchOptions()
+    choice: SamplingOptions | None = None  # draw at random instead of searching
     seed: int = 0
     max_length: int | None = None
     target: str | None = None  # translate: languages
@@ -147,23 +147,29 @@ class Task(ABC):
     """A task on some data. `fingerprint` and `rule` tell which data and how it was split."""
 
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
-    example: ClassVar[str] = "the "  # something to ask a model, where `learned.facts` has no better "example"
-    search: ClassVar[Search] = Search()  # how answers are searched for unless the user says otherwise
+    example: ClassVar[str] = "the "  # something to ask a model, where `preprocessor.facts` has no better "example"
+    search: ClassVar[BeamSearchOptions] = (
+        BeamSearchOptions()
+    )  # how answers are searched for unless the user says otherwise
     headline: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
 
     fingerprint: str
     rule: str
-    learned: Learned
+    preprocessor: Preprocessor
 
     # The task on some data
 
     @classmethod
     @abstractmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
-        """Read and check the data; learn the vocabularies from the training split unless `learned` brings them.
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """Read and check the data; learn the vocabularies from the training split unless `preprocessor` brings them.
 
         What is learned or chosen here (such as the kind of tokeniser) is also filled into `settings`.
         """
@@ -199,7 +205,7 @@ class Task(ABC):
         """How often each token of a vocabulary occurs in the training split, (V,), by the name of the vocabulary."""
         return {}
 
-    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+    def baselines(self, split: str) -> tuple[Baseline, ...]:
         """What needs no model reaches on a split, by the headline; what `evaluate` itself measures is not repeated."""
         return ()
 
@@ -211,39 +217,59 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, settings: Settings, learned: Learned) -> nn.Module:
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> nn.Module:
         """A model into which trained weights can be loaded."""
 
     @classmethod
     @abstractmethod
     def evaluate(
-        cls, model: Any, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: Any,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """Metrics with their definitions. `trained_on` is the fingerprint of the training data."""
 
     @classmethod
     @abstractmethod
     def predict(
-        cls, model: Any, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+        cls,
+        model: Any,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """One answer per input, in their order."""
 
     @classmethod
-    def pace(
-        cls, model: Any, settings: Settings, learned: Learned, data: str, *, split: str = "valid", trained_on: str = "",
+    def measure_latency(
+        cls,
+        model: Any,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str = "valid",
+        trained_on: str = "",
         answers: int = 20,
-    ) -> Callable[[], float]:  # fmt: skip
+    ) -> Callable[[], float]:
         """What times some answers to inputs of a split, asked for one at a time on the device of the model: each call
         gives the median seconds of one answer. The data is read once, here."""
-        inputs, answer = cls.questions(model, settings, learned, data, split, trained_on)
+        inputs, answer = cls.questions(model, settings, preprocessor, data, split, trained_on)
         device = next(model.parameters()).device if isinstance(model, nn.Module) else None
         return lambda: median_seconds(inputs, answer, answers, device)
 
     @classmethod
     @abstractmethod
     def questions(
-        cls, model: Any, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls, model: Any, settings: Settings, preprocessor: Preprocessor, data: str, split: str, trained_on: str = ""
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """Inputs out of a split, and what gives the answer to one of them."""
 

@@ -16,7 +16,7 @@ from seqwise.tasks.contextual import Contextual, TextTokens
 SUFFIXES = (".npy", ".jsonl")
 DIGITS = 6  # significant digits of a number in JSON: those of float32
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 def check_out(out: Path) -> None:
@@ -25,7 +25,12 @@ def check_out(out: Path) -> None:
 
 
 def save_vectors(
-    out: Path, source: Contextual, texts: Sequence[str], layer: int, mean: bool, progress: Progress | None = None
+    out: Path,
+    source: Contextual,
+    texts: Sequence[str],
+    layer: int,
+    mean: bool,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Write the vectors of all texts, one per token or with `mean` one per text; returns the numbers of each."""
     check_out(out)
@@ -78,7 +83,7 @@ def _pooled(found: Iterator[np.ndarray], mean: bool) -> Iterator[np.ndarray]:
         yield vectors.sum(axis=0, keepdims=True) / max(1, len(vectors)) if mean else vectors
 
 
-def _counted(found: Iterator[np.ndarray], total: int, progress: Progress) -> Iterator[np.ndarray]:
+def _counted(found: Iterator[np.ndarray], total: int, progress: ProgressCallback) -> Iterator[np.ndarray]:
     for number, vectors in enumerate(found, start=1):
         progress(number, total)
         yield vectors

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
 from seqwise.decoding.beam import Written
 from seqwise.heads.next_token import NextToken
@@ -47,13 +47,13 @@ class Writer(nn.Module):
         transformer = settings.model == "transformer"
         self.embedding = embedding or Embedding(vocabulary, width)
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, longest, attention)
-        tied = self.embedding.weight if network.tied else None
+        tied = self.embedding.weight if network.tie_weights else None
         self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied))
         kind = nn.Dropout if transformer else VariationalDropout
         self.drop_in, self.drop_out = kind(dropout), kind(0.0 if transformer else dropout)
         if transformer:  # short rows, as in the language model: states behind a final norm are long
             new = [self.embedding.weight] if embedding is None else []
-            for matrix in new if network.tied else [*new, self.output.weight]:
+            for matrix in new if network.tie_weights else [*new, self.output.weight]:
                 nn.init.normal_(matrix, std=SHORT)
         if counts is not None:
             with torch.no_grad():
@@ -92,12 +92,12 @@ class Writer(nn.Module):
 
     # Use
 
-    def start(self, memory: Memory) -> Carry:
+    def start(self, memory: Memory) -> ModelState:
         """What writing over the memory begins with. The weights must not change while it is used."""
         output, rows = self.output, len(memory.vectors)
         return Packed(output.weight, output.bias, rows, copy=rows >= MANY), self.decoder.start(memory)
 
-    def step(self, ids: Tensor, carry: Carry, weights: bool = False) -> Written:
+    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> Written:
         """Read on: ids (R, T) that were not read yet → the log-probabilities of the token after them."""
         last, inner = carry
         states = self.read(ids, inner, None, weights)
@@ -108,12 +108,14 @@ class Writer(nn.Module):
             torch.log_softmax(scores, -1, out=scores)  # the largest tensor of a step: not twice
         return Written(scores, (last, states.carry), states.weights)
 
-    def next(self, ids: Tensor, carry: Carry = None, memory: Memory | None = None) -> tuple[Tensor, Carry]:
+    def next(self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
         """The same as a pair; without a carry it begins over the memory."""
         written = self.step(ids, begun(carry, memory, self))
         return written.log_probabilities, written.carry
 
-    def read(self, ids: Tensor, carry: Carry = None, memory: Memory | None = None, weights: bool = False) -> Decoded:
+    def read(
+        self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> Decoded:
         """The decoder's states after each of the ids (R, T), from the decoder's carry or the beginning."""
         return self.decoder(self.drop_in(self.embedding(ids)), carry, memory, weights)
 
@@ -121,6 +123,6 @@ class Writer(nn.Module):
         """Scores before normalisation, of states (…, D): (…, V)."""
         return self.output.logits(vectors)
 
-    def select(self, carry: Carry, rows: Tensor, sources: Tensor | None = None) -> Carry:
+    def select(self, carry: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState:
         """The carry of these rows, over these rows of the memory."""
         return carry[0], self.decoder.select(carry[1], rows, sources)

@@ -24,9 +24,14 @@ SLICE = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 
 
 def learn(
-    kind: str, texts: Iterable[str], size: int | None, min_count: int, lowercase: bool, specials: Sequence[str],
+    kind: str,
+    texts: Iterable[str],
+    size: int | None,
+    min_count: int,
+    lowercase: bool,
+    specials: Sequence[str],
     offered: Sequence[str] = (),
-) -> tuple[tokenizers.Tokenizer, int]:  # fmt: skip
+) -> tuple[tokenizers.Tokenizer, int]:
     """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids.
 
     Words that are `offered` get the last ids, where tokens are words and a text can hold these; also returns how many.

@@ -11,19 +11,19 @@ from typing import Any
 from torch import nn
 
 from seqwise.config import DEVICES, Settings, parse_settings
-from seqwise.decoding.choice import Choice, Search
+from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.ngram import NGram
-from seqwise.tasks import task_of
+from seqwise.tasks import get_task
 from seqwise.tasks.contextual import Contextual
 from seqwise.tasks.language.counted import CountedModel
 from seqwise.tasks.language.task import Language
-from seqwise.tasks.task import Prediction, Progress, Request, Task
+from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback, Task
 from seqwise.training.checkpoints import load_weights
-from seqwise.training.fit import choose_device, create_run, interruptible, training_of
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
+from seqwise.training.training_run import choose_device, create_run, interruptible, training_of
 
 
 def train(
@@ -33,7 +33,7 @@ def train(
     settings: Settings | dict[str, Any] | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
     **overrides: Any,
-) -> Loaded:
+) -> TrainedModel:
     """Train on `data` and return the trained run. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
 
     Ctrl-C ends training after the update at hand; what was learned is saved and returned.
@@ -43,7 +43,7 @@ def train(
     with interruptible() as stop:
         for step in training_of(run, task=task).steps(stop):
             on_step(step)
-    return Loaded(run, run.settings.device)
+    return TrainedModel(run, run.settings.device)
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def _are_sections(*values: Any) -> bool:
     return all(isinstance(value, dict) for value in values)
 
 
-def load(folder: str | Path, device: str = "auto") -> Loaded:
+def load(folder: str | Path, device: str = "auto") -> TrainedModel:
     """A trained run, ready to evaluate and predict."""
-    return Loaded(Run.open(folder), device)
+    return TrainedModel(Run.open(folder), device)
 
 
-class Loaded:
+class TrainedModel:
     """A run with its best weights in memory."""
 
     def __init__(self, run: Run, device: str = "auto"):
@@ -72,16 +72,16 @@ class Loaded:
 
     @cached_property
     def task(self) -> type[Task]:
-        return task_of(self.settings.task)
+        return get_task(self.settings.task)
 
     @cached_property
     def model(self) -> nn.Module | CountedModel:
-        learned, tensors = self.run.learned, self.run.load_weights()
+        preprocessor, tensors = self.run.preprocessor, self.run.load_weights()
         if self.settings.model == "ngram":
             arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("setting.")}
             numbers = {name[8:]: int(tensor) for name, tensor in tensors.items() if name.startswith("setting.")}
             return CountedModel(NGram.from_tensors(arrays, numbers))
-        model = self.task.restore(self.settings, learned)
+        model = self.task.restore(self.settings, preprocessor)
         load_weights(model, tensors, self.run.folder / WEIGHTS)
         return model.to(self.device).eval()
 
@@ -90,18 +90,19 @@ class Loaded:
         data: str | Path,
         *,
         split: str | None = None,
-        request: Request | None = None,
-        progress: Progress | None = None,
+        request: InferenceOptions | None = None,
+        progress: ProgressCallback | None = None,
         **how: Any,
     ) -> Evaluation:
         """Metrics on the test split of the training data, on that of a folder, or on all of other data.
 
-        Further keywords say how: those of `Request`, `Search` and `Choice`, such as `beam=5` or `dynamic=True`.
+        Further keywords say how: those of `InferenceOptions`,
+        `BeamSearchOptions` and `SamplingOptions`, such as `beam=5` or `dynamic=True`.
         """
         return self.task.evaluate(
             self.model,
             self.settings,
-            self.run.learned,
+            self.run.preprocessor,
             str(data),
             split=split,
             trained_on=self.run.origin.fingerprint,
@@ -109,24 +110,25 @@ class Loaded:
             progress=progress,
         )
 
-    def predict(self, inputs: str | Sequence[str] = "", *, request: Request | None = None, **how: Any) -> Any:
+    def predict(self, inputs: str | Sequence[str] = "", *, request: InferenceOptions | None = None, **how: Any) -> Any:
         """What the model makes of an input: a `Prediction`, or a list of them for a list of inputs.
 
         A language model gives the pieces of its continuation as they are chosen; `"".join(...)` for the whole. Further
-        keywords say how: those of `Request`, `Search` and `Choice`, such as `temperature=0.8`, `beam=5` or `top=3`.
+        keywords say how: those of `InferenceOptions`,
+        `BeamSearchOptions` and `SamplingOptions`, such as `temperature=0.8`, `beam=5` or `top=3`.
         """
         request = self._asked(request, how)
         if isinstance(inputs, str) and issubclass(self.task, Language):
-            return self.task.stream(self.model, self.run.learned, inputs, request)  # type: ignore[arg-type]
+            return self.task.stream(self.model, self.run.preprocessor, inputs, request)  # type: ignore[arg-type]
         found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, request))
         return found[0] if isinstance(inputs, str) else found
 
-    def _asked(self, request: Request | None, how: dict[str, Any]) -> Request:
-        return asked(request or Request(search=self.task.search), how)
+    def _asked(self, request: InferenceOptions | None, how: dict[str, Any]) -> InferenceOptions:
+        return asked(request or InferenceOptions(search=self.task.search), how)
 
-    def predict_all(self, inputs: Sequence[str], request: Request | None = None) -> Iterator[Prediction]:
+    def predict_all(self, inputs: Sequence[str], request: InferenceOptions | None = None) -> Iterator[Prediction]:
         """One answer per input, in their order."""
-        return self.task.predict(self.model, self.settings, self.run.learned, inputs, self._asked(request, {}))
+        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._asked(request, {}))
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Contextual vectors: an array (tokens, width) for a text, a list of them for several.
@@ -139,17 +141,23 @@ class Loaded:
 
     @cached_property
     def contextual(self) -> Contextual:
-        return Contextual(self.model, self.settings, self.run.learned)
+        return Contextual(self.model, self.settings, self.run.preprocessor)
 
 
-def asked(request: Request, how: dict[str, Any]) -> Request:
+def asked(request: InferenceOptions, how: dict[str, Any]) -> InferenceOptions:
     """The request with single wishes laid over it, wherever they belong."""
-    homes = {kind: {field.name for field in fields(kind)} for kind in (Request, Search, Choice)}
+    homes = {
+        kind: {field.name for field in fields(kind)} for kind in (InferenceOptions, BeamSearchOptions, SamplingOptions)
+    }
     known = sorted(set().union(*homes.values()))
     for name in how:
         if name not in known:
             raise UsageError(f"there is no option {name!r}.", repair=nearest(name, known))
     parts = {kind: {name: value for name, value in how.items() if name in names} for kind, names in homes.items()}
-    search = replace(request.search, **parts[Search])
-    choice = replace(request.choice or Choice(), **parts[Choice]) if parts[Choice] else request.choice
-    return replace(request, **{"search": search, "choice": choice} | parts[Request])
+    search = replace(request.search, **parts[BeamSearchOptions])
+    choice = (
+        replace(request.choice or SamplingOptions(), **parts[SamplingOptions])
+        if parts[SamplingOptions]
+        else request.choice
+    )
+    return replace(request, **{"search": search, "choice": choice} | parts[InferenceOptions])

@@ -9,12 +9,12 @@ from torch import nn
 
 from seqwise.config import Settings
 from seqwise.tasks.initialise import copy_weights, take_over, take_vocabulary
-from seqwise.tasks.task import Learned, Say, Task
+from seqwise.tasks.task import LogFunction, Preprocessor, Task
 from seqwise.training.run import Run
 from seqwise.training.word_vectors import check_vectors, start_rows
 
 
-def begin_from(settings: Settings, say: Say) -> tuple[Settings, Learned | None]:
+def begin_from(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
     """The settings and the vocabulary to begin with; without `--init` the settings as they are, and None."""
     check_vectors(settings)
     if settings.init is None:
@@ -23,16 +23,16 @@ def begin_from(settings: Settings, say: Say) -> tuple[Settings, Learned | None]:
     settings, taken = take_over(settings, source.settings, settings.init)
     source.load_weights()  # complains now about weights that are missing, not when the data has been read
     values = [f"{path.replace('_', '-')} {_value(settings, path)}" for path in taken]
-    say(f"from {settings.init}: its vocabulary of {len(source.tokenizer):,}" + "".join(f", {each}" for each in values))
-    return settings, take_vocabulary(source.learned)
+    log(f"from {settings.init}: its vocabulary of {len(source.tokenizer):,}" + "".join(f", {each}" for each in values))
+    return settings, take_vocabulary(source.preprocessor)
 
 
-def begin_weights(model: nn.Module, task: Task, run: Run, say: Say) -> None:
+def begin_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
     """Copy the weights that a new run begins with. A run that goes on has weights of its own."""
     settings, fresh = run.settings, not any(run.checkpoints.glob("step-*"))
     if settings.init is not None and fresh:
-        say(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
-    if settings.vectors is not None and (fresh or settings.network.frozen):
+        log(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
+    if settings.vectors is not None and (fresh or settings.network.freeze_embedding):
         start_rows(task.embeddings(model), run, fresh)
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from seqwise.tasks import task_of
+from seqwise.tasks import get_task
 from seqwise.training.run import Run
 
 
@@ -20,16 +20,18 @@ def model_card(
     """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
     settings, origin = run.settings, run.origin
     validations = [row for row in rows if row.get("validation")]
-    joined = run.learned.facts.get("vectors", {}).get("joined", 0)
-    learned = "learned from the training split" + (f", with {joined:,} words of the word vectors" if joined else "")
+    joined = run.preprocessor.facts.get("vectors", {}).get("joined", 0)
+    preprocessor = "learned from the training split" + (
+        f", with {joined:,} words of the word vectors" if joined else ""
+    )
     lines = [
         f"# {settings.model}, {settings.task}",
         "",
         f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)",
         f"- split: {origin.split}",
         *[
-            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {learned}"
-            for name, tokenizer in run.learned.tokenizers.items()
+            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {preprocessor}"
+            for name, tokenizer in run.preprocessor.tokenizers.items()
         ],
         *_word_vectors(run),
         f"- model: {size}",
@@ -65,10 +67,10 @@ def model_card(
 
 def _word_vectors(run: Run) -> list[str]:
     """What the token vectors started from, if from a file."""
-    about = run.learned.facts.get("vectors")
+    about = run.preprocessor.facts.get("vectors")
     if about is None:
         return []
-    stay = "stay as they are" if run.settings.network.frozen else "learn on"
+    stay = "stay as they are" if run.settings.network.freeze_embedding else "learn on"
     found = "; ".join(about["found"])
     return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {found}; they {stay}"]
 
@@ -80,4 +82,4 @@ def goal(validation: dict[str, float]) -> float:
 
 def example_input(run: Run) -> str:
     """Something to ask the model."""
-    return str(run.learned.facts.get("example", task_of(run.settings.task).example))
+    return str(run.preprocessor.facts.get("example", get_task(run.settings.task).example))

@@ -1,6 +1,6 @@
 """The training of the n-gram model: one pass of counting, seen as one step.
 
-`Count` has the face of `Fit`, so that whoever reads the steps need not know which of them it reads.
+`Count` has the face of `TrainingRun`, so that whoever reads the steps need not know which of them it reads.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COUNTED = "all n-grams are counted"
 class Count:
     """The training of an n-gram model. Of several processes the first one counts and the others wait."""
 
-    def __init__(self, run: Run, task: Language, world: World, say: Callable[[str], None]):
-        self.run, self.task, self.world, self.say = run, task, world, say
+    def __init__(self, run: Run, task: Language, world: World, log: Callable[[str], None]):
+        self.run, self.task, self.world, self.log = run, task, world, log
         # A run that was killed while counting counts again.
         whole = run.has_weights() and any(row.get("ended") for row in run.metrics())
         self.ended = COUNTED if whole else ""
@@ -53,16 +53,16 @@ class Count:
         nats, tokens = score(model, self.task.stores["valid"], settings)
         seconds = time.perf_counter() - started
         self.run.save_weights(_tensors(model.counts))
-        loss, learned = nats / tokens, len(self.task.stores["train"])
+        loss, preprocessor = nats / tokens, len(self.task.stores["train"])
         step = Step(
             number=1,
             epoch=0,
-            tokens=learned,
+            tokens=preprocessor,
             loss=loss,
             gradient_norm=0.0,
             learning_rate=0.0,
             seconds=seconds,
-            tokens_per_second=learned / seconds,
+            tokens_per_second=preprocessor / seconds,
             progress=1.0,
             validation={"loss": loss, "perplexity": exp(loss)},
             best=True,
@@ -71,7 +71,7 @@ class Count:
         self.run.log(step)
         size = model.counts.describe()
         write_text(self.run.folder / "README.md", model_card(self.run, size, self.run.metrics(), self.task.headline))
-        self.say(size)
+        self.log(size)
         return step
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from seqwise.backbones.states import Carry, join_rows, map_carry
+from seqwise.backbones.states import ModelState, join_rows, map_state
 from seqwise.errors import SeqwiseError
 
 PATIENCE = timedelta(hours=2)  # the others wait so long while the first process reads the data
@@ -71,7 +71,7 @@ class World:
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket])):
                 gradient.copy_(summed.view_as(gradient))
 
-    def gather_rows(self, carry: Carry) -> Carry:
+    def gather_rows(self, carry: ModelState) -> ModelState:
         """The carry of all rows, joined in the order of the ranks."""
         if self.size == 1 or carry is None:
             return carry
@@ -81,11 +81,11 @@ class World:
             dist.all_gather(parts, tensor.contiguous())
             return join_rows(parts)
 
-        return map_carry(gather, carry)
+        return map_state(gather, carry)
 
-    def own_rows(self, carry: Carry) -> Carry:
+    def own_rows(self, carry: ModelState) -> ModelState:
         """This process's share of a carry of all rows."""
-        return map_carry(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
+        return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
 
     def gather(self, numbers: list[int]) -> list[int]:
         """The numbers of all processes, in the order of the ranks."""

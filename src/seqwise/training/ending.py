@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Shares:
             found.append((self.whole, self.whole + 1, self.part))
         return found
 
-    def count(self, batch: Rows) -> float:
+    def count(self, batch: Batch) -> float:
         """Targets that count, of this batch."""
         return sum(weight * batch.slice(a, b).count for a, b, weight in self.of(0, batch.rows))
 
 
-def shares_of(batch: Rows, left: float) -> Shares:
+def shares_of(batch: Batch, left: float) -> Shares:
     """The rows for which `left` tokens suffice."""
     for row in range(batch.rows):
         tokens = batch.slice(row, row + 1).tokens

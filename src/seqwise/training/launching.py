@@ -37,9 +37,13 @@ class LostProcessError(SeqwiseError):
 
 
 def launch(
-    processes: int, device: torch.device, arguments: Sequence[str], folder: Path, log: IO[bytes] | None = None,
+    processes: int,
+    device: torch.device,
+    arguments: Sequence[str],
+    folder: Path,
+    log: IO[bytes] | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> int:  # fmt: skip
+) -> int:
     """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status.
 
     What they say goes to standard error, or into `log`. `stop()` is as good as Ctrl-C.

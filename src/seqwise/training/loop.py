@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import nn
 
-from seqwise.backbones.states import Carry, detach, flatten, join_rows, map_carry, structure, unflatten
+from seqwise.backbones.states import ModelState, detach, flatten, join_rows, map_state, structure, unflatten
+from seqwise.budget import Budget
 from seqwise.config import TrainingSettings
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.errors import MemoryLimitError, NonFiniteError
-from seqwise.training.budgets import Budget
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
 from seqwise.training.ending import Shares, shares_of
@@ -33,7 +33,7 @@ from seqwise.training.memory import within_memory
 from seqwise.training.optimisers import Average, clip, make_optimiser, moments_of, restore_moments, step_unless
 from seqwise.training.replay import Replay
 from seqwise.training.schedules import make_schedule
-from seqwise.training.step import Place, Step, Update
+from seqwise.training.step import Step, TrainerState, Update
 
 T = TypeVar("T")
 VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
@@ -47,7 +47,7 @@ class Batches(Protocol):
 
     @property
     def steps(self) -> int: ...
-    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]: ...
 
 
 Validate = Callable[[], dict[str, float]]  # must hold "loss"; the number to make small is "goal", or else "loss"
@@ -75,8 +75,8 @@ class Trainer:
         self.schedule = make_schedule(settings.schedule, settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
         self.average = Average(model, decay) if decay != 0 else None
-        self.place = Place(pieces=settings.accumulate)
-        self.carry: Carry = None
+        self.place = TrainerState(pieces=settings.accumulate)
+        self.carry: ModelState = None
         self.notes: list[str] = []
         self.learn = partial(learn, model, self.device, settings.precision == "bfloat16")
         self.replay = Replay(self.learn, model, self.device, self.notes.append)
@@ -194,7 +194,7 @@ class Trainer:
 
     # One update
 
-    def _begin(self, batch: Rows) -> Update:
+    def _begin(self, batch: Batch) -> Update:
         """The gradients. They change nothing: what is saved now is saved as before."""
         place = self.place
         self.model.train()
@@ -223,7 +223,7 @@ class Trainer:
             group["lr"] = update.rate
         with within_memory(UPDATING):
             self.world.sum_gradients(self._all_gradients())
-            length = clip(self.parameters, self.settings.clip, self.settings.clip_at)
+            length = clip(self.parameters, self.settings.clip, self.settings.clip_threshold)
             bad = ~torch.isfinite(update.loss + length)
             update.decided = self.device_decides and step_unless(self.optimiser, bad)
         update.numbers = torch.stack((update.loss, length.to(update.loss))).to("cpu", non_blocking=True)
@@ -264,7 +264,9 @@ class Trainer:
                 parameter.grad = torch.zeros_like(parameter)
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def _gradients(self, batch: Rows, carry: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
+    def _gradients(
+        self, batch: Batch, carry: ModelState, count: float, shares: Shares
+    ) -> tuple[torch.Tensor, ModelState]:
         """Gradients of the mean loss over all `count` targets of all processes, in as many pieces as memory needs."""
         while True:
             self._seed()
@@ -292,7 +294,9 @@ class Trainer:
             self.notes.append("out of memory: gradients are no longer recorded, but computed one by one.")
         return held
 
-    def _accumulate(self, batch: Rows, carried: Carry, count: float, shares: Shares) -> tuple[torch.Tensor, Carry]:
+    def _accumulate(
+        self, batch: Batch, carried: ModelState, count: float, shares: Shares
+    ) -> tuple[torch.Tensor, ModelState]:
         if self.place.pieces == 1 and shares == Shares(batch.rows):
             way = self.replay if self.device_decides else self.learn
             return way(batch, carried, self._factor(1 / count))
@@ -300,7 +304,7 @@ class Trainer:
         total, carries = torch.zeros((), dtype=torch.float64, device=self.device), []
         for first in range(0, batch.rows, size):
             for start, stop, weight in shares.of(first, min(first + size, batch.rows)):
-                carry = map_carry(lambda tensor: tensor[start:stop], carried)  # noqa: B023 - used at once
+                carry = map_state(lambda tensor: tensor[start:stop], carried)  # noqa: B023 - used at once
                 loss, carry = self.learn(batch.slice(start, stop), carry, self._factor(weight / count))
                 total += weight * loss
                 carries.append(carry)
@@ -318,7 +322,7 @@ class Trainer:
             with torch.cuda.device(self.device):
                 torch.cuda.manual_seed(mixed % 2**63)
 
-    def _non_finite(self, batch: Rows, loss: float, norm: float) -> NonFiniteError:
+    def _non_finite(self, batch: Batch, loss: float, norm: float) -> NonFiniteError:
         rows = [row for row in range(batch.rows) if not self._row_is_finite(batch.slice(row, row + 1), row)]
         begins = [int(batch.positions[row]) for row in rows] if batch.positions is not None else []
         everywhere = [] if batch.positions is None else batch.positions.tolist()
@@ -333,12 +337,12 @@ class Trainer:
             )
             + ". The update was not made.",
             repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
-            "or a smaller --training.clip-at.",
+            "or a smaller --training.clip-threshold.",
         )
 
     @torch.no_grad()
-    def _row_is_finite(self, row: Rows, index: int) -> bool:
-        carry = map_carry(lambda tensor: tensor[index : index + 1], self.carry)
+    def _row_is_finite(self, row: Batch, index: int) -> bool:
+        carry = map_state(lambda tensor: tensor[index : index + 1], self.carry)
         return bool(torch.isfinite(self.model(row, carry)[0].total))
 
     # Saving and going on
@@ -366,8 +370,8 @@ class Trainer:
         load_weights(self.model, part("model."), "checkpoint")
         restore_moments(self.optimiser, self.model, part("optimizer."))
         self.schedule.restore(state["schedule"])
-        self.place = Place(**state["place"])
-        carry = map_carry(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
+        self.place = TrainerState(**state["place"])
+        carry = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
         self.carry = self.world.own_rows(carry)
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in part("average.").items()}
@@ -375,8 +379,8 @@ class Trainer:
 
 
 def learn(
-    model: nn.Module, device: torch.device, casts: bool, rows: Rows, carry: Carry, factor: torch.Tensor
-) -> tuple[torch.Tensor, Carry]:
+    model: nn.Module, device: torch.device, casts: bool, rows: Batch, carry: ModelState, factor: torch.Tensor
+) -> tuple[torch.Tensor, ModelState]:
     """The loss of these rows, summed, and the carry after them; gradients of loss times factor are added up."""
     with torch.autocast(device.type, torch.bfloat16, enabled=casts):
         loss, carry = model(rows, carry)

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as everywhere
 
-from seqwise.backbones.states import Carry, flatten, map_carry, structure
-from seqwise.data.batch import Rows
+from seqwise.backbones.states import ModelState, flatten, map_state, structure
+from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import switch
 from seqwise.kernels.recurrence.kinds import allows_tf32
 from seqwise.layers.record import watched
@@ -41,13 +41,13 @@ PARTS = ("_parameters", "_buffers", "_modules")
 GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 # Rows, their carry and a factor → the loss and the carry after them; gradients times the factor are left in `.grad`.
-Compute = Callable[[Rows, Carry, Tensor], tuple[Tensor, Carry]]
+Compute = Callable[[Batch, ModelState, Tensor], tuple[Tensor, ModelState]]
 
 
 class Graph(Protocol):
     """Work of a GPU that can be done again."""
 
-    def record(self, work: Callable[[], tuple[Tensor, Carry]]) -> tuple[Tensor, Carry]:
+    def record(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
         """Where the results will be. They are there after the first replay."""
         ...
 
@@ -78,9 +78,9 @@ class Replay:
         compute: Compute,
         model: nn.Module,
         device: torch.device,
-        say: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ):
-        self.compute, self.model, self.device, self.say = compute, model, device, say
+        self.compute, self.model, self.device, self.log = compute, model, device, log
         self.graph: Callable[[], Graph] | None = None
         if device.type == "cuda":
             self.graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
@@ -94,7 +94,7 @@ class Replay:
         self._shapes, self.recorded = {}, {}
         return held
 
-    def __call__(self, rows: Rows, carry: Carry, factor: Tensor) -> tuple[Tensor, Carry]:
+    def __call__(self, rows: Batch, carry: ModelState, factor: Tensor) -> tuple[Tensor, ModelState]:
         """The same as `compute`."""
         given = rows, carry, factor
         name = self._name(rows, carry)
@@ -119,14 +119,14 @@ class Replay:
         self.recorded[name] = found
         return found.replay(*given)
 
-    def _name(self, rows: Rows, carry: Carry) -> Hashable | None:
+    def _name(self, rows: Batch, carry: ModelState) -> Hashable | None:
         """Of the shape, and how PyTorch is set; None where nothing is to be replayed."""
         if self.graph is None or self.refused or watched() or switch() or torch._C._len_torch_dispatch_stack():
             return None
         kind = kind_of(rows)
         return None if kind is None else (kind, structure_of(carry), ways())
 
-    def _rehearsed(self, manner: Manner, *given: Any) -> tuple[Tensor, Carry]:
+    def _rehearsed(self, manner: Manner, *given: Any) -> tuple[Tensor, ModelState]:
         """Computed as usual; but it is noticed if that cannot be recorded."""
         draws, buffers = Draws(self.device), [buffer.clone() for buffer in self.model.buffers()]
         try:
@@ -161,7 +161,7 @@ class Replay:
             problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
             draws.renew()
         self.give_up(problem)
-        self.say(f"gradients could not be recorded and are computed one by one: {problem}.")
+        self.log(f"gradients could not be recorded and are computed one by one: {problem}.")
         self._again(draws)
         return None
 
@@ -181,26 +181,26 @@ class Recorded:
         model: nn.Module,
         manner: Manner,
         graph: Graph,
-        rows: Rows,
-        carry: Carry,
+        rows: Batch,
+        carry: ModelState,
         factor: Tensor,
     ):
         self.manner, self.graph, self.parameters = manner, graph, list(model.parameters())
-        rows, carry, factor = rows.mapped(lambda _, t: t.clone()), map_carry(torch.clone, carry), factor.clone()
+        rows, carry, factor = rows.mapped(lambda _, t: t.clone()), map_state(torch.clone, carry), factor.clone()
         self.given = [*inputs_of(rows, carry), factor]
         for parameter in self.parameters:
             parameter.grad = None
         self.loss, self.after = graph.record(lambda: compute(rows, carry, factor))
         self.gradients = [parameter.grad for parameter in self.parameters]
 
-    def replay(self, rows: Rows, carry: Carry, factor: Tensor) -> tuple[Tensor, Carry]:
+    def replay(self, rows: Batch, carry: ModelState, factor: Tensor) -> tuple[Tensor, ModelState]:
         """Gradients and loss are good until the next replay; the carry is a copy."""
         for place, value in zip(self.given, [*inputs_of(rows, carry), factor], strict=True):
             place.copy_(value)
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
-        return self.loss, map_carry(torch.clone, self.after)
+        return self.loss, map_state(torch.clone, self.after)
 
 
 class CudaGraph:
@@ -212,7 +212,7 @@ class CudaGraph:
     def __init__(self, device: torch.device, pool: Any = None):
         self.device, self.pool, self.graph = device, pool, torch.cuda.CUDAGraph()
 
-    def record(self, work: Callable[[], tuple[Tensor, Carry]]) -> tuple[Tensor, Carry]:
+    def record(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
         with torch.cuda.device(self.device):
             stream = torch.cuda.current_stream()
             try:
@@ -240,7 +240,7 @@ def ways() -> Hashable:
     )
 
 
-def kind_of(rows: Rows) -> Hashable | None:
+def kind_of(rows: Batch) -> Hashable | None:
     """Type, shapes and other values of a batch; None where it holds something that cannot be compared.
 
     Where rows come from is left out: it is for errors.
@@ -254,7 +254,7 @@ def kind_of(rows: Rows) -> Hashable | None:
     return tuple(found)
 
 
-def structure_of(carry: Carry) -> Hashable:
+def structure_of(carry: ModelState) -> Hashable:
     return str(structure(carry)), *map(shape_of, flatten(carry).values())
 
 
@@ -299,7 +299,7 @@ def manner_of(model: nn.Module) -> Manner | None:
     return Manner((tuple(map(id, kept)), tuple(places), Draws.renewed), kept)
 
 
-def inputs_of(rows: Rows, carry: Carry) -> list[Tensor]:
+def inputs_of(rows: Batch, carry: ModelState) -> list[Tensor]:
     return [*(tensor for name, tensor in rows.tensors().items() if name != "positions"), *flatten(carry).values()]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, nearest_path
-from seqwise.tasks.task import Learned
+from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import resume_command, save_weights, saving, write_text
 
@@ -55,16 +56,21 @@ class Run:
 
     @classmethod
     def create(
-        cls, folder: Path, settings: Settings, origin: Origin, learned: Learned, env: dict,
+        cls,
+        folder: Path,
+        settings: Settings,
+        origin: Origin,
+        preprocessor: Preprocessor,
+        env: dict,
         start: dict[str, Tensor] | None = None,
-    ) -> Run:  # fmt: skip
+    ) -> Run:
         """A new folder. An existing run is never overwritten. `start` are the token vectors to start from, if given."""
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _whole_or_gone(folder):
             with saving(folder, folder):
                 folder.mkdir(parents=True, exist_ok=True)
-                learned.save(folder)
+                preprocessor.save(folder)
             if start:
                 save_weights(folder / START, start)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
@@ -106,7 +112,10 @@ class Run:
         if missing := [key for key in Origin.__dataclass_fields__ if key not in about]:
             raise RunError(f"the settings file of the run has lost {missing[0]!r}.", file=path, repair=_COPY)
         origin = Origin(**{key: about[key] for key in Origin.__dataclass_fields__})
-        return cls(folder, parse_settings(values, path), origin)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # settings that have been renamed since
+            settings = parse_settings(values, path)
+        return cls(folder, settings, origin)
 
     @property
     def checkpoints(self) -> Path:
@@ -117,14 +126,14 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @cached_property
-    def learned(self) -> Learned:
+    def preprocessor(self) -> Preprocessor:
         """Vocabularies and facts that were learned from the training split."""
-        return Learned.load(self.folder)
+        return Preprocessor.load(self.folder)
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary of the text that is read."""
-        return self.learned.tokenizer
+        return self.preprocessor.tokenizer
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         save_weights(self.folder / WEIGHTS, weights)

@@ -1,4 +1,4 @@
-"""What passes through the training loop: a `Step` for its readers, the `Place` it stands at, an `Update` under way."""
+"""The data types of the training loop: `Step` for its readers, `TrainerState`, and the `Update` in progress."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from seqwise.backbones.states import Carry
-from seqwise.data.batch import Rows
+from seqwise.backbones.states import ModelState
+from seqwise.data.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass
-class Place:
+class TrainerState:
     """Where training stands. Plain numbers, saved as they are."""
 
     step: int = 0
@@ -50,13 +50,13 @@ class Place:
 class Update:
     """An update under way. First there are its gradients; then it is made, and its numbers are on their way here."""
 
-    batch: Rows
-    carry: Carry  # before it
-    after: Carry
+    batch: Batch
+    carry: ModelState  # before it
+    after: ModelState
     count: float  # of targets, in all processes
     tokens: float
     loss: torch.Tensor  # summed over the targets
-    place: Place = field(default_factory=Place)  # before it
+    place: TrainerState = field(default_factory=TrainerState)  # before it
     rate: float = 0.0
     numbers: torch.Tensor | None = None  # the loss, the length of the gradient
     known: torch.cuda.Event | None = None  # when they are here

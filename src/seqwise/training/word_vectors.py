@@ -21,7 +21,7 @@ from torch import Tensor
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.layers.embedding import Embedding
-from seqwise.tasks.task import Progress, Say, Task
+from seqwise.tasks.task import LogFunction, ProgressCallback, Task
 from seqwise.text.patterns import END, UNKNOWN
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.run import START, Run
@@ -36,7 +36,9 @@ WORDWISE = ("words", "spaces")  # tokenisers whose tokens are words
 # 80.3, 80.6, 82.2 % (79.6). CoNLL-2003, 250k tokens, F1 at 1, 2: LSTM 76.7, 78.3 % (74.5). PTB, 150k tokens, perplexity
 # at 1, 2, 4: LSTM 300, 279, 277 (335); at 0.2, 1, 2: Transformer 372, 319, 315 (382).
 LENGTH = 2.0
-NONE_JOINED = "--text.extend: no word joined the vocabulary, which has them already or cannot hold them as one token."
+NONE_JOINED = (
+    "--text.extend-vocabulary: no word joined the vocabulary, which has them already or cannot hold them as one token."
+)
 FEW = 0.2  # share of the tokens with a vector below which the user is told
 
 
@@ -44,8 +46,8 @@ def check_vectors(settings: Settings) -> None:
     """Refuse what cannot start from word vectors, before anything is read."""
     text, network = settings.text, settings.network
     if settings.vectors is None:
-        if network.frozen or text.extend:
-            option = "--network.frozen" if network.frozen else "--text.extend"
+        if network.freeze_embedding or text.extend_vocabulary:
+            option = "--network.freeze-embedding" if network.freeze_embedding else "--text.extend-vocabulary"
             raise UsageError(f"{option} is about word vectors, and there are none.", repair="Add --vectors FILE.")
         return
     leave = "Leave out --vectors."
@@ -56,16 +58,16 @@ def check_vectors(settings: Settings) -> None:
         raise UsageError("the task forecast reads numbers: there are no words for --vectors.", repair=leave)
     if settings.model == "ngram":
         raise UsageError("an n-gram model counts tokens; it has no vectors to start.", repair=leave)
-    if text.extend and settings.task not in EXTENDED:
+    if text.extend_vocabulary and settings.task not in EXTENDED:
         raise UsageError(
-            f"--text.extend is for {' and '.join(EXTENDED)}: the task {settings.task} would have to predict words that "
-            "it never saw.",
-            repair="Leave out --text.extend.",
+            f"--text.extend-vocabulary is for {' and '.join(EXTENDED)}: "
+            f"the task {settings.task} would have to predict words that it never saw.",
+            repair="Leave out --text.extend-vocabulary.",
         )
-    if text.extend and text.tokenizer not in (None, *WORDWISE):
+    if text.extend_vocabulary and text.tokenizer not in (None, *WORDWISE):
         raise UsageError(
-            f"--text.extend adds words; tokens of kind {text.tokenizer} are none.",
-            repair="Leave out --text.tokenizer or --text.extend.",
+            f"--text.extend-vocabulary adds words; tokens of kind {text.tokenizer} are none.",
+            repair="Leave out --text.tokenizer or --text.extend-vocabulary.",
         )
 
 
@@ -98,13 +100,13 @@ class WordVectors:
         self.extend = extend  # how many of its words were offered to the vocabulary
 
     @classmethod
-    def read(cls, settings: Settings, say: Say, progress: Progress | None = None) -> WordVectors | None:
+    def read(cls, settings: Settings, log: LogFunction, progress: ProgressCallback | None = None) -> WordVectors | None:
         """The file that the settings name; None if they name none. Its width must be that of the embedding, if set."""
         if settings.vectors is None:
             return None
         from seqwise.vectors.formats import load_vectors  # here, because most runs need none
 
-        keyed = load_vectors(settings.vectors, progress=progress, say=say)
+        keyed = load_vectors(settings.vectors, progress=progress, log=log)
         width = settings.network.embedding
         if width not in (None, keyed.dim):
             raise UsageError(
@@ -114,9 +116,9 @@ class WordVectors:
             )
         with Path(settings.vectors).open("rb") as content:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16))
-        return cls(settings.vectors, keyed, digest.hexdigest(), settings.text.extend)
+        return cls(settings.vectors, keyed, digest.hexdigest(), settings.text.extend_vocabulary)
 
-    def found(self, task: Task, say: Say) -> dict[str, Tensor]:
+    def found(self, task: Task, log: LogFunction) -> dict[str, Tensor]:
         """Ids and rows for each vocabulary of the task, as the run keeps them. Says how many words were found."""
         vocabularies, said = _different(task), []
         tensors: dict[str, Tensor] = {}
@@ -124,9 +126,9 @@ class WordVectors:
             found = self.find(tokenizer, counts)
             tensors |= {f"ids.{name}": torch.from_numpy(found.ids), f"rows.{name}": torch.from_numpy(found.rows)}
             said.append(f"{name}: {found}" if len(vocabularies) > 1 else str(found))
-            say(f"{self.file}: {said[-1]}")
+            log(f"{self.file}: {said[-1]}")
             if found.few:
-                say(f"note: {_why_few(name, tokenizer)}")
+                log(f"note: {_why_few(name, tokenizer)}")
         if not any(len(tensor) for tensor in tensors.values()):
             raise UsageError(
                 "no token of the vocabulary is a word of the file.",
@@ -135,9 +137,9 @@ class WordVectors:
             )
         joined = sum(tokenizer.joined for tokenizer, _ in vocabularies.values())
         if self.extend:
-            say(f"{self.file}: {joined:,} of its words joined the vocabulary" if joined else f"note: {NONE_JOINED}")
+            log(f"{self.file}: {joined:,} of its words joined the vocabulary" if joined else f"note: {NONE_JOINED}")
         about = {"file": self.file, "fingerprint": self.fingerprint, "found": said, "joined": joined}
-        task.learned.facts["vectors"] = about
+        task.preprocessor.facts["vectors"] = about
         return tensors
 
     def find(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> Found:
@@ -184,12 +186,12 @@ def _different(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
     """The vocabularies of a task with the counts of their tokens; one with several names under the first of them."""
     counts = task.token_counts()
     names: dict[int, list[str]] = {}
-    for name, tokenizer in task.learned.tokenizers.items():
+    for name, tokenizer in task.preprocessor.tokenizers.items():
         names.setdefault(id(tokenizer), []).append(name)
     found = {}
     for same in names.values():
         counted = [counts[name] for name in same if name in counts]
-        found[same[0]] = task.learned.tokenizers[same[0]], torch.stack(counted).sum(0) if counted else None
+        found[same[0]] = task.preprocessor.tokenizers[same[0]], torch.stack(counted).sum(0) if counted else None
     return found
 
 
@@ -221,7 +223,7 @@ def start_rows(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
 
     One factor for all rows of a layer brings them to a length that suits the model.
     """
-    path, frozen = run.folder / START, run.settings.network.frozen
+    path, frozen = run.folder / START, run.settings.network.freeze_embedding
     try:
         with safe_open(path, "pt") as kept:
             names = set(kept.keys())

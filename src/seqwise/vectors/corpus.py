@@ -29,7 +29,7 @@ PUNCTUATED = 0.05  # share of words that end in punctuation from which on the te
 SAMPLE = 50_000  # characters that decide it
 SHOWN = 5  # names of files that are listed
 
-Progress = Callable[[int, int], None]  # bytes read, how many there are
+ProgressCallback = Callable[[int, int], None]  # bytes read, how many there are
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Sentences:
 
 
 def read_sentences(
-    spec: str | Path, reading: Reading, folder: Path | None = None, progress: Progress | None = None
+    spec: str | Path, reading: Reading, folder: Path | None = None, progress: ProgressCallback | None = None
 ) -> tuple[Sentences, str]:
     """Read a corpus; returns it as ids, and the sentence that says how it was split into words."""
     corpus = open_whole(spec)
@@ -103,7 +103,9 @@ def read_sentences(
         _give_back()
 
 
-def _read(corpus: Corpus, reading: Reading, folder: Path | None, progress: Progress | None) -> tuple[Sentences, str]:
+def _read(
+    corpus: Corpus, reading: Reading, folder: Path | None, progress: ProgressCallback | None
+) -> tuple[Sentences, str]:
     kind, why = _choose(corpus, reading.tokenizer)
     with tempfile.TemporaryFile(dir=folder) as first:
         index, counts, words = _number(corpus, kind, reading.lowercase, first, progress)
@@ -142,7 +144,7 @@ class _Index(dict):
 
 
 def _number(
-    corpus: Corpus, kind: str, lowercase: bool, file: BinaryIO, progress: Progress | None
+    corpus: Corpus, kind: str, lowercase: bool, file: BinaryIO, progress: ProgressCallback | None
 ) -> tuple[_Index, np.ndarray, int]:
     """Write the corpus down in provisional numbers; returns the words, their counts and how many words there are."""
     index, counts, done, size = _Index({END: 0}), np.zeros(1, dtype=np.int64), 0, corpus.size("all")

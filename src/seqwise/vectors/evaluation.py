@@ -25,7 +25,7 @@ TABLE = 1 << 23  # cosines in memory at once: 32 MB
 ASKED = 32  # questions answered together: few enough that their scores stay in the cache
 FEWEST_ROWS = 64  # of the vocabulary, per block
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def evaluate_analogies(
     restrict: int = 300_000,
     by: AnalogyBy = "add",
     exclude: bool = True,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Analogies:
     """Ask all questions; only the `restrict` most frequent words are known and can be answers.
 
@@ -158,9 +158,13 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def _answers(
-    keyed: KeyedVectors, rows: np.ndarray, spellings: _Spellings, by: AnalogyBy, exclude: bool,
-    progress: Progress | None,
-) -> np.ndarray:  # fmt: skip
+    keyed: KeyedVectors,
+    rows: np.ndarray,
+    spellings: _Spellings,
+    by: AnalogyBy,
+    exclude: bool,
+    progress: ProgressCallback | None,
+) -> np.ndarray:
     """The best row for each question (a, b, c), each a row number.
 
     Questions repeat their words: some thousand share some hundred. Their cosines to a block of the vocabulary are one

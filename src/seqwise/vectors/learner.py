@@ -14,7 +14,7 @@ import numpy as np
 from seqwise.environment import gpu
 from seqwise.errors import UsageError
 from seqwise.vectors.corpus import Sentences
-from seqwise.vectors.glove import Counts, Descent, Fit, count_pairs
+from seqwise.vectors.glove import Counts, Descent, FitSettings, count_pairs
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.steps import VectorStep, amount
 from seqwise.vectors.subwords import Subwords
@@ -69,7 +69,7 @@ class Glove:
 
     def _descend(self, counts: Counts) -> Iterator[VectorStep]:
         chosen, words = self.settings, len(self.sentences.vocabulary)
-        fit = Fit(rate=chosen.rate or 0.0, limit=chosen.limit)
+        fit = FitSettings(rate=chosen.rate or 0.0, limit=chosen.limit)
         self._descent = Descent(counts, words, chosen.dim, self.epochs, self.threads, chosen.seed, fit)
         start = time.monotonic()
         for epoch, done, entries, loss in self._descent.steps():

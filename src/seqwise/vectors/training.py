@@ -15,19 +15,19 @@ from seqwise.vectors.learner import learner_of, on_gpu
 from seqwise.vectors.settings import VectorSettings, vector_settings
 from seqwise.vectors.steps import VectorStep
 
-Say = Callable[[str], None]
+LogFunction = Callable[[str], None]
 MANY = 5_000  # words from which on a full softmax is hours of work for a corpus worth its vectors
 
 
 def train_vectors(
-    corpus: str | Path, settings: VectorSettings | None = None, say: Say | None = None, **changes: Any
+    corpus: str | Path, settings: VectorSettings | None = None, log: LogFunction | None = None, **changes: Any
 ) -> KeyedVectors:
     """Learn vectors from a file, a folder or `builtin:…`; `changes` are settings by name.
 
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
     chosen = vector_settings(**{**(settings or VectorSettings()).model_dump(), **changes})
-    with VectorTraining(corpus, chosen, say) as training:
+    with VectorTraining(corpus, chosen, log) as training:
         for _ in training.steps():
             pass
         return training.vectors()
@@ -40,20 +40,20 @@ class VectorTraining:
         self,
         corpus: str | Path,
         settings: VectorSettings,
-        say: Say | None = None,
+        log: LogFunction | None = None,
         reading: Callable[[int, int], None] | None = None,
     ):
         self.settings = settings.resolved()
-        self.name, self.say = str(corpus), say or (lambda text: None)
+        self.name, self.log = str(corpus), log or (lambda text: None)
         self.threads = self.settings.threads or cpu_count()
         on_gpu(self.settings)  # complains about a device that is not there before anything is read
         for remark in self.settings.idle():
-            self.say(remark)
+            self.log(remark)
         how = Reading(self.settings.tokenizer, self.settings.lowercase, self.settings.min_count)
         self.sentences, why = read_sentences(corpus, how, progress=reading)
         self.settings.tokenizer = self.sentences.tokenizer  # type: ignore[assignment]
-        self.say(_sizes(self.sentences, self.settings.min_count))
-        self.say(f"text: {why}.")
+        self.log(_sizes(self.sentences, self.settings.min_count))
+        self.log(f"text: {why}.")
         self.seconds = 0.0
         try:
             self._learner = learner_of(self.sentences, self.settings, self.threads)
@@ -62,9 +62,9 @@ class VectorTraining:
                 f"{len(self.sentences.vocabulary):,} words of {self.settings.dim} numbers do not fit: {error}.",
                 repair="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
             ) from None
-        self.say(self._learner.says)
+        self.log(self._learner.says)
         if self.settings.loss == "softmax" and len(self.sentences.vocabulary) > MANY:
-            self.say("The full softmax takes as long per pair as there are words; --loss negative takes a fraction.")
+            self.log("The full softmax takes as long per pair as there are words; --loss negative takes a fraction.")
 
     def __enter__(self) -> VectorTraining:
         return self

@@ -24,7 +24,7 @@ EXAMPLE = "seqwise vectors nearest vectors.safetensors king --n 5"
 
 def main(argv: Sequence[str]) -> int:
     if not argv:
-        console.say(overview())
+        console.log(overview())
         return UsageError.exit_status
     command, *rest = argv
     if command in ("--help", "-h"):

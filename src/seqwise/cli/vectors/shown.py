@@ -24,7 +24,7 @@ def opened(path: Path, kind: str | None = None) -> KeyedVectors:
 
     remarks: list[str] = []
     with Bar("reading") as bar:
-        keyed = load_vectors(path, kind, progress=bar, say=remarks.append)
+        keyed = load_vectors(path, kind, progress=bar, log=remarks.append)
     for remark in remarks:
         console.warn(f"{path}: {remark}")
     done = keyed.about.get("progress", 1)
@@ -52,7 +52,7 @@ def composed(keyed: KeyedVectors, words: Iterable[str]) -> list[str]:
 
 def say_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
     for word in composed(keyed, words):
-        console.say(f"{plain(word)} is not in the list; its vector is composed from its n-grams.")
+        console.log(f"{plain(word)} is not in the list; its vector is composed from its n-grams.")
 
 
 def count(keyed: KeyedVectors, word: str) -> int | None:

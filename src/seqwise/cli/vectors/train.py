@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     if check_out(asked.out) != "safetensors" and asked.settings.subwords:
         console.warn(f"{asked.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
     with Bar("reading") as bar:
-        training = VectorTraining(asked.corpus, asked.settings, console.say, bar)
+        training = VectorTraining(asked.corpus, asked.settings, console.log, bar)
     with training:
         stopped = _train(training)
         out = _free(asked.out) if stopped else asked.out

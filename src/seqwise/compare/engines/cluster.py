@@ -133,7 +133,7 @@ def on_node(node: Node) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class TrainerState:
     """Room for one job at a time. `cores` and `gpus` are what Ray reserves; they may be fractions."""
 
     node: Node
@@ -144,7 +144,7 @@ class Place:
     beside: int = 1  # places that share its device, this one included
 
 
-def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[Place]:
+def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[TrainerState]:
     """One place for each GPU, or for each group of them that a job of several processes needs; else one for each node.
 
     All have the same number of cores, that of the smallest, so that equal times are equal work on machines of one
@@ -163,11 +163,11 @@ def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: 
         count = min(count, len(devices))  # half a group of GPUs is of no use to a group of processes
     share = math.ceil(count / len(devices))
     cores = min(node.cores // per_node[node] for node in devices)
-    found: list[Place] = []
+    found: list[TrainerState] = []
     for node in (devices[at % len(devices)] for at in range(count)):
         number = sum(place.node == node for place in found)
         size = processes if on_gpus else 0
-        found.append(Place(node, number, _part(cores, share), _part(size, share), max(1, cores // share), share))
+        found.append(TrainerState(node, number, _part(cores, share), _part(size, share), max(1, cores // share), share))
     return found
 
 

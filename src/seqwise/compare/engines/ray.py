@@ -23,7 +23,7 @@ import torch
 from seqwise.compare.engines import DEATHS, Event, Listen, bury
 from seqwise.compare.engines.cluster import (
     Node,
-    Place,
+    TrainerState,
     connect,
     in_words,
     library,
@@ -56,9 +56,9 @@ class Ray:
         self._connected = False  # by us
         self._processes = 1  # of one job
         self._nodes: list[Node] = []  # that can take part
-        self._places: list[Place] = []
-        self._hands: dict[Place, _Hand] = {}
-        self._stillborn: dict[Place, int] = {}  # processes of a place that ended before they said anything
+        self._places: list[TrainerState] = []
+        self._hands: dict[TrainerState, _Hand] = {}
+        self._stillborn: dict[TrainerState, int] = {}  # processes of a place that ended before they said anything
         self._last_error = ""  # of such a process
 
     @property
@@ -127,17 +127,17 @@ class Ray:
             problem = f"the Ray cluster has no node left on which jobs can run. {self._last_error}".strip()
             raise SeqwiseError(problem, repair=repair)
 
-    def _usable(self) -> list[Place]:
+    def _usable(self) -> list[TrainerState]:
         alive = nodes()
         return [place for place in self._places if place.node in alive and self._stillborn.get(place, 0) < DEATHS]
 
-    def _process(self, place: Place) -> Any:
+    def _process(self, place: TrainerState) -> Any:
         options = {"num_cpus": place.cores, "num_gpus": place.gpus, "max_restarts": 0, "max_task_retries": 0}
         actor = self.ray.remote(_Process).options(**options, scheduling_strategy=on_node(place.node))
         neighbours = {BESIDE: str(place.beside), AT_ONCE: str(len(self._places))}
         return actor.remote(str(self.folder), os.getcwd(), place.threads, self._processes, LEASE, neighbours)
 
-    def _dismiss(self, places: Sequence[Place]) -> None:
+    def _dismiss(self, places: Sequence[TrainerState]) -> None:
         for place in places:
             with suppress(self.ray.exceptions.RayError):
                 self.ray.kill(self._hands.pop(place).process)
@@ -237,7 +237,7 @@ class _Alone:
         self.since: float | None = None
         self.told = False
 
-    def check(self, hands: dict[Place, _Hand], folder: Path) -> None:
+    def check(self, hands: dict[TrainerState, _Hand], folder: Path) -> None:
         """Raises when it has been too long."""
         if any(hand.heard for hand in hands.values()):
             self.since, self.told = None, False
@@ -255,7 +255,7 @@ class _Alone:
             self.listen({"event": "waiting", "reason": f"{problem} It has {PATIENCE / 60:g} minutes."})
 
 
-def _wanted(hands: dict[Place, _Hand]) -> str:
+def _wanted(hands: dict[TrainerState, _Hand]) -> str:
     """`a job needs 2 cores and 1 GPU on one of 2 nodes`."""
     place = next(iter(hands))
     gpus = f" and {place.gpus:g} GPU{'s' if place.gpus > 1 else ''}" if place.gpus else ""
@@ -268,7 +268,7 @@ def _wanted(hands: dict[Place, _Hand]) -> str:
 class _Hand:
     """The driver's side of a process."""
 
-    place: Place
+    place: TrainerState
     process: Any
     job: Job | None = None
     ticket: int = 0  # of the job, so that a question asked twice starts it once; 0: no job yet

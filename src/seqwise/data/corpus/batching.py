@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.evaluating import EvaluationStreams, EvaluationWindows
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.order import mix, shuffled
@@ -51,7 +51,7 @@ class Streams:
         """Targets per epoch, over all ranks."""
         return self.rows * self.length
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
         """The batches of an epoch from batch `start` on."""
         shift = mix(self.seed, number) % self.shifts
         streams = shift + self.length * np.arange(self.mine.start, self.mine.stop, dtype=np.int64)
@@ -88,7 +88,7 @@ class Windows:
         """Targets per epoch, over all ranks."""
         return (self.count // self.rows * self.rows + self.last) * self.window
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
         """The batches of an epoch from batch `start` on."""
         shift = mix(self.seed, number) % self.shifts
         for first in range(start, self.steps, AHEAD):

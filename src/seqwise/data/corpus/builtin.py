@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqwise.data.reading import Document, Facts
+from seqwise.data.reading import Document, FileSummary
 from seqwise.errors import DataError, nearest
 
 CODE_BYTES = 4_000_000
@@ -26,13 +26,13 @@ class Builtin:
         self.name = f"builtin:{name}"
         self._make, self.says = BUILTINS[name]
 
-    def facts(self) -> Facts:
+    def facts(self) -> FileSummary:
         digest, sizes = hashlib.blake2b(digest_size=16), []
         for document in self.documents():
             data = document.text.encode()
             digest.update(data + b"\0")
             sizes.append(len(data))
-        return Facts(tuple(sizes), digest.hexdigest())
+        return FileSummary(tuple(sizes), digest.hexdigest())
 
     def documents(self) -> Iterator[Document]:
         return self._make()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.rows import Window, require, rows_of_rank
 from seqwise.errors import UsageError
@@ -40,7 +40,7 @@ class EvaluationStreams:
     def steps(self) -> int:
         return -(-self.length // self.window)
 
-    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
         """All batches from batch `start` on."""
         begin, end = (
             self.bounds[self.mine.start : self.mine.stop],
@@ -77,7 +77,7 @@ class EvaluationWindows:
     def steps(self) -> int:
         return -(-self.count // self.rows)
 
-    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
         """All batches from batch `start` on."""
         for step in range(start, self.steps):
             present = min(self.rows, self.count - step * self.rows)
@@ -85,7 +85,7 @@ class EvaluationWindows:
             numbers = step * self.rows + self.rank * share + np.arange(share, dtype=np.int64)
             yield self._batch(numbers)
 
-    def _batch(self, numbers: np.ndarray) -> Batch:
+    def _batch(self, numbers: np.ndarray) -> TokenBatch:
         known = np.minimum(numbers, self.count - 1)
         starts = np.minimum(known * self.stride, self.tokens - self.window)
         # windows before number k have counted the targets up to this one
@@ -93,10 +93,10 @@ class EvaluationWindows:
         tokens = torch.from_numpy(self.store.read_rows(starts, self.window + 1))
         targets = starts[:, None] + 1 + np.arange(self.window)
         mask = (targets > counted[:, None]) & (numbers < self.count)[:, None]
-        return Batch(tokens[:, :-1], tokens[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))
+        return TokenBatch(tokens[:, :-1], tokens[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))
 
 
-def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int, fresh: bool) -> Batch:
+def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int, fresh: bool) -> TokenBatch:
     """Rows of up to `width` targets that stop at their end; `mask` is None when all are full."""
     counts = np.clip(ends - starts, 0, width)
     if (counts == width).all():
@@ -108,4 +108,4 @@ def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int,
                 tokens[row, : count + 1] = store.read(start, int(count) + 1)
     values = torch.from_numpy(tokens)
     mask = None if (counts == width).all() else torch.from_numpy(np.arange(width) < counts[:, None])
-    return Batch(values[:, :-1], values[:, 1:], mask, positions=torch.from_numpy(starts.copy()), fresh=fresh)
+    return TokenBatch(values[:, :-1], values[:, 1:], mask, positions=torch.from_numpy(starts.copy()), fresh=fresh)

@@ -22,7 +22,7 @@ from seqwise.errors import DataError, SaveError
 from seqwise.text.learning import slices
 from seqwise.text.tokenizer import Tokenizer
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 BATCH = 32  # slices encoded at once, over all cores
 
 
@@ -46,7 +46,7 @@ class _Counts:
         self.broken = not text[-1].isspace()
 
 
-def prepare(corpus: Corpus, tokenizer: Tokenizer, progress: Progress | None = None) -> dict[str, TokenStore]:
+def prepare(corpus: Corpus, tokenizer: Tokenizer, progress: ProgressCallback | None = None) -> dict[str, TokenStore]:
     """The token stores of a corpus by split; `progress(done, total)` counts bytes of text while they are made."""
     key = f"{corpus.fingerprint} {tokenizer.fingerprint} {FORMAT}"
     folder = cache_folder() / "tokens" / hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
@@ -63,7 +63,7 @@ def prepare(corpus: Corpus, tokenizer: Tokenizer, progress: Progress | None = No
     return ready
 
 
-def _shifted(progress: Progress | None, base: int, total: int) -> Callable[[int], None]:
+def _shifted(progress: ProgressCallback | None, base: int, total: int) -> Callable[[int], None]:
     def report(done: int) -> None:
         if progress is not None:
             progress(min(base + done, total), total)

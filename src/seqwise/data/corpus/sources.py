@@ -14,7 +14,7 @@ from pathlib import Path
 
 from seqwise.config import HELD_OUT
 from seqwise.data.corpus.builtin import Builtin
-from seqwise.data.reading import Document, Facts, JsonLines, TextFile, packed, unreadable
+from seqwise.data.reading import Document, FileSummary, JsonLines, TextFile, packed, unreadable
 from seqwise.data.splitting import SPLITS, by_name, split_of, spread
 from seqwise.errors import DataError, nearest_path
 
@@ -166,7 +166,7 @@ def _assemble(name: str, groups: dict, fractions: dict[str, float], says: str = 
     return Corpus(name, f"{rule}.", _fingerprint(groups, facts, rule), parts, files, not any(missing.values()))
 
 
-def _not_blank(sources: list[Source], facts: dict[str, Facts]) -> list[Source]:
+def _not_blank(sources: list[Source], facts: dict[str, FileSummary]) -> list[Source]:
     """The sources without empty ones; an error if that leaves none."""
     kept = [source for source in sources if facts[source.name].sizes]
     if not kept:
@@ -175,12 +175,14 @@ def _not_blank(sources: list[Source], facts: dict[str, Facts]) -> list[Source]:
     return kept
 
 
-def _all_of(source: Source, facts: dict[str, Facts]) -> Part:
+def _all_of(source: Source, facts: dict[str, FileSummary]) -> Part:
     size = sum(facts[source.name].sizes)
     return Part(source, size, stop=size)
 
 
-def _divide(name: str, sources: list[Source], facts: dict[str, Facts], missing: dict[str, float]) -> tuple[dict, str]:
+def _divide(
+    name: str, sources: list[Source], facts: dict[str, FileSummary], missing: dict[str, float]
+) -> tuple[dict, str]:
     """Take the missing splits out of the training sources; returns the parts and the rule."""
     shares = " and ".join(f"{share:.0%} for {split}" for split, share in missing.items() if share)
     if all(not source.whole for source in sources) and len(sources) < MANY:
@@ -219,7 +221,9 @@ def _cut(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Pa
     return {split: Part(source, stop - start, start, stop) for split, start, stop in places if start < stop}
 
 
-def _scatter(sources: list[Source], facts: dict[str, Facts], assign: Callable[[int], str], splits: list[str]) -> dict:
+def _scatter(
+    sources: list[Source], facts: dict[str, FileSummary], assign: Callable[[int], str], splits: list[str]
+) -> dict:
     def only(split: str) -> Callable[[int], bool]:
         return lambda number: assign(number) == split
 
@@ -235,7 +239,7 @@ def _scatter(sources: list[Source], facts: dict[str, Facts], assign: Callable[[i
     return parts
 
 
-def _fingerprint(groups: dict, facts: dict[str, Facts], rule: str) -> str:
+def _fingerprint(groups: dict, facts: dict[str, FileSummary], rule: str) -> str:
     digest = hashlib.blake2b(rule.encode(), digest_size=16)
     for split in sorted(groups):
         digest.update(split.encode())

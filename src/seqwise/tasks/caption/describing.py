@@ -16,17 +16,17 @@ from torch import Tensor
 
 from seqwise.config import CaptionSettings, Settings
 from seqwise.data.corpus.sources import files_below
-from seqwise.data.images.captions import BUILTIN, Captioned
-from seqwise.data.images.pictures import KINDS, Pictures, from_array, read_paths
-from seqwise.data.images.shapes import SIZE, shapes
-from seqwise.data.images.shelves import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.examples import Examples, Shown
 from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
 from seqwise.tasks.answers import write_out
+from seqwise.tasks.caption.image_store import ARRAY, ENDINGS, PICTURES, natural
+from seqwise.tasks.caption.images import KINDS, Pictures, from_array, read_paths
 from seqwise.tasks.caption.model import Captioner
-from seqwise.tasks.task import Learned, Progress, Request
+from seqwise.tasks.caption.reader import BUILTIN, Captioned
+from seqwise.tasks.caption.shapes import SIZE, shapes
+from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback
 from seqwise.text.patterns import END, join_words
 
 PAD, BEGIN = "<pad>", "<bos>"
@@ -37,12 +37,17 @@ ROWS = 128  # pictures that are looked at together
 
 @torch.no_grad()
 def write(
-    model: Captioner, settings: Settings, learned: Learned, pictures: Pictures, numbers: np.ndarray,
-    request: Request = Request(), progress: Progress | None = None,
-) -> list[list[Hypothesis]]:  # fmt: skip
+    model: Captioner,
+    settings: Settings,
+    preprocessor: Preprocessor,
+    pictures: Pictures,
+    numbers: np.ndarray,
+    request: InferenceOptions = InferenceOptions(),
+    progress: ProgressCallback | None = None,
+) -> list[list[Hypothesis]]:
     """The captions of these pictures, each with the best first."""
-    tokenizer, device = learned.tokenizer, next(model.parameters()).device
-    longest = request.max_length or settings.data.longest or LONGEST  # one more than the longest caption: it may end
+    tokenizer, device = preprocessor.tokenizer, next(model.parameters()).device
+    longest = request.max_length or settings.data.max_length or LONGEST  # one more than the longest caption: it may end
     never = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
     known: dict[str, Any] = {"begin": tokenizer.id(BEGIN), "end": tokenizer.end, "longest": longest, "never": never}
     known |= {"how": request.search, "start": tokenizer.encode(request.search.start).ids.tolist()}
@@ -62,11 +67,11 @@ def write(
     return found
 
 
-def texts(found: Sequence[Sequence[Hypothesis]], learned: Learned) -> list[list[str]]:
+def texts(found: Sequence[Sequence[Hypothesis]], preprocessor: Preprocessor) -> list[list[str]]:
     """Hypotheses as text, without what only marks a place."""
-    marks = {learned.tokenizer.id(special) for special in SPECIALS}
+    marks = {preprocessor.tokenizer.id(special) for special in SPECIALS}
     return [
-        [learned.tokenizer.decode(number for number in h.ids if number not in marks).strip() for h in best]
+        [preprocessor.tokenizer.decode(number for number in h.ids if number not in marks).strip() for h in best]
         for best in found
     ]
 
@@ -121,7 +126,7 @@ def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[
     write_out(path, "".join(f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)))
 
 
-def how(settings: Settings, request: Request) -> str:
+def how(settings: Settings, request: InferenceOptions) -> str:
     """How captions were made, in words."""
     encoder = f"{settings.caption.encoder} encoder, {settings.model} decoder"
     if request.choice is not None:
@@ -154,7 +159,7 @@ def pictures_of(names: Sequence[str], settings: Settings, facts: Mapping[str, An
     """The pictures, clips or arrays at these paths; `builtin:shapes/7` is the drawn one of that number."""
     drawn = [name for name in names if name.startswith(f"{BUILTIN}/")]
     paths = [Path(name) for name in names if name not in drawn]
-    size = settings.caption.size or SIZE
+    size = settings.caption.image_size or SIZE
     read = iter(read_paths(paths, size, facts["kind"]))
     arrays = [_drawn(name, size) if name in drawn else next(read) for name in names]
     pictures = Pictures("pictures" if drawn else facts["kind"], arrays)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqwise.backbones.image import build_image_encoder, moved
 from seqwise.backbones.memory import Memory
 from seqwise.config import Settings
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
@@ -20,7 +20,7 @@ from seqwise.tasks.writing import Writer
 
 
 @dataclass(frozen=True)
-class CaptionBatch(Rows):
+class CaptionBatch(Batch):
     """Pictures, each with the tokens of one caption.
 
     `pictures` are pixels (B, S, S, 3), frames (B, F, S, S, 3) or features (B, R, W); `lengths` (B,) says how many of
@@ -64,7 +64,7 @@ class Captioner(nn.Module):
 
     def __init__(self, settings: Settings, vocabulary: int, inputs: int, regions: int, counts: Tensor | None = None):
         super().__init__()
-        caption, longest = settings.caption, (settings.data.longest or 1) + 1
+        caption, longest = settings.caption, (settings.data.max_length or 1) + 1
         self.encoder = build_image_encoder(settings, inputs, regions)
         width: int = self.encoder.width  # type: ignore[assignment]
         self.writer = Writer(settings, vocabulary, width, longest, caption.attention, counts=counts)

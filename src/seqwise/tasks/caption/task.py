@@ -20,9 +20,7 @@ import torch
 from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import Splits, examples_to_score
-from seqwise.data.images.captions import Captioned, Gallery, open_captions
-from seqwise.data.images.pictures import KINDS
-from seqwise.decoding.choice import Search
+from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
@@ -44,9 +42,22 @@ from seqwise.tasks.caption.describing import (
     write,
     write_captions,
 )
+from seqwise.tasks.caption.images import KINDS
 from seqwise.tasks.caption.model import CaptionBatch, Captioner, marked
+from seqwise.tasks.caption.reader import Captioned, Gallery, open_captions
 from seqwise.tasks.checks import check_memory, check_model, check_precision
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
@@ -62,60 +73,67 @@ class Caption(Task):
     """The task on some pictures with captions: a vocabulary is known, a model can be built, trained and scored."""
 
     headline = ("bleu", "BLEU")
-    search = Search(beam=5)
+    search = BeamSearchOptions(beam=5)
     example = "picture.png"
 
-    def __init__(self, gallery: Gallery, learned: Learned, longest: int):
-        self.gallery, self.splits, self.learned, self.longest = gallery, gallery.splits, learned, longest
+    def __init__(self, gallery: Gallery, preprocessor: Preprocessor, longest: int):
+        self.gallery, self.splits, self.preprocessor, self.longest = gallery, gallery.splits, preprocessor, longest
         self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
-        self.pairs = {split: Pairs(examples, learned.tokenizer) for split, examples in self.splits.parts.items()}
+        self.pairs = {split: Pairs(examples, preprocessor.tokenizer) for split, examples in self.splits.parts.items()}
         captions = [text for example in self.splits.parts["train"] for text in example.captions]
         if sum(len(text.split()) for text in captions) < SHORT * len(captions):
             self.headline = ("exact_match", "exact")  # BLEU counts runs of four words
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
         """Read and check pictures and captions; learn the vocabulary from the training split unless it is there."""
-        gallery = open_captions(data, settings.data, settings.caption.size, settings.columns, progress=progress)
+        gallery = open_captions(data, settings.data, settings.caption.image_size, settings.columns, progress=progress)
         pictures = gallery.pictures
         fill_in(settings, pictures.kind, gallery.size)
-        if learned is None:
+        if preprocessor is None:
             facts = {"kind": pictures.kind, "width": pictures.width, "regions": pictures.longest}
             if data.startswith("builtin:"):
                 facts["example"] = f"{data}/0"
-            learned = Learned({"text": learn_tokenizer(gallery.splits.parts["train"], settings, say)}, facts)
-        require_alike(pictures, learned.facts)
-        task = cls(gallery, learned, settings.data.longest or LONGEST)
-        if settings.data.longest is None:
-            settings.data.longest = min(LONGEST, max(len(row) for row in task.pairs["train"].rows) + 1)
-        task.longest = settings.data.longest
+            preprocessor = Preprocessor({"text": learn_tokenizer(gallery.splits.parts["train"], settings, log)}, facts)
+        require_alike(pictures, preprocessor.facts)
+        task = cls(gallery, preprocessor, settings.data.max_length or LONGEST)
+        if settings.data.max_length is None:
+            settings.data.max_length = min(LONGEST, max(len(row) for row in task.pairs["train"].rows) + 1)
+        task.longest = settings.data.max_length
         task.count_long()
-        task.introduce(say)
+        task.introduce(log)
         return task
 
     def count_long(self) -> None:
         """A remark for every caption that will be cut."""
-        what = f"captions of {self.longest:,} tokens or more, which are cut there (--data.longest)"
+        what = f"captions of {self.longest:,} tokens or more, which are cut there (--data.max-length)"
         for pairs in self.pairs.values():
             for row, owner in zip(pairs.rows, pairs.owners):
                 if len(row) >= self.longest:
                     example = pairs.examples[int(owner)]
                     self.splits.findings.remark(what, example.file or example.image, example.line or None)
 
-    def introduce(self, say: Say) -> None:
+    def introduce(self, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(pairs.examples):,}" for split, pairs in self.pairs.items())
         captions = sum(len(pairs.rows) for pairs in self.pairs.values())
         rule = f"{self.rule[0].upper()}{self.rule[1:]}"
-        say(f"{self.described()}: {sizes}; {captions:,} captions; vocabulary {len(self.learned.tokenizer):,}. {rule}")
+        log(
+            f"{self.described()}: {sizes}; {captions:,} captions; "
+            f"vocabulary {len(self.preprocessor.tokenizer):,}. {rule}"
+        )
         for sentence in self.splits.findings.sentences():
-            say(f"note: {sentence}")
+            log(f"note: {sentence}")
 
     def described(self) -> str:
         """What is looked at, with its size."""
-        facts, size = self.learned.facts, self.gallery.size
+        facts, size = self.preprocessor.facts, self.gallery.size
         if facts["kind"] == "features":
             return f"pictures as up to {facts['regions']:,} vectors of width {facts['width']:,}"
         return f"{'clips' if facts['kind'] == 'frames' else 'pictures'} of {size} × {size} pixels"
@@ -123,8 +141,8 @@ class Caption(Task):
     def size(self) -> Size:
         train = self.pairs["train"]
         lengths = [len(row) + 1 for row in train.rows]
-        regions = self.gallery.size**2 if self.gallery.size else self.learned.facts["regions"]
-        return Size(sum(lengths), len(self.learned.tokenizer), len(train.examples), max(lengths), regions)
+        regions = self.gallery.size**2 if self.gallery.size else self.preprocessor.facts["regions"]
+        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(train.examples), max(lengths), regions)
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
@@ -138,12 +156,12 @@ class Caption(Task):
 
     def build(self, settings: Settings) -> Captioner:
         """An untrained model that already predicts each token by its frequency."""
-        vocabulary, facts = len(self.learned.tokenizer), self.learned.facts
+        vocabulary, facts = len(self.preprocessor.tokenizer), self.preprocessor.facts
         return Captioner(settings, vocabulary, facts["width"], facts["regions"], self.token_counts()["text"])
 
     def token_counts(self) -> dict[str, torch.Tensor]:
-        rows = [*self.pairs["train"].rows, np.full(len(self.pairs["train"].rows), self.learned.tokenizer.id(END))]
-        return {"text": torch.from_numpy(np.bincount(np.concatenate(rows), minlength=len(self.learned.tokenizer)))}
+        rows = [*self.pairs["train"].rows, np.full(len(self.pairs["train"].rows), self.preprocessor.tokenizer.id(END))]
+        return {"text": torch.from_numpy(np.bincount(np.concatenate(rows), minlength=len(self.preprocessor.tokenizer)))}
 
     def embeddings(self, model: Captioner) -> dict[str, Embedding]:
         return {"text": model.writer.embedding}
@@ -155,11 +173,13 @@ class Caption(Task):
         def batch(numbers: np.ndarray) -> CaptionBatch:
             return self.collate("train", numbers)
 
-        return Buckets(lengths, batch, settings.training.batch or 1, settings.data.tokens, settings.seed, rank, world)
+        return Buckets(
+            lengths, batch, settings.training.batch_size or 1, settings.data.max_tokens, settings.seed, rank, world
+        )
 
     def collate(self, split: str, numbers: np.ndarray) -> CaptionBatch:
         """The pairs of these numbers as a batch."""
-        pairs, tokenizer = self.pairs[split], self.learned.tokenizer
+        pairs, tokenizer = self.pairs[split], self.preprocessor.tokenizer
         pictures, lengths = self.gallery.pictures.take(pairs.pictures[pairs.owners[numbers]])
         rows = [pairs.rows[number] for number in numbers]
         return CaptionBatch(
@@ -182,14 +202,16 @@ class Caption(Task):
         if world.rank == 0:  # few enough for one process
             some = pairs.examples[:INTERIM]
             numbers = np.array([example.number for example in some])
-            written = texts(write(model, settings, self.learned, self.gallery.pictures, numbers), self.learned)
+            written = texts(
+                write(model, settings, self.preprocessor, self.gallery.pictures, numbers), self.preprocessor
+            )
             outputs, references = [best[0] for best in written], references_of(some)
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
         nats, tokens, score, exact = world.sum(nats, tokens, *scores)
         return {"loss": nats / max(1, tokens), "bleu": score, "exact_match": exact}
 
     def report(self) -> Report:
-        unknown, tokenizer = self.learned.tokenizer.unknown, self.learned.tokenizer
+        unknown, tokenizer = self.preprocessor.tokenizer.unknown, self.preprocessor.tokenizer
         rows: dict[str, tuple[int, ...]] = {
             split: (
                 len(pairs.examples),
@@ -210,23 +232,33 @@ class Caption(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> Captioner:
-        return Captioner(settings, len(learned.tokenizer), learned.facts["width"], learned.facts["regions"])
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Captioner:
+        return Captioner(
+            settings, len(preprocessor.tokenizer), preprocessor.facts["width"], preprocessor.facts["regions"]
+        )
 
     @classmethod
     def evaluate(
-        cls, model: Captioner, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: Captioner,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(search),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
         check_out(request.out)
         gallery, examples, part = _to_score(data, settings, split, trained_on)
-        require_alike(gallery.pictures, learned.facts)
+        require_alike(gallery.pictures, preprocessor.facts)
         numbers = np.array([example.number for example in examples])
         began = perf_counter()
-        written = write(model, settings, learned, gallery.pictures, numbers, request, progress)
+        written = write(model, settings, preprocessor, gallery.pictures, numbers, request, progress)
         seconds = perf_counter() - began
-        outputs, references = [best[0] for best in texts(written, learned)], references_of(examples)
+        outputs, references = [best[0] for best in texts(written, preprocessor)], references_of(examples)
         if request.out is not None:
             write_captions(request.out, examples, outputs)
         metrics, definitions = measured(outputs, references)
@@ -238,13 +270,19 @@ class Caption(Task):
 
     @classmethod
     def questions(
-        cls, model: Captioner, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls,
+        model: Captioner,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         gallery, examples, _ = _to_score(data, settings, split, trained_on)
-        pictures, request = gallery.pictures, Request(cls.search)
+        pictures, request = gallery.pictures, InferenceOptions(cls.search)
 
         def caption(number: int) -> list[list[str]]:
-            return texts(write(model, settings, learned, pictures, np.array([number]), request), learned)
+            return texts(write(model, settings, preprocessor, pictures, np.array([number]), request), preprocessor)
 
         return [example.number for example in examples], caption
 
@@ -253,16 +291,16 @@ class Caption(Task):
         cls,
         model: Captioner,
         settings: Settings,
-        learned: Learned,
+        preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: Request = Request(search),
-    ) -> Iterator[Prediction]:  # fmt: skip
+        request: InferenceOptions = InferenceOptions(search),
+    ) -> Iterator[Prediction]:
         """A caption for each picture, clip or array, given by its path."""
         for begin in range(0, len(inputs), ROWS):
             names = inputs[begin : begin + ROWS]
-            pictures = pictures_of(names, settings, learned.facts)
-            found = write(model, settings, learned, pictures, np.arange(len(names)), request)
-            for name, hypotheses, best in zip(names, found, texts(found, learned)):
+            pictures = pictures_of(names, settings, preprocessor.facts)
+            found = write(model, settings, preprocessor, pictures, np.arange(len(names)), request)
+            for name, hypotheses, best in zip(names, found, texts(found, preprocessor)):
                 values: dict[str, Any] = {"image": name, "caption": best[0]}
                 values |= {"log_probability": hypotheses[0].log_probability}
                 if len(best) > 1:
@@ -288,7 +326,7 @@ def _to_score(
 
     def open_with(valid: float, test: float) -> Splits[Captioned]:
         fractions = {"valid": valid, "test": test}
-        galleries.append(open_captions(data, settings.data, settings.caption.size, settings.columns, fractions))
+        galleries.append(open_captions(data, settings.data, settings.caption.image_size, settings.columns, fractions))
         return galleries[-1].splits
 
     fractions = (settings.data.valid_fraction, settings.data.test_fraction)
@@ -317,17 +355,17 @@ def fill_in(settings: Settings, kind: str, size: int) -> None:
     if caption.frames is not None and caption.frames != (kind == "frames"):
         raise UsageError(f"the data holds {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
-    caption.frames, caption.size = kind == "frames", size or caption.size
+    caption.frames, caption.image_size = kind == "frames", size or caption.image_size
 
 
-def learn_tokenizer(examples: Sequence[Captioned], settings: Settings, say: Say) -> Tokenizer:
+def learn_tokenizer(examples: Sequence[Captioned], settings: Settings, log: LogFunction) -> Tokenizer:
     """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"
         many = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY
         text.min_count = SEEN if many else text.min_count
-        say(f"tokeniser: words{f', those seen at least {SEEN} times; others are <unk>' if many else ''}.")
+        log(f"tokeniser: words{f', those seen at least {SEEN} times; others are <unk>' if many else ''}.")
     tokenizer = Tokenizer.train(
         str(text.tokenizer), captions, text.vocabulary, text.min_count, text.lowercase, SPECIALS
     )

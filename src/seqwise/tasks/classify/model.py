@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.config import Settings
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.data.buckets import in_order, pad
 from seqwise.heads.label import Label, balanced, make_pooling
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.losses import Loss, total
-from seqwise.metrics.labels import confusion
-from seqwise.tasks.task import Progress
+from seqwise.tasks.classify.metrics import confusion
+from seqwise.tasks.task import ProgressCallback
 
 MOST_TOKENS = 512  # of one text unless set
 ROWS, TOKENS = 256, 16_384  # of a batch that is scored
 
 
 @dataclass(frozen=True)
-class TextBatch(Rows):
+class TextBatch(Batch):
     """Rows of token ids, padded, and a label for each."""
 
     ids: Tensor  # (B, T) int64
@@ -71,7 +71,7 @@ class Classifier(nn.Module):
         # Most words are rare: long random vectors of what is hardly ever learned would be noise. After 250,000 tokens
         # of builtin:modules (GRU, width 64, one seed) validation accuracy is 84 %, with vectors of length 1 79 %.
         nn.init.normal_(self.embedding.weight, std=SHORT)
-        self.encoder = build_encoder(settings, width, settings.data.longest or MOST_TOKENS)
+        self.encoder = build_encoder(settings, width, settings.data.max_length or MOST_TOKENS)
         wide: int = self.encoder.width  # type: ignore[assignment]
         both = bool(settings.recurrent.bidirectional) and settings.model not in ("feedforward", "transformer")
         pooling = make_pooling(classify.pooling or "mean", wide, wide // 2 if both else 0)
@@ -126,9 +126,14 @@ class Scored:
 
 
 def measure(
-    model: Classifier, rows: Sequence[np.ndarray], targets: np.ndarray, longest: int, rank: int = 0, world: int = 1,
-    progress: Progress | None = None,
-) -> Scored:  # fmt: skip
+    model: Classifier,
+    rows: Sequence[np.ndarray],
+    targets: np.ndarray,
+    longest: int,
+    rank: int = 0,
+    world: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Scored:
     """Score the rows that belong to a rank."""
     size = model.head.output.out_features
     nats, done, counts = 0.0, 0, np.zeros((size, size), dtype=np.int64)

@@ -22,15 +22,26 @@ from seqwise.config import Settings
 from seqwise.data.buckets import Buckets
 from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
-from seqwise.data.labelled import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
 from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
-from seqwise.metrics.evaluation import Evaluation, Yardstick
+from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.examples import Examples, Shown, hits
-from seqwise.metrics.labels import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.answers import check_out, write_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
+from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.classify.reader import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"
@@ -46,11 +57,11 @@ class Classify(Task):
     headline = ("accuracy", "acc")
     example = "a text"
 
-    def __init__(self, splits: Splits[LabelledText], learned: Learned, longest: int):
-        self.splits, self.learned, self.longest = splits, learned, longest
+    def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, longest: int):
+        self.splits, self.preprocessor, self.longest = splits, preprocessor, longest
         self.fingerprint, self.rule = splits.fingerprint, splits.rule
-        self.labels: list[str] = learned.facts["labels"]
-        self.ids = {split: encode(learned.tokenizer, examples) for split, examples in splits.parts.items()}
+        self.labels: list[str] = preprocessor.facts["labels"]
+        self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         numbers = {label: number for number, label in enumerate(self.labels)}
         self.targets = {
             split: np.array([numbers[example.label] for example in examples], dtype=np.int64)
@@ -59,26 +70,32 @@ class Classify(Task):
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
-        """Read and check the data; learn vocabulary and labels from the training split unless `learned` has them."""
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """Read and check the data; learn vocabulary and labels from the training split unless they are given."""
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         splits = open_labelled(data, settings.columns, settings.data.on_empty, fractions)
         check_labels(splits)
-        offered = learned.offered if learned else ()
-        learned = Learned(dict(learned.tokenizers), dict(learned.facts)) if learned else Learned()
-        if "text" not in learned.tokenizers:
-            learned.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, say, offered)
-        learned.facts.setdefault("labels", labels_of(splits))
-        refuse_unknown_labels(splits.everything(), learned.facts["labels"], splits.findings)
+        offered = preprocessor.offered if preprocessor else ()
+        preprocessor = (
+            Preprocessor(dict(preprocessor.tokenizers), dict(preprocessor.facts)) if preprocessor else Preprocessor()
+        )
+        if "text" not in preprocessor.tokenizers:
+            preprocessor.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, log, offered)
+        preprocessor.facts.setdefault("labels", labels_of(splits))
+        refuse_unknown_labels(splits.everything(), preprocessor.facts["labels"], splits.findings)
         splits.findings.stop()
-        task = cls(splits, learned, settings.data.longest or MOST_TOKENS)
-        if settings.data.longest is None:
-            settings.data.longest = min(MOST_TOKENS, max(1, task.size().longest))
-        task.longest = settings.data.longest
+        task = cls(splits, preprocessor, settings.data.max_length or MOST_TOKENS)
+        if settings.data.max_length is None:
+            settings.data.max_length = min(MOST_TOKENS, max(1, task.size().longest))
+        task.longest = settings.data.max_length
         task.count_long()
-        task.introduce(say)
+        task.introduce(log)
         return task
 
     def count_long(self) -> None:
@@ -86,15 +103,15 @@ class Classify(Task):
         for split, examples in self.splits.parts.items():
             for ids, example in zip(self.ids[split], examples):
                 if len(ids) > self.longest:
-                    what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.longest)"
+                    what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.max-length)"
                     self.splits.findings.remark(what, example.file, example.line)
 
-    def introduce(self, say: Say) -> None:
+    def introduce(self, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(examples):,}" for split, examples in self.splits.parts.items())
         rule = f"{self.rule[0].upper()}{self.rule[1:]}"
-        say(f"texts: {sizes}; vocabulary {len(self.learned.tokenizer):,}; {self.shares()}. {rule}")
+        log(f"texts: {sizes}; vocabulary {len(self.preprocessor.tokenizer):,}; {self.shares()}. {rule}")
         for sentence in self.remarks():
-            say(f"note: {sentence}")
+            log(f"note: {sentence}")
 
     def shares(self) -> str:
         """The labels with their shares of the training split, the most frequent first."""
@@ -104,7 +121,7 @@ class Classify(Task):
 
     def remarks(self) -> list[str]:
         """What was let pass, with its number and the policy."""
-        unknown = self.learned.tokenizer.unknown
+        unknown = self.preprocessor.tokenizer.unknown
         found = self.splits.findings.sentences()
         for split in ("valid", "test"):
             rows = self.ids.get(split, [])
@@ -115,7 +132,7 @@ class Classify(Task):
 
     def size(self) -> Size:
         lengths = [len(row) for row in self.ids["train"]]
-        return Size(sum(lengths), len(self.learned.tokenizer), len(lengths), max(lengths), len(self.labels))
+        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths), len(self.labels))
 
     def check(self, settings: Settings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
@@ -128,13 +145,13 @@ class Classify(Task):
 
     def build(self, settings: Settings) -> Classifier:
         """An untrained model, whose first guess is the frequency of each label."""
-        tokenizer, labels = self.learned.tokenizer, len(self.labels)
+        tokenizer, labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
         return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
 
     def token_counts(self) -> dict[str, torch.Tensor]:
         ids = np.concatenate(self.ids["train"])
-        return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.learned.tokenizer)))}
+        return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TextBatch]:
         """Training batches of texts of alike length."""
@@ -144,8 +161,8 @@ class Classify(Task):
         def batch(numbers: np.ndarray) -> TextBatch:
             return collate([rows[number] for number in numbers], targets[numbers], numbers)
 
-        batch_rows, lengths = settings.training.batch or 1, [len(row) for row in rows]
-        return Buckets(lengths, batch, batch_rows, settings.data.tokens, settings.seed, rank, world)
+        batch_rows, lengths = settings.training.batch_size or 1, [len(row) for row in rows]
+        return Buckets(lengths, batch, batch_rows, settings.data.max_tokens, settings.seed, rank, world)
 
     def validate(self, model: Classifier, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss, accuracy and macro-F1 on the validation split, shared among the processes.
@@ -163,20 +180,20 @@ class Classify(Task):
         tie = found["loss"] / (1 + found["loss"]) / max(1, len(rows))
         return found | {"goal": 1 - found[chosen_by] + tie}
 
-    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+    def baselines(self, split: str) -> tuple[Baseline, ...]:
         """Always the most frequent label of the training split, the first of several."""
         number = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
         share = float((self.targets[split] == number).mean())
         about = f"It always answers {short(self.labels[number])}, the most frequent label of the training split."
-        return (Yardstick("most frequent label", share, about),)
+        return (Baseline("most frequent label", share, about),)
 
     def report(self) -> Report:
-        unknown = self.learned.tokenizer.unknown
+        unknown = self.preprocessor.tokenizer.unknown
         rows: dict[str, tuple[int, ...]] = {
             split: (len(rows), sum(map(len, rows)), max(map(len, rows)), sum(int((r == unknown).sum()) for r in rows))
             for split, rows in self.ids.items()
         }
-        tokenizer = self.learned.tokenizer
+        tokenizer = self.preprocessor.tokenizer
         sentences = (
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
             f"training: {self.shares()}",
@@ -187,17 +204,27 @@ class Classify(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> Classifier:
-        return Classifier(settings, len(learned.tokenizer), len(learned.facts["labels"]), learned.tokenizer.unknown)
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Classifier:
+        return Classifier(
+            settings, len(preprocessor.tokenizer), len(preprocessor.facts["labels"]), preprocessor.tokenizer.unknown
+        )
 
     @classmethod
     def evaluate(
-        cls, model: Classifier, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: Classifier,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """Accuracy, macro-F1, and who is mistaken for whom."""
         check_out(request.out)
-        labels: list[str] = learned.facts["labels"]
+        labels: list[str] = preprocessor.facts["labels"]
         found = Findings()
 
         def open_with(valid: float, test: float) -> Splits[LabelledText]:
@@ -210,7 +237,7 @@ class Classify(Task):
         examples, part = examples_to_score(open_with, fractions, split, trained_on)
         refuse_unknown_labels(examples, labels, found)
         found.stop()
-        rows, longest = encode(learned.tokenizer, examples), settings.data.longest or MOST_TOKENS
+        rows, longest = encode(preprocessor.tokenizer, examples), settings.data.max_length or MOST_TOKENS
         targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
         began = perf_counter()
         scored = measure(model, rows, targets, longest, progress=progress)
@@ -236,14 +263,20 @@ class Classify(Task):
 
     @classmethod
     def questions(
-        cls, model: Classifier, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls,
+        model: Classifier,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         def open_with(valid: float, test: float) -> Splits[LabelledText]:
             return open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         texts = [example.text for example in examples_to_score(open_with, fractions, split, trained_on)[0]]
-        return texts, lambda text: list(cls.predict(model, settings, learned, [text]))
+        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text]))
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
@@ -258,21 +291,21 @@ class Classify(Task):
         cls,
         model: Classifier,
         settings: Settings,
-        learned: Learned,
+        preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: Request = Request(),
+        request: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The most probable label with its probability, then the next ones."""
-        labels: list[str] = learned.facts["labels"]
+        labels: list[str] = preprocessor.facts["labels"]
         for begin in range(0, len(inputs), AT_ONCE):
             texts = inputs[begin : begin + AT_ONCE]
-            rows = learned.tokenizer.encode_many([text.strip() for text in texts])
+            rows = preprocessor.tokenizer.encode_many([text.strip() for text in texts])
             chances = np.zeros((len(texts), len(labels)))
-            for numbers, logs in score(model, rows, settings.data.longest or MOST_TOKENS):
+            for numbers, logs in score(model, rows, settings.data.max_length or MOST_TOKENS):
                 chances[numbers] = np.exp(logs)
             for text, ids, row in zip(texts, rows, chances):
                 likely = {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}
-                known = bool((ids != learned.tokenizer.unknown).any())
+                known = bool((ids != preprocessor.tokenizer.unknown).any())
                 yield _prediction(text, likely, request.top, known)
 
 
@@ -286,18 +319,18 @@ def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> 
 
 
 def learn_tokenizer(
-    examples: Sequence[LabelledText], settings: Settings, say: Say, offered: Sequence[str] = ()
+    examples: Sequence[LabelledText], settings: Settings, log: LogFunction, offered: Sequence[str] = ()
 ) -> Tokenizer:
     """Fill in the kind by rule, then learn the vocabulary from the training split and the words that are offered."""
     text = settings.text
     if text.tokenizer is None and settings.vectors is not None:
         text.tokenizer = "words"
-        say("tokeniser: words, because --vectors has vectors of words.")
+        log("tokeniser: words, because --vectors has vectors of words.")
     if text.tokenizer is None:
         chunks = " ".join(example.text for example in examples[:1_000]).split()
         blanks = sum(map(len, chunks)) < LONG_WORDS * max(1, len(chunks))
         text.tokenizer = "words" if blanks else "characters"
-        say(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
+        log(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
     size = text.vocabulary or (MOST_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
     tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), offered)

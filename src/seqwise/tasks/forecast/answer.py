@@ -7,11 +7,11 @@ import io
 
 import numpy as np
 
-from seqwise.data.series.measures import Measures
-from seqwise.data.series.rolling import Rolling
 from seqwise.errors import DataError
 from seqwise.tasks.forecast.model import ForecastModel
+from seqwise.tasks.forecast.scaling import Measures
 from seqwise.tasks.forecast.scoring import forecasts_of, panels_of
+from seqwise.tasks.forecast.windows import Rolling
 from seqwise.tasks.task import Prediction
 
 

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.series import SeriesEncoder
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
-from seqwise.data.series.rolling import SeriesBatch
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball
 from seqwise.layers.record import observe
 from seqwise.losses import Loss, total
+from seqwise.tasks.forecast.windows import SeriesBatch
 
 EPSILON = 1e-5  # added to a window's variance: a constant window has none
 EFFECT = 32  # hidden units between what is known of a step and its effect
@@ -43,7 +43,7 @@ class ForecastModel(nn.Module):
 
     def __init__(self, settings: Settings, known: int, quantiles: Sequence[float]):
         super().__init__()
-        past, horizon = settings.forecast.past or 1, settings.horizon or 1
+        past, horizon = settings.forecast.lookback or 1, settings.horizon or 1
         self.quantiles = tuple(sorted(quantiles))
         self.encoder = SeriesEncoder(settings, 1 + known, past)
         self.head = PointHead(self.encoder.width, horizon)
@@ -55,7 +55,7 @@ class ForecastModel(nn.Module):
                 nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
                 nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
-    def forward(self, batch: SeriesBatch, carry: Carry = None) -> tuple[Loss, Carry]:
+    def forward(self, batch: SeriesBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
         """Squared errors, plus the mean pinball loss of the quantiles, summed over the values that were observed."""
         return self.loss(self.forecast(batch), batch), None
 

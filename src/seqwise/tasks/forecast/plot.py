@@ -19,7 +19,7 @@ PANELS = 8  # more series than that make no readable picture
 GREY, PAST, AHEAD = "#888", "#5b8def", "#e07a3f"
 
 Point = tuple[float, float]
-Place = Callable[[Point], str]
+TrainerState = Callable[[Point], str]
 
 
 def save_picture(path: Path, panels: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ def round_ticks(low: float, high: float, about: int = 4) -> list[float]:
     return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
 
 
-def _grid(value: float, place: Place) -> str:
+def _grid(value: float, place: TrainerState) -> str:
     y = float(place((0, value)).split(",")[1])
     return (
         f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{GREY}" stroke-opacity="0.25"/>'
@@ -101,7 +101,7 @@ def _grid(value: float, place: Place) -> str:
     )
 
 
-def _line(points: Sequence[Point], place: Place, colour: str, width: float, more: str = "") -> str:
+def _line(points: Sequence[Point], place: TrainerState, colour: str, width: float, more: str = "") -> str:
     path = " ".join(map(place, points))
     return (
         f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" '

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.data.series.measures import Measures
-from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.metrics.evaluation import Evaluation, Table
-from seqwise.metrics.forecasts import NAIVE, OURS, SEASONAL, Errors, definitions
+from seqwise.tasks.forecast.metrics import NAIVE, OURS, SEASONAL, Errors, definitions
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
+from seqwise.tasks.forecast.scaling import Measures
 from seqwise.tasks.forecast.stretches import Stretches
-from seqwise.tasks.task import Progress
+from seqwise.tasks.forecast.windows import Rolling, SeriesBatch
+from seqwise.tasks.task import ProgressCallback
 
 ROWS = 1024  # windows at a time
 DRAWN = 4  # series in the picture of an evaluation
@@ -46,9 +46,13 @@ def validation_sums(model: ForecastModel, rolling: Rolling, windows: np.ndarray)
 
 
 def score(
-    model: ForecastModel, rolling: Rolling, windows: np.ndarray, season: int, progress: Progress | None = None,
+    model: ForecastModel,
+    rolling: Rolling,
+    windows: np.ndarray,
+    season: int,
+    progress: ProgressCallback | None = None,
     stretches: Stretches | None = None,
-) -> Errors:  # fmt: skip
+) -> Errors:
     """Errors of the model and of both naive forecasts on all windows; the last batch is as good as any."""
     errors = Errors(len(rolling.series.names), model.quantiles)
     for start in range(0, len(windows), ROWS):

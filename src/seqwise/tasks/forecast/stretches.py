@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from seqwise.data.series.measures import Measures
-from seqwise.data.series.rolling import Rolling, SeriesBatch
 from seqwise.metrics.examples import Examples, Shown, Tally
+from seqwise.tasks.forecast.scaling import Measures
+from seqwise.tasks.forecast.windows import Rolling, SeriesBatch
 
 LISTED = 12  # values of a window that are shown
 

@@ -18,9 +18,6 @@ from typing import Any
 import numpy as np
 
 from seqwise.config import HELD_OUT, Settings
-from seqwise.data.series.measures import Measures, check_series, constant, season_of_values
-from seqwise.data.series.rolling import SHARES, Rolling, WindowBatches, borders, rule_of
-from seqwise.data.series.series import Series, read_series
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import split_columns
 from seqwise.errors import DataError, UsageError, nearest
@@ -30,9 +27,23 @@ from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
 from seqwise.tasks.forecast.plot import SUFFIXES, save_picture
+from seqwise.tasks.forecast.reader import Series, read_series
+from seqwise.tasks.forecast.scaling import Measures, check_series, constant, season_of_values
 from seqwise.tasks.forecast.scoring import drawn_windows, evaluation, forecasts_of, score, validation_sums
 from seqwise.tasks.forecast.stretches import Stretches
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.forecast.windows import SHARES, Rolling, WindowBatches, borders, rule_of
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 
 QUANTILES = "0.1,0.9"
 INTERIM = 20_000  # windows of the validation split that are scored during training, at even distances
@@ -50,18 +61,22 @@ class Forecast(Task):
         self.parts = borders(series, self.splits)
         self.rule = rule_of(series, self.splits)
         self.fingerprint = fingerprint(series, self.rule)
-        self.learned = Learned(facts=measures.facts() | {"example": series.name})
+        self.preprocessor = Preprocessor(facts=measures.facts() | {"example": series.name})
         self.rolling = rolling_of(series, measures.of(series), settings)
         season = measures.season
         self.windows = {split: self.rolling.windows(*part, season) for split, part in self.parts.items()}
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Forecast:  # fmt: skip
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Forecast:
         """Read the table; choose horizon, past, season, splits and quantiles where the settings leave them open."""
-        measures = Measures.from_facts(learned.facts) if learned else None
+        measures = Measures.from_facts(preprocessor.facts) if preprocessor else None
         series = read_series(data, settings, *((measures.columns, measures.clock) if measures else (None, None)))
         _choose_splits(settings)
         stop = borders(series, settings.forecast.splits or SHARES)["train"][1]
@@ -75,9 +90,9 @@ class Forecast(Task):
         task._demand_windows(settings)
         for sentence in (*task._sentences(settings), found):
             if sentence:
-                say(sentence)
+                log(sentence)
         for remark in task._remarks():
-            say(remark)
+            log(remark)
         return task
 
     def _demand_windows(self, settings: Settings) -> None:
@@ -86,10 +101,10 @@ class Forecast(Task):
                 start, stop = self.parts[split]
                 needed = settings.horizon or 1
                 if split == "train":
-                    needed += max(settings.forecast.past or 1, self.measures.season)
+                    needed += max(settings.forecast.lookback or 1, self.measures.season)
                 raise DataError(
                     f"the {split} split has {stop - start:,} steps, and no window of {needed:,} fits into it.",
-                    repair="Give a longer table, a smaller --horizon or --forecast.past, or other --forecast.splits.",
+                    repair="Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits.",
                     file=self.series.name,
                 )
 
@@ -100,7 +115,7 @@ class Forecast(Task):
         return [
             f"{some}: {names}; {self.series.span()}, time in column {self.series.columns.time!r}.",
             f"{self.rule[0].upper()}{self.rule[1:]} Scaling is learned on the training part.",
-            f"windows: {sizes}; each forecasts {settings.horizon} steps from the last {settings.forecast.past}.",
+            f"windows: {sizes}; each forecasts {settings.horizon} steps from the last {settings.forecast.lookback}.",
         ]
 
     def _remarks(self) -> list[str]:
@@ -137,7 +152,7 @@ class Forecast(Task):
         model.eval().forecast(self.rolling.batch(self.windows["train"][:1]).to("meta"))  # some layers complain here
 
     def build(self, settings: Settings) -> ForecastModel:
-        return self.restore(settings, self.learned)
+        return self.restore(settings, self.preprocessor)
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> WindowBatches:
         return WindowBatches(self.rolling, self.windows["train"], settings, rank, world)
@@ -163,18 +178,26 @@ class Forecast(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> ForecastModel:
-        known = 2 * len(learned.facts["calendar"]) + len(learned.facts["columns"]["known"])
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> ForecastModel:
+        known = 2 * len(preprocessor.facts["calendar"]) + len(preprocessor.facts["columns"]["known"])
         return ForecastModel(settings, known, quantiles_of(settings))
 
     @classmethod
     def evaluate(
-        cls, model: ForecastModel, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: ForecastModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """Rolling over the test split of the training data or of a folder, or over a whole other table."""
         check_out(request.out, SUFFIXES)
-        measures = Measures.from_facts(learned.facts)
+        measures = Measures.from_facts(preprocessor.facts)
         series = read_series(data, settings, measures.columns, measures.clock)
         start, stop, which = _part_to_score(series, settings, split, trained_on)
         rolling = rolling_of(series, measures.of(series), settings)
@@ -203,10 +226,16 @@ class Forecast(Task):
 
     @classmethod
     def questions(
-        cls, model: ForecastModel, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls,
+        model: ForecastModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """Single windows of the split."""
-        measures = Measures.from_facts(learned.facts)
+        measures = Measures.from_facts(preprocessor.facts)
         series = read_series(data, settings, measures.columns, measures.clock)
         start, stop, _ = _part_to_score(series, settings, split, trained_on)
         rolling = rolling_of(series, measures.of(series), settings)
@@ -215,12 +244,16 @@ class Forecast(Task):
 
     @classmethod
     def predict(
-        cls, model: ForecastModel, settings: Settings, learned: Learned, inputs: Sequence[str],
-        request: Request = Request(),
-    ) -> Iterator[Prediction]:  # fmt: skip
+        cls,
+        model: ForecastModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(),
+    ) -> Iterator[Prediction]:
         """The steps after the end of each table. With `request.out` the last of them is drawn into that file."""
         check_out(request.out, SUFFIXES)
-        measures = Measures.from_facts(learned.facts)
+        measures = Measures.from_facts(preprocessor.facts)
         for each in inputs:
             series = read_series(each, settings, measures.columns, measures.clock)
             prediction = answer(model, rolling_of(series, measures.of(series), settings), measures.of(series))
@@ -235,7 +268,7 @@ class Forecast(Task):
 
 
 def rolling_of(series: Series, measures: Measures, settings: Settings) -> Rolling:
-    past, horizon = settings.forecast.past or 1, settings.horizon or 1
+    past, horizon = settings.forecast.lookback or 1, settings.horizon or 1
     return Rolling(series, measures, past, horizon, settings.forecast.missing)
 
 
@@ -293,10 +326,10 @@ def _choose_lengths(series: Series, settings: Settings, stop: int) -> None:
     season = settings.forecast.season or 1
     if settings.horizon is None:
         settings.horizon = max(1, min(season if season > 1 else 10, stop // 10))
-    if settings.forecast.past is None:
+    if settings.forecast.lookback is None:
         wanted = max(3 * season, -(-7 * settings.horizon // 2))
         whole = -(-wanted // season) * season
-        settings.forecast.past = max(1, min(whole, stop // 3))
+        settings.forecast.lookback = max(1, min(whole, stop // 3))
 
 
 def _part_to_score(series: Series, settings: Settings, split: str | None, trained_on: str) -> tuple[int, int, str]:

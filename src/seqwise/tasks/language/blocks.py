@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.metrics.examples import BLOCK, Examples, Shown, Tally
 from seqwise.text.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def blocks_of(store: TokenStore) -> Tally:
     return Tally(-(-len(store) // BLOCK))
 
 
-def add_losses(blocks: Tally, batch: Batch, losses: Tensor) -> None:
+def add_losses(blocks: Tally, batch: TokenBatch, losses: Tensor) -> None:
     """The losses (B, T) of a batch's targets; each stands one place behind its input."""
     assert batch.positions is not None
     places = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])

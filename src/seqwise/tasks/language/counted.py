@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.ngram import NGram
 
 
@@ -16,7 +16,7 @@ class CountedModel:
     def __init__(self, counts: NGram):
         self.counts = counts
 
-    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
+    def next(self, ids: Tensor, carry: ModelState = None) -> tuple[Tensor, ModelState]:
         """The carry is the history: as many tokens as the longest n-gram looks back."""
         history = ids if carry is None else torch.cat([carry, ids], dim=1)
         history = history[:, -max(1, self.counts.order - 1) :]

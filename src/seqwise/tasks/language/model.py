@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.build import build_backbone
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
-from seqwise.data.batch import Batch
-from seqwise.decoding.choice import Choice
+from seqwise.data.batch import TokenBatch
 from seqwise.decoding.generate import generate
+from seqwise.decoding.options import SamplingOptions
 from seqwise.heads.next_token import NextToken
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
@@ -47,7 +47,7 @@ class LanguageModel(nn.Module):
 
     def _output(self, settings: Settings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
-        tied = self.embedding.weight if settings.network.tied else None
+        tied = self.embedding.weight if settings.network.tie_weights else None
         if settings.network.output == "adaptive":
             return AdaptiveSoftmax(width, vocabulary, [vocabulary // 10, vocabulary // 2])
         if settings.network.output == "sampled":
@@ -67,17 +67,17 @@ class LanguageModel(nn.Module):
         if counts is not None and bias is not None:
             bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
 
-    def forward(self, batch: Batch, carry: Carry = None) -> tuple[Loss, Carry]:
+    def forward(self, batch: TokenBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
         """Summed loss of the batch's targets, and the carry for the batch that continues it."""
         losses, carry = self.losses(batch, carry)
         return total(losses, batch.mask), carry
 
-    def losses(self, batch: Batch, carry: Carry = None) -> tuple[Tensor, Carry]:
+    def losses(self, batch: TokenBatch, carry: ModelState = None) -> tuple[Tensor, ModelState]:
         """The loss of each target (B, T), also of those that do not count, and the carry."""
         states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
         return self.head.losses(self.drop_out(states.vectors), batch.targets), states.carry
 
-    def next(self, ids: Tensor, carry: Carry = None) -> tuple[Tensor, Carry]:
+    def next(self, ids: Tensor, carry: ModelState = None) -> tuple[Tensor, ModelState]:
         """Read ids (B, T); log-probabilities (B, V) of the token after them."""
         if not self.carries and carry is None:
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
@@ -88,7 +88,9 @@ class LanguageModel(nn.Module):
 Model = LanguageModel | CountedModel
 
 
-def write_on(model: Model, tokenizer: Tokenizer, prompt: str, choice: Choice, seed: int, longest: int) -> Iterator[str]:
+def write_on(
+    model: Model, tokenizer: Tokenizer, prompt: str, choice: SamplingOptions, seed: int, longest: int
+) -> Iterator[str]:
     """Continue the prompt; pieces of text as they come, at most `longest` tokens. An empty prompt begins a line."""
     ids = tokenizer.encode(prompt).ids
     if not len(ids):

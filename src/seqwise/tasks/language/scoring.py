@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqwise.backbones.states import Carry, detach
+from seqwise.backbones.states import ModelState, detach
 from seqwise.config import Settings
-from seqwise.data.batch import Batch
+from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
@@ -32,7 +32,7 @@ ROWS = 16  # streams scored side by side; each begins with an empty state
 WINDOW = 256  # tokens scored at once where training took the whole text at once
 DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def score(
     rank: int = 0,
     world: int = 1,
     longest: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     blocks: Tally | None = None,
 ) -> tuple[float, int]:
     """Summed negative log likelihood of this process's share of a store, and its number of tokens.
@@ -65,7 +65,7 @@ def score(
     return nats, tokens
 
 
-def _loss(model: nn.Module, batch: Batch, carry: Carry, blocks: Tally | None) -> tuple[Loss, Carry]:
+def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: Tally | None) -> tuple[Loss, ModelState]:
     """The summed loss of a batch, and the carry."""
     if blocks is None:
         return model(batch, carry)
@@ -105,9 +105,13 @@ def score_counts(
 
 
 def score_dynamically(
-    model: nn.Module, store: TokenStore, settings: Settings, rate: float, progress: Progress | None = None,
+    model: nn.Module,
+    store: TokenStore,
+    settings: Settings,
+    rate: float,
+    progress: ProgressCallback | None = None,
     blocks: Tally | None = None,
-) -> tuple[float, int]:  # fmt: skip
+) -> tuple[float, int]:
     """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 
     Every token is scored before the model has learned from it. The model is left as the text has made it.

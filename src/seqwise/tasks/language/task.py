@@ -23,8 +23,8 @@ from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.tables import refuse_columns
-from seqwise.decoding.choice import Choice
 from seqwise.decoding.generate import generate
+from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp
@@ -36,7 +36,18 @@ from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import write_on as write_on
 from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 from seqwise.text.choose import choose_kind
 from seqwise.text.tokenizer import Tokenizer
 
@@ -55,20 +66,24 @@ class Language(Task):
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
         self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
-        self.learned = Learned({"text": tokenizer})
+        self.preprocessor = Preprocessor({"text": tokenizer})
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
         """Read the data; learn the tokeniser from the training split unless there is one already."""
         refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
-        tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
+        tokenizer = learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
         sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
-        say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
         return cls(corpus, tokenizer, stores)
 
     def size(self) -> Size:
@@ -145,7 +160,7 @@ class Language(Task):
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Streams | Windows:
         """Training batches in the order that suits the model."""
         kind = Streams if settings.data.order == "streams" else Windows
-        rows, window = settings.training.batch or 1, settings.data.window or 1
+        rows, window = settings.training.batch_size or 1, settings.data.window or 1
         return kind(self.stores["train"], rows, window, settings.seed, rank, world)
 
     def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
@@ -167,17 +182,25 @@ class Language(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> LanguageModel:
-        return LanguageModel(settings, len(learned.tokenizer))
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> LanguageModel:
+        return LanguageModel(settings, len(preprocessor.tokenizer))
 
     @classmethod
     def evaluate(
-        cls, model: Model, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: Model,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
         corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, learned.tokenizer)[split]
+        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
         blocks = blocks_of(store) if request.examples else None
         began = perf_counter()
@@ -196,38 +219,43 @@ class Language(Task):
             remarks.append(
                 f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
             )
-        examples = None if blocks is None else examples_of(blocks, store, learned.tokenizer)
+        examples = None if blocks is None else examples_of(blocks, store, preprocessor.tokenizer)
         return Evaluation(
             result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks), seconds=seconds, examples=examples
         )
 
     @classmethod
     def questions(
-        cls, model: Model, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls, model: Model, settings: Settings, preprocessor: Preprocessor, data: str, split: str, trained_on: str = ""
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """One token after the other, behind the beginning of the split; the first answer reads it."""
         corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, learned.tokenizer)[split]
+        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
         prompt = torch.from_numpy(store.read(0, min(PROMPT, len(store)))[None].astype("int64"))
         if isinstance(model, LanguageModel):
             prompt = prompt.to(model.eval().embedding.weight.device)
-        written = generate(model, prompt, Choice())
+        written = generate(model, prompt, SamplingOptions())
         return range(1), lambda _: next(written)
 
     @classmethod
     def predict(
-        cls, model: Model, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+        cls,
+        model: Model,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The prompts with their continuations."""
         for prompt in inputs:
-            text = "".join(cls.stream(model, learned, prompt, request))
+            text = "".join(cls.stream(model, preprocessor, prompt, request))
             yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": request.seed})
 
     @classmethod
-    def stream(cls, model: Model, learned: Learned, prompt: str, request: Request) -> Iterator[str]:
+    def stream(cls, model: Model, preprocessor: Preprocessor, prompt: str, request: InferenceOptions) -> Iterator[str]:
         """Pieces of the continuation as they are chosen."""
-        choice, longest = request.choice or Choice(), request.max_length or MAX_LENGTH
-        return write_on(model, learned.tokenizer, prompt, choice, request.seed, longest)
+        choice, longest = request.choice or SamplingOptions(), request.max_length or MAX_LENGTH
+        return write_on(model, preprocessor.tokenizer, prompt, choice, request.seed, longest)
 
 
 def text_to_score(data: str, settings: Settings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
@@ -260,13 +288,13 @@ def how_it_reads(model: Model, settings: Settings, store: TokenStore) -> str:
     return f"{reads}; {model.head.output.describe()}"  # type: ignore[operator]
 
 
-def learn_tokenizer(corpus: Corpus, settings: Settings, say: Callable[[str], None]) -> Tokenizer:
+def learn_tokenizer(corpus: Corpus, settings: Settings, log: Callable[[str], None]) -> Tokenizer:
     """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
     text = settings.text
     if text.tokenizer is None:
         kind, size, why = choose_kind(corpus.sample(), corpus.size("train"), settings.vectors is not None)
         text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
-        say(f"tokeniser: {why}")
+        log(f"tokeniser: {why}")
     tokenizer = Tokenizer.train(
         str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase
     )

@@ -1,17 +1,17 @@
 """What was filled in, block by block of the text: the same blocks for models with windows of any length.
 
-Which tokens are hidden does not depend on the window either (`data/corpus/masking.py`). It knows nothing of models.
+Which tokens are hidden does not depend on the window either (`tasks/masked/masking.py`). It knows nothing of models.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from seqwise.data.corpus.masking import MaskedBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.metrics.examples import BLOCK, Examples, Shown
 from seqwise.tasks.language.blocks import UNIT, blocks_of
 from seqwise.tasks.masked.filling import MASK, spelling
+from seqwise.tasks.masked.masking import MaskedBatch
 from seqwise.tasks.masked.model import Filled
 from seqwise.text.tokenizer import Tokenizer
 

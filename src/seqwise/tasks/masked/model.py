@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.config import Settings
-from seqwise.data.corpus.masking import MaskedBatch
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.layers.output import FullSoftmax
 from seqwise.layers.record import observe
 from seqwise.losses import Loss, total
+from seqwise.tasks.masked.masking import MaskedBatch
 
 AT_ONCE = ("transformer", "feedforward")  # families that see both sides of a token at once
 
@@ -47,7 +47,7 @@ class _FillIn(nn.Module):
         self.embedding = Embedding(vocabulary, width)
         self.encoder = build_encoder(settings, width, _longest(settings))
         states: int = self.encoder.width  # type: ignore[assignment]
-        self.output = FullSoftmax(states // ways, vocabulary, self.embedding.weight if network.tied else None)
+        self.output = FullSoftmax(states // ways, vocabulary, self.embedding.weight if network.tie_weights else None)
         recurrent = settings.model not in AT_ONCE
         kind = VariationalDropout if recurrent else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if recurrent else 0.0)

@@ -3,7 +3,7 @@
     text → tokens → windows with hidden tokens → embedding → encoder → softmax → negative log likelihood
                                                                          └→ the likeliest fillings
 
-The page wires pieces: which tokens are hidden is in `data/corpus/masking.py`, the models are in `model.py`, and
+The page wires pieces: which tokens are hidden is in `tasks/masked/masking.py`, the models are in `model.py`, and
 filling in `[MASK]` is in `filling.py`.
 """
 
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from seqwise.config import Settings
 from seqwise.data.corpus.batching import Windows
-from seqwise.data.corpus.masking import EvaluationMasks, MaskedWindows, Masks
 from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import TokenStore
@@ -32,8 +31,20 @@ from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
 from seqwise.tasks.masked.blocks import Fillings
 from seqwise.tasks.masked.filling import MASK, PAD, fill_in
+from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, Masks
 from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 from seqwise.text.choose import choose_kind
 from seqwise.text.tokenizer import Tokenizer
 
@@ -61,20 +72,24 @@ class Masked(Task):
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
         self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
-        self.learned = Learned({"text": tokenizer}, {"example": EXAMPLE})
+        self.preprocessor = Preprocessor({"text": tokenizer}, {"example": EXAMPLE})
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
         """Read the data; learn the tokeniser from the training split unless there is one already."""
         refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
-        tokenizer = learn_tokenizer(corpus, settings, say) if learned is None else learned.tokenizer
+        tokenizer = learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
         sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
-        say(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
         return cls(corpus, tokenizer, stores)
 
     def size(self) -> Size:
@@ -84,11 +99,11 @@ class Masked(Task):
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         check_model(settings, "sees one side of a token only")
         recurrent = settings.recurrent
-        if settings.model not in AT_ONCE and (recurrent.bidirectional is False or recurrent.joined):
+        if settings.model not in AT_ONCE and (recurrent.bidirectional is False or recurrent.concat_directions):
             raise UsageError(
                 "to fill in, a recurrent model reads in two directions that do not see each other: otherwise it would "
                 "see what it predicts.",
-                repair="Leave out --recurrent.bidirectional and --recurrent.joined.",
+                repair="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
             )
         if settings.data.window == "full" or (settings.data.window or LEAST_WINDOW) < LEAST_WINDOW:
             raise UsageError(
@@ -115,7 +130,7 @@ class Masked(Task):
         return {"text": self.counts}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> MaskedWindows:
-        rows, window = settings.training.batch or 1, settings.data.window or LEAST_WINDOW
+        rows, window = settings.training.batch_size or 1, settings.data.window or LEAST_WINDOW
         windows = Windows(self.stores["train"], rows, window, settings.seed, rank, world)
         return MaskedWindows(windows, masks_of(self.tokenizer, settings), settings.model not in AT_ONCE)
 
@@ -137,18 +152,26 @@ class Masked(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> MaskedModel | TwoWayModel:
-        return build_model(settings, len(learned.tokenizer))
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> MaskedModel | TwoWayModel:
+        return build_model(settings, len(preprocessor.tokenizer))
 
     @classmethod
     def evaluate(
-        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, data: str, *,
-        split: str | None = None, trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: MaskedModel | TwoWayModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """Perplexity and accuracy of hidden tokens, on the test split of the data of the run or on a whole text."""
         corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, learned.tokenizer)[split]
-        batches = _batches_to_score(store, learned.tokenizer, settings)
+        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
+        batches = _batches_to_score(store, preprocessor.tokenizer, settings)
         fillings = Fillings() if request.examples else None
         began = perf_counter()
         _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
@@ -162,42 +185,51 @@ class Masked(Task):
         if unknown := store.facts.unknown:
             remarks = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
-        examples = None if fillings is None else fillings.examples(store, learned.tokenizer)
+        examples = None if fillings is None else fillings.examples(store, preprocessor.tokenizer)
         how += model.output.describe()
         return Evaluation(metrics, DEFINITIONS, on, how, remarks=remarks, seconds=seconds, examples=examples)
 
     @classmethod
     def questions(
-        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, data: str, split: str,
+        cls,
+        model: MaskedModel | TwoWayModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
         trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:  # fmt: skip
+    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """Windows of the split with the token in the middle hidden."""
         corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, learned.tokenizer)[split]
+        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
         window = min(settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW, len(store))
 
         def text(start: int) -> str:
             ids, middle = store.read(start, window), window // 2
-            left, right = learned.tokenizer.decode(ids[:middle]), learned.tokenizer.decode(ids[middle + 1 :])
+            left, right = preprocessor.tokenizer.decode(ids[:middle]), preprocessor.tokenizer.decode(ids[middle + 1 :])
             return f"{left} [MASK] {right}"
 
         texts = [text(start) for start in range(0, len(store) - window + 1, max(window, len(store) // ASKED))]
-        return texts, lambda given: list(cls.predict(model, settings, learned, [given]))
+        return texts, lambda given: list(cls.predict(model, settings, preprocessor, [given]))
 
     @classmethod
     def predict(
-        cls, model: MaskedModel | TwoWayModel, settings: Settings, learned: Learned, inputs: Sequence[str],
-        request: Request = Request(),
-    ) -> Iterator[Prediction]:  # fmt: skip
+        cls,
+        model: MaskedModel | TwoWayModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(),
+    ) -> Iterator[Prediction]:
         """The likeliest fillings of each [MASK], and the text with the first of them."""
         window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
-        return fill_in(model, learned.tokenizer, inputs, window, request.top)
+        return fill_in(model, preprocessor.tokenizer, inputs, window, request.top)
 
     def _scored(self, store: TokenStore, settings: Settings) -> EvaluationMasks:
         return _batches_to_score(store, self.tokenizer, settings)
 
 
-def learn_tokenizer(corpus: Corpus, settings: Settings, say: Say) -> Tokenizer:
+def learn_tokenizer(corpus: Corpus, settings: Settings, log: LogFunction) -> Tokenizer:
     """Words or parts of words unless the user says otherwise: hiding a letter teaches spelling."""
     text = settings.text
     if text.tokenizer is None:
@@ -208,7 +240,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, say: Say) -> Tokenizer:
         elif kind == "bpe":
             kind, why = "wordpiece", why.replace("bpe", "wordpiece")
         text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
-        say(f"tokeniser: {why}")
+        log(f"tokeniser: {why}")
     tokenizer = Tokenizer.train(
         str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase, (PAD, MASK)
     )
@@ -239,7 +271,7 @@ def score(
     rank: int = 0,
     world: int = 1,
     some: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     fillings: Fillings | None = None,
 ) -> tuple[float, int, float, int, int]:
     """(nats and targets of the training loss; nats, hits and number of the hidden tokens) of this process's batches.

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.backbones.states import Carry
+from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
-from seqwise.data.tagging.batches import Lexicon, TagBatch
-from seqwise.data.tagging.schemes import allowed
 from seqwise.decoding.viterbi import forbid, viterbi
 from seqwise.heads.tag import IndependentTags, LinearChain
 from seqwise.layers.characters import CharacterFeatures
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import Loss
+from seqwise.tasks.tag.batches import Lexicon, TagBatch
+from seqwise.tasks.tag.schemes import allowed
 
 FORGOTTEN = 0.5  # how often a word seen once in training is read as the unknown one (Lample et al. 2016, section 4.3)
 
@@ -44,7 +44,7 @@ class TagModel(nn.Module):
         self.unknown = lexicon.tokenizer.unknown
         self.embedding = Embedding(vocabulary, width)
         self.characters = CharacterFeatures(lexicon.characters, tag.characters) if tag.characters else None
-        self.encoder = build_encoder(settings, width + (tag.characters or 0), settings.data.longest or 1)
+        self.encoder = build_encoder(settings, width + (tag.characters or 0), settings.data.max_length or 1)
         states: int = self.encoder.width  # type: ignore[assignment]
         self.head = (LinearChain if tag.crf else IndependentTags)(states, tags)
         self.drop_in, self.drop_out = nn.Dropout(dropout), nn.Dropout(dropout)
@@ -52,7 +52,7 @@ class TagModel(nn.Module):
         once = torch.zeros(vocabulary) if counts is None else FORGOTTEN * (counts <= 1).float()
         self.register_buffer("forgotten", once, persistent=False)
 
-    def forward(self, batch: TagBatch, carry: Carry = None) -> tuple[Loss, Carry]:
+    def forward(self, batch: TagBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
         """-log P of the tags, summed over the sentences; counted per token. There is nothing to carry."""
         losses = self.head.losses(self.states(batch), batch.tags, batch.lengths)
         return Loss(losses.sum(), batch.count), None

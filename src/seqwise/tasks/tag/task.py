@@ -23,18 +23,29 @@ from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import examples_to_score
 from seqwise.data.tables import suffix_of
-from seqwise.data.tagging.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
-from seqwise.data.tagging.code import words_of
-from seqwise.data.tagging.schemes import OUTSIDE, TITLES, as_bio, bioes_tags, spans_of
-from seqwise.data.tagging.tagged import Sentence, Tagged, counts_of, in_pieces, open_tagged
 from seqwise.errors import DataError, UsageError
-from seqwise.metrics.evaluation import Evaluation, Yardstick
-from seqwise.metrics.spans import DEFINITIONS, SpanCounts, metrics_of
+from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
+from seqwise.tasks.tag.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
+from seqwise.tasks.tag.code import words_of
+from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, metrics_of
 from seqwise.tasks.tag.model import TagModel
-from seqwise.tasks.tag.tagged import one_by_one, prediction, usual_tags, write_columns
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.tag.output import one_by_one, prediction, usual_tags, write_columns
+from seqwise.tasks.tag.reader import Sentence, Tagged, counts_of, in_pieces, open_tagged
+from seqwise.tasks.tag.schemes import OUTSIDE, TITLES, as_bio, bioes_tags, spans_of
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
 from seqwise.text.words import word_places
 
 LONGEST = 512  # words of a sentence that are read at once, unless set
@@ -48,37 +59,41 @@ class Tag(Task):
     headline = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
 
-    def __init__(self, tagged: Tagged, learned: Learned, longest: int = LONGEST):
-        self.tagged, self.learned, self.longest = tagged, learned, longest
+    def __init__(self, tagged: Tagged, preprocessor: Preprocessor, longest: int = LONGEST):
+        self.tagged, self.preprocessor, self.longest = tagged, preprocessor, longest
         self.splits = tagged.splits
         self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
-        self.lexicon = lexicon_of(learned)
+        self.lexicon = lexicon_of(preprocessor)
         if not self.lexicon.spans:
             self.headline = ("token_accuracy", "accuracy")
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
         """Read the sentences; learn words, characters and tags from the training split unless they are known."""
         tagged = _open(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         parts = tagged.splits.parts
-        settings.data.longest = settings.data.longest or LONGEST
-        task = cls(tagged, learn(tagged, settings, learned), settings.data.longest)
+        settings.data.max_length = settings.data.max_length or LONGEST
+        task = cls(tagged, learn(tagged, settings, preprocessor), settings.data.max_length)
         long = [s for some in parts.values() for s in some if len(s.words) > task.longest]
         for sentence in long:
             what = f"sentences are longer than {task.longest} words; they are read in pieces"
             tagged.splits.findings.remark(what, sentence.file, sentence.line)
         sizes = ", ".join(f"{split} {len(some):,}" for split, some in parts.items())
         rule = f"{task.rule[0].upper()}{task.rule[1:]}"
-        say(f"sentences: {sizes}; vocabulary {len(task.lexicon.tokenizer):,}. {rule}")
+        log(f"sentences: {sizes}; vocabulary {len(task.lexicon.tokenizer):,}. {rule}")
         for remark in [task.about_tags(), *tagged.splits.findings.sentences()]:
-            say(remark)
+            log(remark)
         if settings.tag.crf is None:
             settings.tag.crf = tagged.marks_spans
             why = "spans" if tagged.marks_spans else "no spans"
-            say(f"chosen by rule: tag.crf {tagged.marks_spans}, because the tags mark {why}")
+            log(f"chosen by rule: tag.crf {tagged.marks_spans}, because the tags mark {why}")
         return task
 
     def about_tags(self) -> str:
@@ -126,8 +141,8 @@ class Tag(Task):
         return {"text": self.counts}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TagBatch]:
-        encoded = self._encoded("train", settings.data.longest or self.longest)
-        rows, tokens = settings.training.batch or 1, settings.data.tokens
+        encoded = self._encoded("train", settings.data.max_length or self.longest)
+        rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
         return Buckets(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
 
     def _encoded(self, split: str, longest: int) -> Encoded:
@@ -138,7 +153,7 @@ class Tag(Task):
 
     def validate(self, model: TagModel, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss, F1 of the spans and accuracy of the tags; the goal is 1 - F1, or 1 - accuracy of plain tags."""
-        longest = settings.data.longest or self.longest
+        longest = settings.data.max_length or self.longest
         pieces, encoded = in_pieces(self.splits.parts["valid"], longest), self._encoded("valid", longest)
         counts, nats = SpanCounts(), 0.0
         model.eval()
@@ -157,7 +172,7 @@ class Tag(Task):
         goal = 1 - metrics["span_f1" if self.lexicon.spans else "token_accuracy"]
         return {"loss": nats / tokens, **metrics, "goal": goal}
 
-    def yardsticks(self, split: str) -> tuple[Yardstick, ...]:
+    def baselines(self, split: str) -> tuple[Baseline, ...]:
         """Each word's most frequent tag of the training split."""
         usual, unseen = usual_tags(self.splits.parts["train"], self.lexicon.spans)
         counts = SpanCounts()
@@ -165,7 +180,7 @@ class Tag(Task):
             _count(counts, self.lexicon, sentence.tags, [usual.get(word, unseen) for word in sentence.words])
         about = f"Each word gets the tag that it has most often in the training split, an unseen one {unseen}."
         value = counts.metrics(self.lexicon.spans)[self.headline[0]]
-        return (Yardstick("most frequent tag of each word", value, about),)
+        return (Baseline("most frequent tag of each word", value, about),)
 
     def report(self) -> Report:
         rows = {}
@@ -183,16 +198,24 @@ class Tag(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> TagModel:
-        return TagModel(settings, lexicon_of(learned))
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> TagModel:
+        return TagModel(settings, lexicon_of(preprocessor))
 
     @classmethod
     def evaluate(
-        cls, model: TagModel, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: TagModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         check_out(request.out)
-        lexicon = lexicon_of(learned)
+        lexicon = lexicon_of(preprocessor)
         opened: list[Tagged] = []
 
         def open_with(valid: float, test: float) -> Any:
@@ -214,7 +237,7 @@ class Tag(Task):
             )
         counts = SpanCounts()
         began = perf_counter()
-        predicted = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST, progress)
+        predicted = best_tags(model, lexicon, sentences, settings.data.max_length or LONGEST, progress)
         seconds = perf_counter() - began
         answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
         if request.out is not None:
@@ -233,14 +256,20 @@ class Tag(Task):
 
     @classmethod
     def questions(
-        cls, model: TagModel, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls,
+        model: TagModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         def open_with(valid: float, test: float) -> Any:
             return _open(data, settings, valid, test).splits
 
         fractions = settings.data.valid_fraction, settings.data.test_fraction
         sentences, _ = examples_to_score(open_with, fractions, split, trained_on)
-        lexicon, longest = lexicon_of(learned), settings.data.longest or LONGEST
+        lexicon, longest = lexicon_of(preprocessor), settings.data.max_length or LONGEST
         return sentences, lambda sentence: best_tags(model, lexicon, [sentence], longest)
 
     @classmethod
@@ -257,20 +286,25 @@ class Tag(Task):
 
     @classmethod
     def predict(
-        cls, model: TagModel, settings: Settings, learned: Learned, inputs: Sequence[str], request: Request = Request()
+        cls,
+        model: TagModel,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        lexicon = lexicon_of(learned)
-        places = [places_of(text, learned) for text in inputs]
+        lexicon = lexicon_of(preprocessor)
+        places = [places_of(text, preprocessor) for text in inputs]
         sentences = [
             Sentence(words := tuple(text[begin:end] for begin, end in some), ("O",) * len(words))
             for text, some in zip(inputs, places)
         ]
-        tags = best_tags(model, lexicon, sentences, settings.data.longest or LONGEST)
+        tags = best_tags(model, lexicon, sentences, settings.data.max_length or LONGEST)
         for text, some, each in zip(inputs, places, tags):
             yield prediction(text, some, each, lexicon.spans)
 
 
-def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> Learned:
+def learn(tagged: Tagged, settings: Settings, given: Preprocessor | None = None) -> Preprocessor:
     """What is not given already: words, characters and tags of the training split."""
     if given is not None and "tags" in given.facts:
         return given
@@ -295,7 +329,7 @@ def learn(tagged: Tagged, settings: Settings, given: Learned | None = None) -> L
             repair="Give data with at least two tags, or say which column holds them: --columns 1,4",
             file=tagged.splits.name,
         )
-    return Learned(tokenizers, {
+    return Preprocessor(tokenizers, {
         "tags": tags, "spans": tagged.marks_spans, "folds": folds, "alphabet": learn_alphabet(counts_of(train)),
         "code": tagged.splits.name == "builtin:code",
     })  # fmt: skip
@@ -316,13 +350,17 @@ def _check_text(settings: Settings, folds: bool) -> None:
         )
 
 
-def lexicon_of(learned: Learned) -> Lexicon:
-    facts = learned.facts
-    return Lexicon(learned.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
+def lexicon_of(preprocessor: Preprocessor) -> Lexicon:
+    facts = preprocessor.facts
+    return Lexicon(preprocessor.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
 
 
 def best_tags(
-    model: TagModel, lexicon: Lexicon, sentences: Sequence[Sentence], longest: int, progress: Progress | None = None
+    model: TagModel,
+    lexicon: Lexicon,
+    sentences: Sequence[Sentence],
+    longest: int,
+    progress: ProgressCallback | None = None,
 ) -> list[list[str]]:
     """The model's tags of each sentence, in their order."""
     pieces = in_pieces(sentences, longest)
@@ -364,7 +402,7 @@ def _how(settings: Settings, scheme: str, spans: bool) -> str:
     return f"{best}, of those that BIOES allows; data read as {TITLES[scheme]}, tags compared in BIO"
 
 
-def places_of(text: str, learned: Learned) -> list[tuple[int, int]]:
+def places_of(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
     """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
-    found = words_of(text) if learned.facts.get("code") else None
+    found = words_of(text) if preprocessor.facts.get("code") else None
     return word_places(text) if found is None else found

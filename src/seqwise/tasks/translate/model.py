@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqwise.backbones.decoder import Memory
 from seqwise.backbones.encoder import build_encoder
 from seqwise.config import Settings
-from seqwise.data.batch import Rows
+from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
@@ -27,7 +27,7 @@ from seqwise.tasks.writing import Writer
 
 
 @dataclass(frozen=True)
-class PairBatch(Rows):
+class PairBatch(Batch):
     """Sources, and what is to be written for each in N languages: `targets[:, n]` after `inputs[:, n]`."""
 
     origin = "pair"
@@ -98,7 +98,7 @@ class Translator(nn.Module):
     ):
         super().__init__()
         network, chosen = settings.network, settings.translate
-        width, longest = network.embedding or network.width or 1, (settings.data.longest or 1) + 1
+        width, longest = network.embedding or network.width or 1, (settings.data.max_length or 1) + 1
         source, targets = vocabularies
         transformer = settings.model == "transformer"
         self.embedding = Embedding(source, width)

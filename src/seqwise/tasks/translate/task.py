@@ -3,7 +3,7 @@
     source → tokens → encoder → memory → writer → tokens of each target → loss
                                               └→ beam search → text → BLEU, chrF, exact match, ROUGE
 
-The page wires pieces: reading pairs is in `data/pairs/pairs.py`, vocabularies in `vocabularies.py`, the model in
+The page wires pieces: reading pairs is in `tasks/translate/reader.py`, vocabularies in `vocabularies.py`, the model in
 `model.py`, its use in `translating.py`.
 """
 
@@ -25,19 +25,30 @@ from seqwise.config import Settings
 from seqwise.data.buckets import Buckets, in_order
 from seqwise.data.examples import Splits, examples_to_score
 from seqwise.data.findings import Findings
-from seqwise.data.pairs.languages import Languages
-from seqwise.data.pairs.pairs import Pair, look_at, open_pairs
 from seqwise.data.tables import SUFFIXES, read_inputs, split_columns, suffix_of
-from seqwise.decoding.choice import Search
+from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
-from seqwise.tasks.task import Learned, Prediction, Progress, Report, Request, Say, Size, Summing, Task, silent
+from seqwise.tasks.task import (
+    InferenceOptions,
+    LogFunction,
+    Prediction,
+    Preprocessor,
+    ProgressCallback,
+    Report,
+    Size,
+    Summing,
+    Task,
+    no_log,
+)
+from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
-from seqwise.tasks.translate.translated import how, measured, one_by_one, prediction, translate_all, write_lines
+from seqwise.tasks.translate.output import how, measured, one_by_one, prediction, translate_all, write_lines
+from seqwise.tasks.translate.reader import Pair, look_at, open_pairs
 from seqwise.tasks.translate.translating import Translation, targets_of
 from seqwise.tasks.translate.vocabularies import encode, learn_vocabularies, marks_of
 from seqwise.text.tokenizer import Tokenizer
@@ -54,43 +65,49 @@ class Translate(Task):
     """The task on some pairs: vocabularies are known, a model can be built, trained and scored."""
 
     headline = ("bleu", "BLEU")
-    search = Search(beam=5)
+    search = BeamSearchOptions(beam=5)
     example = "a text"
 
-    def __init__(self, splits: Splits[Pair], learned: Learned, settings: Settings):
-        self.splits, self.learned = splits, learned
+    def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
+        self.splits, self.preprocessor = splits, preprocessor
         self.fingerprint, self.rule = splits.fingerprint, splits.rule
-        self.names: list[str] = learned.facts["targets"]
-        self.marks = marks_of(learned.tokenizers, self.names, settings)
-        self.longest = settings.data.longest or MOST_TOKENS
+        self.names: list[str] = preprocessor.facts["targets"]
+        self.marks = marks_of(preprocessor.tokenizers, self.names, settings)
+        self.longest = settings.data.max_length or MOST_TOKENS
         parts = splits.parts.items()
-        self.sources = {split: encode(learned.tokenizer, [pair.source for pair in pairs]) for split, pairs in parts}
-        self.written = {split: _columns(pairs, learned.tokenizers, self.names) for split, pairs in parts}
+        self.sources = {
+            split: encode(preprocessor.tokenizer, [pair.source for pair in pairs]) for split, pairs in parts
+        }
+        self.written = {split: _columns(pairs, preprocessor.tokenizers, self.names) for split, pairs in parts}
         if _mean_words(splits.parts["valid"]) < SPELLED:
             self.headline = ("exact_match", "exact")
 
     @classmethod
     def prepare(
-        cls, data: str, settings: Settings, learned: Learned | None = None, say: Say = silent,
-        progress: Progress | None = None,
-    ) -> Self:  # fmt: skip
-        """Read and check the pairs; learn the vocabularies from the training split unless `learned` brings them."""
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """Read and check the pairs; learn the vocabularies from the training split unless they are given."""
         splits, languages = open_pairs(data, settings)
         look_at(splits)
-        if learned is None:
-            tokenizers = learn_vocabularies(splits.parts["train"], languages, settings, say)
-            learned = Learned(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
+        if preprocessor is None:
+            tokenizers = learn_vocabularies(splits.parts["train"], languages, settings, log)
+            preprocessor = Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
         if languages != Languages():
             settings.target, settings.columns = ",".join(languages.targets), settings.columns or languages.columns
-        task = cls(splits, learned, settings)
-        learned.facts.setdefault("ratios", task.ratios())
+        task = cls(splits, preprocessor, settings)
+        preprocessor.facts.setdefault("ratios", task.ratios())
         if data.startswith("builtin:"):
-            learned.facts["example"] = splits.parts["valid"][0].source
-        if settings.data.longest is None:
-            settings.data.longest = min(MOST_TOKENS, task.size().longest)
-        task.longest = settings.data.longest
+            preprocessor.facts["example"] = splits.parts["valid"][0].source
+        if settings.data.max_length is None:
+            settings.data.max_length = min(MOST_TOKENS, task.size().longest)
+        task.longest = settings.data.max_length
         task.count_long()
-        task.introduce(languages, say)
+        task.introduce(languages, log)
         return task
 
     def ratios(self) -> list[float]:
@@ -100,25 +117,25 @@ class Translate(Task):
 
     def count_long(self) -> None:
         """A remark for every text that will be cut."""
-        what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.longest)"
+        what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.max-length)"
         for split, pairs in self.splits.parts.items():
             for pair, source, targets in zip(pairs, self.sources[split], self.written[split]):
                 for ids in (source, *targets):
                     if len(ids) > self.longest:
                         self.splits.findings.remark(what, pair.file, pair.line)
 
-    def introduce(self, languages: Languages, say: Say) -> None:
+    def introduce(self, languages: Languages, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.parts.items())
-        say(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.rule[0].upper()}{self.rule[1:]}")
+        log(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.rule[0].upper()}{self.rule[1:]}")
         for sentence in self.remarks():
-            say(f"note: {sentence}")
+            log(f"note: {sentence}")
 
     def _vocabulary(self) -> str:
-        sizes = {name: len(tokenizer) for name, tokenizer in self.learned.tokenizers.items()}
-        shared = len({tokenizer.fingerprint for tokenizer in self.learned.tokenizers.values()}) == 1
+        sizes = {name: len(tokenizer) for name, tokenizer in self.preprocessor.tokenizers.items()}
+        shared = len({tokenizer.fingerprint for tokenizer in self.preprocessor.tokenizers.values()}) == 1
         if shared:
             return f"one vocabulary of {sizes['text']:,}"
-        source = self.learned.facts["source"]
+        source = self.preprocessor.facts["source"]
         return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
 
     def remarks(self) -> list[str]:
@@ -134,7 +151,7 @@ class Translate(Task):
         return sum(len(ids) for rows in self._all(split) for ids in rows)
 
     def _unknown(self, split: str) -> int:
-        tokenizers = [self.learned.tokenizer, *(self.learned.tokenizers[name] for name in self.names)]
+        tokenizers = [self.preprocessor.tokenizer, *(self.preprocessor.tokenizers[name] for name in self.names)]
         sides = zip(tokenizers, self._all(split))
         return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, rows in sides for ids in rows)
 
@@ -148,7 +165,7 @@ class Translate(Task):
     def size(self) -> Size:
         longest = max(len(ids) for split in self.splits.parts for rows in self._all(split) for ids in rows)
         tokens = sum(len(ids) + 1 for row in self.written["train"] for ids in row)
-        vocabulary = max(len(self.learned.tokenizers[name]) for name in self.names)
+        vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.names)
         return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.names))
 
     def check(self, settings: Settings) -> None:
@@ -163,14 +180,14 @@ class Translate(Task):
             )
         self.batches(settings)
         check_precision(settings)
-        built = check_memory(lambda: build_model(settings, self.learned), settings).eval()
+        built = check_memory(lambda: build_model(settings, self.preprocessor), settings).eval()
         # Some layers complain only when they first run.
         one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
         built.writer(0).losses(built.encode(one), one, one)
 
     def build(self, settings: Settings) -> Translator:
         """An untrained model that already predicts each token by its frequency."""
-        return build_model(settings, self.learned, self.counts)
+        return build_model(settings, self.preprocessor, self.counts)
 
     @cached_property
     def counts(self) -> list[Tensor]:
@@ -178,7 +195,7 @@ class Translate(Task):
         found = []
         for number, name in enumerate(self.names):
             ids = np.concatenate([row[number] for row in self.written["train"]])
-            counts = np.bincount(ids, minlength=len(self.learned.tokenizers[name]))
+            counts = np.bincount(ids, minlength=len(self.preprocessor.tokenizers[name]))
             counts[self.marks.ends[number]] += len(self.written["train"])
             found.append(torch.from_numpy(counts))
         return found
@@ -190,12 +207,12 @@ class Translate(Task):
 
     def token_counts(self) -> dict[str, Tensor]:
         ids = np.concatenate(self.sources["train"])
-        read = torch.from_numpy(np.bincount(ids, minlength=len(self.learned.tokenizer)))
+        read = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
         return {"text": read, **dict(zip(self.names, self.counts))}
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[PairBatch]:
         """Training batches of pairs of alike length."""
-        rows, tokens = settings.training.batch or 1, settings.data.tokens
+        rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
         return Buckets(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
 
     def validate(self, model: Translator, settings: Settings, world: Summing) -> dict[str, float]:
@@ -208,7 +225,7 @@ class Translate(Task):
                 loss, _ = model(self._collate(numbers, "valid").to(device))
                 nats, count = nats + float(loss.total), count + loss.count
         some = _spread(len(self.sources["valid"]), INTERIM.get(device.type, 200))
-        asked = Translation(model, settings, self.learned, Request(Search()))
+        asked = Translation(model, settings, self.preprocessor, InferenceOptions(BeamSearchOptions()))
         outputs, references = [], []
         for at, found in asked.of_ids([self.sources["valid"][number] for number in some], world.rank, world.size):
             for target, best in zip(asked.targets, found):
@@ -238,13 +255,13 @@ class Translate(Task):
         )
 
     def report(self) -> Report:
-        names = [self.learned.facts["source"], *self.names]
+        names = [self.preprocessor.facts["source"], *self.names]
         rows = {}
         for split, pairs in self.splits.parts.items():
             sides = self._all(split)
             longest = max(len(ids) for side in sides for ids in side)
             rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._unknown(split))
-        kind = self.learned.tokenizer.kind
+        kind = self.preprocessor.tokenizer.kind
         sentences = (f"tokeniser: {kind}, {self._vocabulary()} (from the training split)", f"split: {self.rule}")
         columns = ("pairs", *(f"{name} tokens" for name in names), "longest", "unknown")
         return Report(columns, rows, sentences, tuple(self.remarks()))
@@ -252,17 +269,25 @@ class Translate(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, learned: Learned) -> Translator:
-        return build_model(settings, learned)
+    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Translator:
+        return build_model(settings, preprocessor)
 
     @classmethod
     def evaluate(
-        cls, model: Translator, settings: Settings, learned: Learned, data: str, *, split: str | None = None,
-        trained_on: str = "", request: Request = Request(search), progress: Progress | None = None,
-    ) -> Evaluation:  # fmt: skip
+        cls,
+        model: Translator,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        *,
+        split: str | None = None,
+        trained_on: str = "",
+        request: InferenceOptions = InferenceOptions(search),
+        progress: ProgressCallback | None = None,
+    ) -> Evaluation:
         """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
         check_out(request.out)
-        asked, findings = _asked(settings, learned, request), Findings()
+        asked, findings = _asked(settings, preprocessor, request), Findings()
 
         def read(valid: float, test: float) -> Splits[Pair]:
             nonlocal findings
@@ -273,7 +298,7 @@ class Translate(Task):
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         pairs, which = examples_to_score(read, fractions, split, trained_on)
         began = perf_counter()
-        outputs = translate_all(Translation(model, settings, learned, request), pairs, findings, progress)
+        outputs = translate_all(Translation(model, settings, preprocessor, request), pairs, findings, progress)
         seconds = perf_counter() - began
         if request.out is not None:
             write_lines(request.out, outputs)
@@ -283,17 +308,23 @@ class Translate(Task):
 
     @classmethod
     def questions(
-        cls, model: Translator, settings: Settings, learned: Learned, data: str, split: str, trained_on: str = ""
+        cls,
+        model: Translator,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        request = Request(cls.search)
-        asked = _asked(settings, learned, request)
+        request = InferenceOptions(cls.search)
+        asked = _asked(settings, preprocessor, request)
 
         def read(valid: float, test: float) -> Splits[Pair]:
             return open_pairs(data, asked, valid, test)[0]
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         texts = [pair.source for pair in examples_to_score(read, fractions, split, trained_on)[0]]
-        return texts, lambda text: list(cls.predict(model, settings, learned, [text], request))
+        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], request))
 
     @classmethod
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
@@ -305,11 +336,15 @@ class Translate(Task):
 
     @classmethod
     def predict(
-        cls, model: Translator, settings: Settings, learned: Learned, inputs: Sequence[str],
-        request: Request = Request(search),
-    ) -> Iterator[Prediction]:  # fmt: skip
+        cls,
+        model: Translator,
+        settings: Settings,
+        preprocessor: Preprocessor,
+        inputs: Sequence[str],
+        request: InferenceOptions = InferenceOptions(search),
+    ) -> Iterator[Prediction]:
         """One translation per input and language; with `n_best` several, best first."""
-        translation = Translation(model, settings, learned, request)
+        translation = Translation(model, settings, preprocessor, request)
         for begin in range(0, len(inputs), AT_ONCE):
             some = inputs[begin : begin + AT_ONCE]
             rows = translation.read(some)
@@ -318,28 +353,30 @@ class Translate(Task):
                 yield prediction(text, answers, translation.unread(row))
 
 
-def _asked(settings: Settings, learned: Learned, request: Request) -> Settings:
+def _asked(settings: Settings, preprocessor: Preprocessor, request: InferenceOptions) -> Settings:
     """The settings that read the targets asked for, from the columns that held them in training."""
-    targets, asked = targets_of(learned, request.target), settings.model_copy(deep=True)
+    targets, asked = targets_of(preprocessor, request.target), settings.model_copy(deep=True)
     if settings.target is None:
         return asked
     asked.target = ",".join(target.name for target in targets)
     columns = split_columns(settings.columns)
     if columns is not None:
         # Files need no column for each target, since they are found by their endings.
-        each = len(columns) == 1 + len(learned.facts["targets"])
+        each = len(columns) == 1 + len(preprocessor.facts["targets"])
         chosen = [columns[1 + target.number] if each else target.name for target in targets]
         asked.columns = ",".join([columns[0], *chosen])
     return asked
 
 
-def build_model(settings: Settings, learned: Learned, counts: Sequence[Tensor] | None = None) -> Translator:
+def build_model(settings: Settings, preprocessor: Preprocessor, counts: Sequence[Tensor] | None = None) -> Translator:
     """The model of a resolved run."""
-    names = learned.facts["targets"][:1] if settings.translate.targets == "token" else learned.facts["targets"]
-    sizes = [len(learned.tokenizers[name]) for name in names]
+    names = (
+        preprocessor.facts["targets"][:1] if settings.translate.targets == "token" else preprocessor.facts["targets"]
+    )
+    sizes = [len(preprocessor.tokenizers[name]) for name in names]
     if counts is not None and len(sizes) < len(counts):
         counts = [torch.stack(list(counts)).sum(0)]
-    return Translator(settings, (len(learned.tokenizer), sizes), counts)
+    return Translator(settings, (len(preprocessor.tokenizer), sizes), counts)
 
 
 def _columns(pairs: Sequence[Pair], tokenizers: dict[str, Tokenizer], names: Sequence[str]) -> list[list[np.ndarray]]:

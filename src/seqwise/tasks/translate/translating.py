@@ -16,12 +16,12 @@ from seqwise.backbones.memory import Memory, join_memories
 from seqwise.config import Settings
 from seqwise.data.buckets import in_order, pad
 from seqwise.data.order import mix
-from seqwise.data.pairs.pairs import one_line
 from seqwise.data.tables import split_columns
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import UsageError, nearest
-from seqwise.tasks.task import Learned, Request
+from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.tasks.translate.model import Translator
+from seqwise.tasks.translate.reader import one_line
 from seqwise.tasks.translate.vocabularies import decode, encode, marks_of
 
 ROWS, TOKENS = {"cpu": 64, "cuda": 512}, {"cpu": 4_096, "cuda": 65_536}  # of one search: sources, and their tokens
@@ -37,9 +37,9 @@ class Target:
     number: int
 
 
-def targets_of(learned: Learned, wish: str | None) -> list[Target]:
+def targets_of(preprocessor: Preprocessor, wish: str | None) -> list[Target]:
     """The languages that are asked for: those of `--target`, or all that the run knows."""
-    known: list[str] = learned.facts["targets"]
+    known: list[str] = preprocessor.facts["targets"]
     names = split_columns(wish) or known
     for name in names:
         if name not in known:
@@ -52,14 +52,14 @@ def targets_of(learned: Learned, wish: str | None) -> list[Target]:
 class Translation:
     """A trained translator with its vocabularies, ready to be asked."""
 
-    def __init__(self, model: Translator, settings: Settings, learned: Learned, request: Request):
-        self.model, self.settings, self.learned, self.request = model.eval(), settings, learned, request
-        self.targets = targets_of(learned, request.target)
-        names: list[str] = learned.facts["targets"]
-        self.marks = marks_of(learned.tokenizers, names, settings)
-        self.longest = settings.data.longest or 1
+    def __init__(self, model: Translator, settings: Settings, preprocessor: Preprocessor, request: InferenceOptions):
+        self.model, self.settings, self.preprocessor, self.request = model.eval(), settings, preprocessor, request
+        self.targets = targets_of(preprocessor, request.target)
+        names: list[str] = preprocessor.facts["targets"]
+        self.marks = marks_of(preprocessor.tokenizers, names, settings)
+        self.longest = settings.data.max_length or 1
         self.device = model.embedding.weight.device
-        written = [learned.tokenizers[each.name] for each in self.targets]
+        written = [preprocessor.tokenizers[each.name] for each in self.targets]
         self.starts = [encode(tokenizer, [request.search.start])[0].tolist() for tokenizer in written]
         # Special tokens, but for the end, are not to be written, nor is the one for what is unknown.
         ends = [self.marks.ends[each.number] for each in self.targets]
@@ -118,16 +118,16 @@ class Translation:
         """Most tokens of a translation: twice what the training pairs let expect, and some to spare."""
         if self.request.max_length is not None:
             return self.request.max_length
-        expected = 2 * self.learned.facts["ratios"][number] * length
+        expected = 2 * self.preprocessor.facts["ratios"][number] * length
         return min(self.longest, math.ceil(expected) + SPARE) + 1  # a text of that length must have time to end
 
     def read(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The ids of sources as they were typed."""
-        return encode(self.learned.tokenizer, [one_line(text) for text in texts])
+        return encode(self.preprocessor.tokenizer, [one_line(text) for text in texts])
 
     def unread(self, row: np.ndarray) -> dict[str, int]:
         """How many tokens of a source are cut off, and how many of the others are unknown; without zeros."""
-        unknown = int((row[: self.longest] == self.learned.tokenizer.unknown).sum())
+        unknown = int((row[: self.longest] == self.preprocessor.tokenizer.unknown).sum())
         found = {"cut": max(0, len(row) - self.longest), "unknown": unknown}
         return {name: count for name, count in found.items() if count}
 
@@ -141,4 +141,4 @@ class Translation:
         return found
 
     def text(self, target: Target, hypothesis: Hypothesis) -> str:
-        return decode(self.learned.tokenizers[target.name], hypothesis.ids)
+        return decode(self.preprocessor.tokenizers[target.name], hypothesis.ids)

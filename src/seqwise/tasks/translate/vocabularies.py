@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from seqwise.config import Settings
-from seqwise.data.pairs.languages import Languages
-from seqwise.data.pairs.pairs import Pair
-from seqwise.tasks.task import Say
+from seqwise.tasks.task import LogFunction
+from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import Marks
+from seqwise.tasks.translate.reader import Pair
 from seqwise.text.choose import choose_kind
 from seqwise.text.tokenizer import Tokenizer
 
@@ -30,14 +30,14 @@ SAMPLE = 2_000  # pairs that are looked at to choose
 
 
 def learn_vocabularies(
-    pairs: Sequence[Pair], languages: Languages, settings: Settings, say: Say
+    pairs: Sequence[Pair], languages: Languages, settings: Settings, log: LogFunction
 ) -> dict[str, Tokenizer]:
     """The source's under "text", each target's under its name. What is chosen here is filled into the settings."""
     text, chosen = settings.text, settings.translate
     if text.tokenizer is None:
         text.tokenizer, most, why = _choose_unit(pairs, settings.vectors is not None)  # type: ignore[assignment]
         text.vocabulary = text.vocabulary or most
-        say(f"tokeniser: {why}")
+        log(f"tokeniser: {why}")
     if chosen.vocabulary is None:
         alike = text.tokenizer == "bpe" and same_alphabet(pairs)
         chosen.vocabulary = "shared" if alike else "separate"

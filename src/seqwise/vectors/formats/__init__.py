@@ -29,16 +29,16 @@ ENDINGS = {
     ".txt": "word2vec-text",
 }
 
-Progress = Callable[[int, int], None]  # bytes read, bytes of the file
-Say = Callable[[str], None]
+ProgressCallback = Callable[[int, int], None]  # bytes read, bytes of the file
+LogFunction = Callable[[str], None]
 
 
 def load_vectors(
-    path: str | Path, kind: str | None = None, progress: Progress | None = None, say: Say | None = None
+    path: str | Path, kind: str | None = None, progress: ProgressCallback | None = None, log: LogFunction | None = None
 ) -> KeyedVectors:
     """Read a file. The kind follows from its ending, or from its first line where the ending says nothing.
 
-    `say` is told of what was passed over: words that stand there twice, of which the first counts, and words that are
+    `log` is told of what was passed over: words that stand there twice, of which the first counts, and words that are
     not UTF-8. Without it that is a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
@@ -53,10 +53,10 @@ def load_vectors(
     if chosen == "safetensors":
         return read_tensors(path)
     if chosen == "word2vec-binary":
-        return read_binary(path, progress, say)
+        return read_binary(path, progress, log)
     if kind is None and chosen != "fasttext":
         chosen = None  # .txt and unknown endings: the first line tells
-    return read_text(path, None if chosen is None else chosen != "glove", progress, say)
+    return read_text(path, None if chosen is None else chosen != "glove", progress, log)
 
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:

@@ -25,7 +25,7 @@ AGAIN = "Copy or download it again; if it is whole, its first line is wrong."
 
 
 def read_binary(
-    path: Path, progress: Callable[[int, int], None] | None = None, say: Callable[[str], None] | None = None
+    path: Path, progress: Callable[[int, int], None] | None = None, log: Callable[[str], None] | None = None
 ) -> KeyedVectors:
     with opened(path) as file:
         size = path.stat().st_size
@@ -50,7 +50,7 @@ def read_binary(
             raise DataError(problem, repair=AGAIN, file=path)
     if not table.words:
         raise _garbled(path, 0)
-    return table.keyed(say)
+    return table.keyed(log)
 
 
 def write_binary(path: Path, keyed: KeyedVectors) -> None:

@@ -107,9 +107,9 @@ class Table:
         self.read += count
         self.unreadable += count
 
-    def keyed(self, say: Callable[[str], None] | None) -> KeyedVectors:
+    def keyed(self, log: Callable[[str], None] | None) -> KeyedVectors:
         for remark in self._remarks():
-            say(remark) if say else warnings.warn(remark, stacklevel=4)
+            log(remark) if log else warnings.warn(remark, stacklevel=4)
         self.matrix.resize((len(self.words), self.matrix.shape[1]), refcheck=False)
         return KeyedVectors(tuple(self.words), self.matrix)
 

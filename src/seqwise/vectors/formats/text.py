@@ -37,7 +37,7 @@ def read_text(
     path: Path,
     header: bool | None,
     progress: Callable[[int, int], None] | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> KeyedVectors:
     """`header` says whether the first line holds the sizes; None: see for yourself."""
     promised, dim = _sizes(path, header)
@@ -49,7 +49,7 @@ def read_text(
             if progress:
                 progress(place(file), size)
     reader.check_number()
-    return reader.table.keyed(say)
+    return reader.table.keyed(log)
 
 
 def write_text(path: Path, keyed: KeyedVectors, header: bool) -> None:

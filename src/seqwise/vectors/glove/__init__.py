@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from seqwise.vectors.glove.counting import count_pairs
 from seqwise.vectors.glove.entries import Counts
-from seqwise.vectors.glove.training import Descent, Fit, train_glove
+from seqwise.vectors.glove.training import Descent, FitSettings, train_glove
 
-__all__ = ["Counts", "Descent", "Fit", "count_pairs", "train_glove"]
+__all__ = ["Counts", "Descent", "FitSettings", "count_pairs", "train_glove"]

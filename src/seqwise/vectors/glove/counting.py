@@ -34,7 +34,7 @@ LOAD = 0.75  # how full the table gets; linear probing slows down beyond
 AIM = 0.8  # of that, when runs are joined: how many entries a range of keys should have
 SPARE = 4096  # places at the end of the table for keys that are pushed on
 
-Progress = Callable[[int], None]  # takes the ids counted so far
+ProgressCallback = Callable[[int], None]  # takes the ids counted so far
 
 
 def count_pairs(
@@ -43,7 +43,7 @@ def count_pairs(
     window: int,
     folder: Path,
     memory: int = MEMORY,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Counts:
     """Count the pairs in blocks of int32 ids, where -1 ends a sentence; a block ends one too.
 
@@ -60,7 +60,9 @@ def count_pairs(
             raise
 
 
-def _fill(blocks: Iterable, vocabulary: int, window: int, memory: int, runs: Runs, progress: Progress | None) -> _Table:
+def _fill(
+    blocks: Iterable, vocabulary: int, window: int, memory: int, runs: Runs, progress: ProgressCallback | None
+) -> _Table:
     """Count everything into runs. The cells are given up on the way out; the table is kept for the joining."""
     from seqwise.vectors.glove.table import count_part
 
@@ -152,7 +154,7 @@ class _Table:
         self.clear()
 
 
-def _join(runs: Runs, table: _Table, path: Path, progress: Progress | None) -> Counts:
+def _join(runs: Runs, table: _Table, path: Path, progress: ProgressCallback | None) -> Counts:
     """Join the runs, one range of keys after another: what has the same first `shift` bits fits into the table.
 
     Keys are spread evenly, so ranges of equal width hold about as many; where one does not fit, the ranges are halved.

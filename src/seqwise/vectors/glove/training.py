@@ -28,11 +28,13 @@ BLOCK = 1 << 18  # entries in memory at once
 PART = 1 << 14  # entries of one call: some hundredths of a second, after which Ctrl-C is heard
 START = 1e-6  # of the sums of squares: they begin at nothing, but padding must not divide by it
 
-Progress = Callable[[int, int, int, float], None]  # epoch, entries done in it, entries of an epoch, mean loss so far
+ProgressCallback = Callable[
+    [int, int, int, float], None
+]  # epoch, entries done in it, entries of an epoch, mean loss so far
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitSettings:
     """What is rarely changed."""
 
     rate: float = 0.05  # of AdaGrad
@@ -40,7 +42,7 @@ class Fit:
     alpha: float = 0.75  # below it, the weight is (count / limit) to this power
 
 
-USUAL = Fit()
+USUAL = FitSettings()
 
 
 def train_glove(
@@ -50,8 +52,8 @@ def train_glove(
     epochs: int,
     threads: int,
     seed: int,
-    fit: Fit = USUAL,
-    progress: Progress | None = None,
+    fit: FitSettings = USUAL,
+    progress: ProgressCallback | None = None,
 ) -> tuple[np.ndarray, list[float]]:
     """The vectors, (vocabulary, dim) float32, and the loss of each epoch."""
     descent = Descent(counts, vocabulary, dim, epochs, threads, seed, fit)
@@ -69,7 +71,7 @@ class Descent:
     """
 
     def __init__(
-        self, counts: Counts, vocabulary: int, dim: int, epochs: int, threads: int, seed: int, fit: Fit = USUAL
+        self, counts: Counts, vocabulary: int, dim: int, epochs: int, threads: int, seed: int, fit: FitSettings = USUAL
     ):
         self.counts, self.dim, self.epochs, self.threads, self.seed, self.fit = counts, dim, epochs, threads, seed, fit
         self.rows = new_rows(vocabulary, dim, seed)
@@ -124,7 +126,7 @@ def shuffled(counts: Counts, seed: int, epoch: int, threads: int = 1) -> Iterato
 class _Workers:
     """Threads that descend on the same rows; with one thread the caller's own, so that its results repeat."""
 
-    def __init__(self, threads: int, rows: np.ndarray, dim: int, fit: Fit):
+    def __init__(self, threads: int, rows: np.ndarray, dim: int, fit: FitSettings):
         self.rows, self.dim, self.fit = rows, dim, fit
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="glove") if threads > 1 else None
         self._stop = Event()

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqwise.errors import UsageError
 from seqwise.vectors.map.groups import group
-from seqwise.vectors.map.projection import FEWEST, By, Progress, project
+from seqwise.vectors.map.projection import FEWEST, By, ProgressCallback, project
 from seqwise.vectors.search import unit
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def chart(
     by: By | None = None,
     seed: int = 0,
     clusters: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Chart:
     """Place and group some words; the first `asked` of them are those that somebody named."""
     if len(words) > MOST:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqwise.vectors.map.chart import COLOURS, COLOURS_ON_DARK, Chart
-from seqwise.vectors.map.projection import Progress
+from seqwise.vectors.map.projection import ProgressCallback
 from seqwise.vectors.search import top, unit
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ SCORES = 1 << 23  # numbers compared together: 32 MB
 Near = list[tuple[str, float]]
 
 
-def neighbours(keyed: KeyedVectors, words: Sequence[str], n: int, progress: Progress | None = None) -> list[Near]:
+def neighbours(
+    keyed: KeyedVectors, words: Sequence[str], n: int, progress: ProgressCallback | None = None
+) -> list[Near]:
     """The n nearest of all words to each of some, by cosine; many at once, which one product computes."""
     found: list[Near] = []
     step = max(1, SCORES // len(keyed))
@@ -44,7 +46,7 @@ def neighbours(keyed: KeyedVectors, words: Sequence[str], n: int, progress: Prog
     return found
 
 
-def page(chart: Chart, keyed: KeyedVectors, progress: Progress | None = None) -> str:
+def page(chart: Chart, keyed: KeyedVectors, progress: ProgressCallback | None = None) -> str:
     """The text of the HTML file."""
     near = neighbours(keyed, chart.words, NEIGHBOURS, progress)
     parts = {

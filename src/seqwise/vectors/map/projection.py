@@ -12,7 +12,7 @@ from seqwise.errors import UsageError
 from seqwise.vectors.map.tsne import STEPS, tsne
 
 By = Literal["pca", "tsne"]
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 FEWEST = 3  # two points make no map
 TSNE_FEWEST, TSNE_MOST = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
@@ -28,7 +28,9 @@ class Projection:
     how: str
 
 
-def project(vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: Progress | None = None) -> Projection:
+def project(
+    vectors: np.ndarray, by: By | None = None, seed: int = 0, progress: ProgressCallback | None = None
+) -> Projection:
     """Place unit vectors (N, D) on the plane. Without `by`: t-SNE where their number suits it, else PCA."""
     count = len(vectors)
     if count < FEWEST:
@@ -60,7 +62,7 @@ def _by_pca(vectors: np.ndarray) -> Projection:
     return Projection(points, "pca", f"{how} ({shares[0]:.1%} across, {shares[1]:.1%} up)")
 
 
-def _by_tsne(vectors: np.ndarray, seed: int, progress: Progress | None) -> Projection:
+def _by_tsne(vectors: np.ndarray, seed: int, progress: ProgressCallback | None) -> Projection:
     perplexity = max(1.0, min(PERPLEXITY, (len(vectors) - 1) / 3))
     start, _ = principal(vectors)
     points, divergence = tsne(vectors, start, perplexity, seed, progress)

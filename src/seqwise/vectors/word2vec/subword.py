@@ -89,9 +89,23 @@ def fetch_rows(inputs, offsets, rows, word, width):
 
 @compiled
 def train_block(
-    block, state, rate, inputs, outputs, width, keep, threshold, other, grams, window, negative, scratch, tally,
-    mean, share,
-):  # fmt: skip
+    block,
+    state,
+    rate,
+    inputs,
+    outputs,
+    width,
+    keep,
+    threshold,
+    other,
+    grams,
+    window,
+    negative,
+    scratch,
+    tally,
+    mean,
+    share,
+):
     """Train on a block of sentences: CBOW with `mean`, else skip-gram. `tally` gains (loss, pairs)."""
     offsets, rows = grams
     sentence, own, neighbours, targets, hidden, changes, scores, stride, labels, real = scratch

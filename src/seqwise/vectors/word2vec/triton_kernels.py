@@ -27,9 +27,20 @@ def _drawn(seed, place, threshold, other, words):
 
 @triton.jit
 def _windows(
-    ids, sentences, threshold, other, start, last, count, words, seed,
-    WINDOW: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
-):  # fmt: skip
+    ids,
+    sentences,
+    threshold,
+    other,
+    start,
+    last,
+    count,
+    words,
+    seed,
+    WINDOW: tl.constexpr,
+    CENTRES: tl.constexpr,
+    ROWS: tl.constexpr,
+    TARGETS: tl.constexpr,
+):
     """What the words from `start` on need: rows and targets (ids, and which are there), and who goes with whom.
 
     paired (R, T): is this row in the window of this centre? The reach of each window is drawn evenly.
@@ -70,11 +81,31 @@ def _slopes(scores, own, strange, rate):
 # Without this the kernel would be compiled anew for each kind of number, such as multiples of 16.
 @triton.jit(do_not_specialize=["first", "last", "count", "words", "rate", "seed"])
 def negative_sampling(
-    ids, sentences, inputs, outputs, threshold, other, tally,
-    first, last, count, words, width, rate, seed,
-    WINDOW: tl.constexpr, NEGATIVE: tl.constexpr, CENTRES: tl.constexpr, ROWS: tl.constexpr, TARGETS: tl.constexpr,
-    SHARE: tl.constexpr, PIECES: tl.constexpr, WIDTH: tl.constexpr, CBOW: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    ids,
+    sentences,
+    inputs,
+    outputs,
+    threshold,
+    other,
+    tally,
+    first,
+    last,
+    count,
+    words,
+    width,
+    rate,
+    seed,
+    WINDOW: tl.constexpr,
+    NEGATIVE: tl.constexpr,
+    CENTRES: tl.constexpr,
+    ROWS: tl.constexpr,
+    TARGETS: tl.constexpr,
+    SHARE: tl.constexpr,
+    PIECES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CBOW: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """Train on the words first … last-1 of `count`, each program on SHARE · CENTRES of them in a row.
 
     ids, sentences (count,): the words, and the number of the sentence each stands in. inputs, outputs (words, width).

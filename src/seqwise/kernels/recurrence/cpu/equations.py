@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
-from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Step, Summed
+from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Step, Summed
 
 Seen = tuple[str, str, int, int]  # name, buffer, first block, end
 PACKED, STATE = Buffer("packed"), Buffer("state")
@@ -37,7 +37,7 @@ class RNN:
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             a = at.get("gates")
             h = activation(at.code, self.phi, a)
             at.put(a, "preactivation")
@@ -47,7 +47,7 @@ class RNN:
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             h = at.get("gates")
             at.put(arriving(at) * slope(at.code, self.phi, h), "d_gates")
 
@@ -77,7 +77,7 @@ class LSTM:
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             code = at.code
             i, f, o = (sigmoid(code, at.get("gates", block)) for block in (0, 1, 3))
             g, c = tanh(code, at.get("gates", 2)), at.get("c")
@@ -92,7 +92,7 @@ class LSTM:
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             i, f, g, o = (at.get("gates", block) for block in range(4))
             before, dh = at.get("before_c"), arriving(at)
             shown = tanh(at.code, f * before + i * g)
@@ -148,7 +148,7 @@ class LateReset(Gated):
         step.product("h", 0, "gates", width=2)
         step.product("h", 1, "product", fresh=True)
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             r, z = (sigmoid(at.code, at.get("gates", block)) for block in (0, 1))
             u = at.get("product") + at.get("extra 0")
             n = tanh(at.code, at.get("gates", 2) + r * u)
@@ -160,7 +160,7 @@ class LateReset(Gated):
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             r, z, n = (at.get("gates", block) for block in range(3))
             dh, dz, dn = self.apart(arriving(at), z, at.get("before_h"), n)
             du = dn * r
@@ -191,13 +191,13 @@ class EarlyReset(Gated):
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
 
-        def reset(at: Place) -> None:
+        def reset(at: LoopPosition) -> None:
             r, z = (sigmoid(at.code, at.get("gates", block)) for block in (0, 1))
             at.put(r, "gates", 0)
             at.put(z, "gates", 1)
             at.put(r * at.get("h"), "reset_h")
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             n = tanh(at.code, at.get("gates", 2))
             at.put(n, "gates", 2)
             leave(at, self.blend(at.get("gates", 1), at.get("h"), n))
@@ -207,14 +207,14 @@ class EarlyReset(Gated):
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             z, n = at.get("gates", 1), at.get("gates", 2)
             dh, dz, dn = self.apart(arriving(at), z, at.get("before_h"), n)
             at.put(dz, "d_gates", 1)
             at.put(dn, "d_gates", 2)
             at.put(dh, "dh")
 
-        def reset(at: Place) -> None:
+        def reset(at: LoopPosition) -> None:
             r, change = at.get("gates", 0), at.get("reset_dh")
             at.add(change * r, "dh")
             at.put(change * at.get("before_h") * (r * (1.0 - r)), "d_gates", 0)
@@ -225,13 +225,13 @@ class EarlyReset(Gated):
         step.product("d_gates", 0, "dh", depth=2)
 
 
-def leave(at: Place, h: Vec) -> None:
+def leave(at: LoopPosition, h: Vec) -> None:
     """The step's end: the new state runs on, and goes outside."""
     at.put(at.get("h"), "before_h")
     at.put(h, "h")
     at.put(h, "outside")
 
 
-def arriving(at: Place) -> Vec:
+def arriving(at: LoopPosition) -> Vec:
     """What reaches a step's output: from the step that follows, and from outside."""
     return at.get("dh") + at.get("outside")

@@ -126,7 +126,7 @@ class Step:
         return self.values[name] + index * self.steps[name] * code.size
 
     def product(self, left: str, pack: int, result: str, depth: int = 1, width: int = 1, **options: Any) -> None:
-        """result += left · weight, for all rows. Depth and width are in blocks of units; see `Place` for the blocks."""
+        """result += left · weight, for all rows. Depth and width are in blocks of units."""
         size, units, every = self.code.size, self.units, self.values["every"]
         from_block, to_block = options.get("left_block", 0), options.get("result_block", 0)
         place, step = self.address(result, 0) + units * (to_block * size), self.steps[result] * every
@@ -143,7 +143,7 @@ class Step:
         with self.code.loop(0, self.count) as row:
             yield Row(self, row)
 
-    def units_of_rows(self, body: Callable[[Place], None]) -> None:
+    def units_of_rows(self, body: Callable[[LoopPosition], None]) -> None:
         """`body` for all units of all rows."""
         with self.rows() as row:
             row.over(body)
@@ -160,8 +160,8 @@ class Row:
         outside = step.time * values["by_step"] + place * values["by_row"]
         self.addresses["outside"] = values["outside"] + outside * self.code.size
 
-    def over(self, body: Callable[[Place], None]) -> None:
-        self.code.over(self.step.units, lambda u: body(Place(self, u)))
+    def over(self, body: Callable[[LoopPosition], None]) -> None:
+        self.code.over(self.step.units, lambda u: body(LoopPosition(self, u)))
 
     def number(self, name: str) -> Vec:
         """The only number of a row, in every lane."""
@@ -172,7 +172,7 @@ class Row:
         self.code.put_one(first, self.addresses[name])
 
 
-class Place:
+class LoopPosition:
     """A vector of units in a row. Block b of a buffer begins b · units behind its row's beginning."""
 
     def __init__(self, row: Row, unit: Int):

@@ -12,7 +12,7 @@ from typing import ClassVar
 from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
 from seqwise.kernels.recurrence.cpu.equations import BEFORE, LSTM, PACKED, RNN, SEEN, STATE, Gated, arriving, leave
-from seqwise.kernels.recurrence.cpu.loop import Buffer, Place, Row, Step, Summed
+from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Row, Step, Summed
 
 EPSILON = 1e-5  # as in `layers.norm`
 ONE = Buffer("packed", single=True)
@@ -37,14 +37,14 @@ class Norm:
         code, total, squares = row.code, row.code.variable(), row.code.variable()
         width = code.number(row.step.units * len(self.blocks))
 
-        def collect(at: Place) -> None:
+        def collect(at: LoopPosition) -> None:
             for block in self.blocks:
                 total.add(at.get(self.name, block))
 
         row.over(collect)
         mean = total.spread() / width
 
-        def deviate(at: Place) -> None:
+        def deviate(at: LoopPosition) -> None:
             for block in self.blocks:
                 deviation = at.get(self.name, block) - mean
                 squares.add(deviation * deviation)
@@ -54,13 +54,13 @@ class Norm:
         scale = 1.0 / code.root(squares.spread() / width + EPSILON)
         row.keep_number(self.scale, scale)
 
-        def shrink(at: Place) -> None:
+        def shrink(at: LoopPosition) -> None:
             for block in self.blocks:
                 at.put(at.get(self.name, block) * scale, self.name, block)
 
         row.over(shrink)
 
-    def value(self, at: Place, place: int = 0) -> Vec:
+    def value(self, at: LoopPosition, place: int = 0) -> Vec:
         """y, in the `place`-th of the blocks."""
         return at.get(self.name, self.blocks[place]) * at.get(self.weight, place) + at.get(self.bias, place)
 
@@ -75,7 +75,7 @@ class Back:
         self.norm, self.row = norm, row
         self.plain, self.along = row.code.variable(), row.code.variable()
 
-    def collect(self, at: Place, dy: Vec, place: int = 0) -> Vec:
+    def collect(self, at: LoopPosition, dy: Vec, place: int = 0) -> Vec:
         """dy in the `place`-th of the blocks → d."""
         norm, standard = self.norm, at.get(self.norm.name, self.norm.blocks[place])
         at.add(dy * standard, norm.weight, place)
@@ -92,7 +92,7 @@ class Back:
         self.mean, self.mean_along = self.plain.spread() / width, self.along.spread() / width
         self.scale = self.row.number(self.norm.scale)
 
-    def before(self, at: Place, d: Vec, place: int = 0) -> Vec:
+    def before(self, at: LoopPosition, d: Vec, place: int = 0) -> Vec:
         """The gradient of a."""
         standard = at.get(self.norm.name, self.norm.blocks[place])
         return (d - self.mean - standard * self.mean_along) * self.scale
@@ -127,7 +127,7 @@ class NormedRNN(RNN):
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             y = self.norm.value(at)
             at.put(y, "normed")
             leave(at, activation(at.code, self.phi, y))
@@ -141,7 +141,7 @@ class NormedRNN(RNN):
         with step.rows() as row:
             back = Back(self.norm, row)
 
-            def collect(at: Place) -> None:
+            def collect(at: LoopPosition) -> None:
                 y = at.get("gates") * at.get("given 0") + at.get("given 1")
                 h = activation(at.code, self.phi, y)
                 at.put(back.collect(at, arriving(at) * slope(at.code, self.phi, h)), "dh")
@@ -178,7 +178,7 @@ class NormedLSTM(LSTM):
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=4, fresh=True)
 
-        def gates(at: Place) -> None:
+        def gates(at: LoopPosition) -> None:
             u = [self.inner.value(at, block) for block in range(4)]
             a = [at.get("gates", block) + u[block] for block in range(4)]
             i, f, o = (sigmoid(at.code, a[block]) for block in (0, 1, 3))
@@ -191,7 +191,7 @@ class NormedLSTM(LSTM):
             for name in ("c", "cell", "shown"):
                 at.put(c, name)
 
-        def show(at: Place) -> None:
+        def show(at: LoopPosition) -> None:
             y = self.outer.value(at)
             at.put(y, "normed_cell")
             leave(at, at.get("gates", 3) * tanh(at.code, y))
@@ -206,13 +206,13 @@ class NormedLSTM(LSTM):
         with step.rows() as row:
             outer, inner = Back(self.outer, row), Back(self.inner, row)
 
-            def output(at: Place) -> None:
+            def output(at: LoopPosition) -> None:
                 o, dh = at.get("gates", 3), arriving(at)
                 shown = tanh(at.code, at.get("shown") * at.get("given 2") + at.get("given 3"))
                 at.put(dh * shown * (o * (1.0 - o)), "d_gates", 3)
                 at.put(outer.collect(at, dh * o * (1.0 - shown * shown)), "dh")
 
-            def gates(at: Place) -> None:
+            def gates(at: LoopPosition) -> None:
                 i, f, g = (at.get("gates", block) for block in range(3))
                 dc = at.get("dc") + outer.before(at, at.get("dh"))
                 at.put(dc * g * (i * (1.0 - i)), "d_gates", 0)
@@ -222,7 +222,7 @@ class NormedLSTM(LSTM):
                 for block in range(4):
                     inner.collect(at, at.get("d_gates", block), block)
 
-            def product(at: Place) -> None:
+            def product(at: LoopPosition) -> None:
                 for block in range(4):
                     d = at.get("d_gates", block) * at.get("given 0", block)
                     at.put(inner.before(at, d, block), "d_product", block)
@@ -257,7 +257,7 @@ class NormedGRU(Gated):
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=3, fresh=True)
 
-        def unit(at: Place) -> None:
+        def unit(at: LoopPosition) -> None:
             u_r, u_z, u_n = self.gates_norm.value(at, 0), self.gates_norm.value(at, 1), self.candidate_norm.value(at)
             r, z = sigmoid(at.code, at.get("gates", 0) + u_r), sigmoid(at.code, at.get("gates", 1) + u_z)
             n = tanh(at.code, at.get("gates", 2) + r * u_n)
@@ -275,7 +275,7 @@ class NormedGRU(Gated):
         with step.rows() as row:
             gates, candidate = Back(self.gates_norm, row), Back(self.candidate_norm, row)
 
-            def collect(at: Place) -> None:
+            def collect(at: LoopPosition) -> None:
                 r, z, n = (at.get("gates", block) for block in range(3))
                 dh, dz, dn = self.apart(arriving(at), z, at.get("before_h"), n)
                 u_n = at.get("product", 2) * at.get("given 2") + at.get("given 3")
@@ -287,7 +287,7 @@ class NormedGRU(Gated):
                     at.put(value, "d_gates", block)
                 at.put(dh, "dh")
 
-            def product(at: Place) -> None:
+            def product(at: LoopPosition) -> None:
                 for block in (0, 1):
                     d = at.get("d_gates", block) * at.get("given 0", block)
                     at.put(gates.before(at, d, block), "d_product", block)

@@ -19,11 +19,32 @@ from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publis
 
 @triton.jit(do_not_specialize=FREE)
 def early_gru_forward(
-    gates, weight, start_hidden, hidden, shown, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    SAVE: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
+    gates,
+    weight,
+    start_hidden,
+    hidden,
+    shown,
+    last_hidden,
+    lengths,
+    begins,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    SAVE: tl.constexpr,
+    REPLACES: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """gates: the projected inputs, overwritten by the gates. hidden takes the start and what follows.
 
     shown (N, S, U): r·h, the part of the state that the candidate sees. Without SAVE the gates are not written.
@@ -75,12 +96,39 @@ def early_gru_forward(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def early_gru_backward(
-    gates, weight, hidden, slopes, of_outputs, of_last, of_start, lengths, begins, ring, by_step, by_row, by_scan,
-    steps, batch, slots, turned, offset,
-    U: tl.constexpr, V: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr,
-    SIGNS: tl.constexpr, SPLIT: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    hidden,
+    slopes,
+    of_outputs,
+    of_last,
+    of_start,
+    lengths,
+    begins,
+    ring,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    V: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    REPLACES: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """slopes (N, S, 3V): the gradients of the gates' inputs. of_outputs: those of the outputs, as in `gru.py`.
 
     of_last (B, S, U): that of the last state, or none. of_start: that of the first. V is U rounded up to a

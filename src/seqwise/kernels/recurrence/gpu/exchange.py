@@ -69,10 +69,23 @@ def held(matrix, rows, there, STRIDE: tl.constexpr, K: tl.constexpr, KC: tl.cons
 
 @triton.jit
 def product(
-    chunks, matrix, rows, there, source, starts, real, first,
-    STRIDE: tl.constexpr, K: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, OWN: tl.constexpr, SIGNS: tl.constexpr,
-    DTYPE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    chunks,
+    matrix,
+    rows,
+    there,
+    source,
+    starts,
+    real,
+    first,
+    STRIDE: tl.constexpr,
+    K: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    OWN: tl.constexpr,
+    SIGNS: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """The program's part of the matrix times what all programs published: (R, M), in float32.
 
     `source + starts` (M,) is where the K values of each row begin, `first` the row that is looked at first. Before
@@ -119,9 +132,15 @@ def four(values, OWN: tl.constexpr):
 
 @triton.jit
 def summed(
-    total, ring, block, share, turn,
-    SHARES: tl.constexpr, OWN: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
+    total,
+    ring,
+    block,
+    share,
+    turn,
+    SHARES: tl.constexpr,
+    OWN: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
     """Partial sums (SHARES·OWN, M) of `SHARES` programs → the sum over them of this program's OWN units, (OWN, M).
 
     `ring` holds `ROUNDS` rounds of what the blocks of all programs exchange; `turn` counts from 0. A program cannot be

@@ -22,11 +22,32 @@ from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publis
 
 @triton.jit(do_not_specialize=FREE)
 def gru_forward(
-    gates, weight, bias, start_hidden, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    SAVE: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
+    gates,
+    weight,
+    bias,
+    start_hidden,
+    hidden,
+    last_hidden,
+    lengths,
+    begins,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    SAVE: tl.constexpr,
+    REPLACES: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """gates: the projected inputs, overwritten by the gates. hidden takes the start and what follows.
 
     Without SAVE only hidden and the last state are written.
@@ -69,12 +90,40 @@ def gru_forward(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def gru_backward(
-    gates, weight, hidden, candidate, slopes, of_outputs, of_last, of_start, lengths, begins, ring,
-    by_step, by_row, by_scan, steps, batch, slots, turned, offset,
-    U: tl.constexpr, V: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr,
-    SIGNS: tl.constexpr, SPLIT: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    hidden,
+    candidate,
+    slopes,
+    of_outputs,
+    of_last,
+    of_start,
+    lengths,
+    begins,
+    ring,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    V: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    REPLACES: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """slopes (N, S, 3V): the gradients of the inputs of r and z, and of what r multiplies: those of U h, together.
 
     candidate (N, S, U): what r multiplies, overwritten by the gradient of the input of n. of_outputs: those of the

@@ -26,7 +26,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
     resources,
     ring,
 )
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
+from seqwise.kernels.recurrence.gpu.layout import RowLayout, products, unwritten, whole
 from seqwise.kernels.recurrence.gradients import first_order
 
 LITTLE = 1 << 15  # bytes of published values that a program reads rather than exchange a partial sum
@@ -34,7 +34,7 @@ WHOLE = 32  # gradients are padded to a multiple of it, so that quarters are who
 
 
 def gru_scan(
-    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool = False, keep: bool = False
+    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: RowLayout, replaces: bool = False, keep: bool = False
 ) -> tuple[Tensor, Tensor]:
     """S scans at once. Projected inputs (N, S, 3U), recurrent matrices (S, 3U, U), the bias (S, U) that r multiplies
     and states (B, S, U) → outputs and the last states. Outputs are (T, B, S, U), or (N, S, U) where rows differ in
@@ -50,7 +50,7 @@ def gru_scan(
 
 
 def early_gru_scan(
-    gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool = False, keep: bool = False
+    gates: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, replaces: bool = False, keep: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The same with the reset gate before the product, which knows no bias of its own."""
     if needed(gates, weight, h):
@@ -60,7 +60,7 @@ def early_gru_scan(
 
 
 def _forward(
-    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
+    gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: RowLayout, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
     hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
@@ -73,7 +73,7 @@ def _forward(
 
 
 def _early_forward(
-    gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
+    gates: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
     hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
@@ -89,7 +89,7 @@ def _early_forward(
 class _GRU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: Rows, replaces: bool
+        ctx: Any, gates: Tensor, weight: Tensor, bias: Tensor, h: Tensor, rows: RowLayout, replaces: bool
     ) -> tuple[Tensor, Tensor]:
         hidden, last = _forward(gates, weight, bias, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, bias, hidden)
@@ -126,7 +126,7 @@ class _GRU(torch.autograd.Function):
 class _EarlyGRU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, rows: Rows, replaces: bool
+        ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, replaces: bool
     ) -> tuple[Tensor, Tensor]:
         hidden, last = _early_forward(gates, weight, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, hidden)

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.kinds import allows_tf32
 
 OWN = 16  # units of a program; four programs share 64 in the backward pass
@@ -75,7 +75,7 @@ class Cut:
         return {**self.constants(self.units, dtype), "OWN": own, **how}
 
 
-def launches(values: Tensor, rows: Rows, units: int, own: int) -> Iterator[tuple[int, Cut, dict[str, Any]]]:
+def launches(values: Tensor, rows: RowLayout, units: int, own: int) -> Iterator[tuple[int, Cut, dict[str, Any]]]:
     """The launches that take all rows of values (N, S, …): first row, cut, options."""
     scans = len(rows.turned)
     shape = cut(units, own, rows.batch, scans, values.dtype.itemsize, values.device)

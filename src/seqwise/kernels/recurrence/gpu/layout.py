@@ -15,7 +15,7 @@ from seqwise.kernels.recurrence.steps import Steps
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """The rows of a batch: so many, of so many steps, with N slots for all steps of all rows.
 
     `turned` says of each scan whether it reads from the end. Where rows differ in length there are, int32, lengths
@@ -32,19 +32,19 @@ class Rows:
     times: Tensor | None = None
 
     @classmethod
-    def of(cls, steps: Steps, turned: tuple[bool, ...] = (False,)) -> Rows:
+    def of(cls, steps: Steps, turned: tuple[bool, ...] = (False,)) -> RowLayout:
         if not steps.padded:
             return cls(steps.batch, steps.time, steps.total, turned)
         sizes = steps.ordered.int(), steps.starts.int()
         return cls(steps.batch, steps.time, steps.total, turned, *sizes, steps.ranks, steps.times)
 
-    def one_step(self) -> Rows:
+    def one_step(self) -> RowLayout:
         """As many rows, with one step each, for the same kernels."""
         if self.lengths is None or self.begins is None:
-            return Rows(self.batch, 1, self.batch, self.turned)
+            return RowLayout(self.batch, 1, self.batch, self.turned)
         ranks = torch.arange(self.batch, device=self.lengths.device)
         ones, begins = torch.ones_like(self.lengths), self.begins.new_tensor([0, self.batch])
-        return Rows(self.batch, 1, self.batch, self.turned, ones, begins, ranks, torch.zeros_like(ranks))
+        return RowLayout(self.batch, 1, self.batch, self.turned, ones, begins, ranks, torch.zeros_like(ranks))
 
     @property
     def variable(self) -> bool:

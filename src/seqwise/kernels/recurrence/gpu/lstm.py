@@ -21,11 +21,33 @@ from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publis
 
 @triton.jit(do_not_specialize=FREE)
 def lstm_forward(
-    gates, weight, start_hidden, start_cell, hidden, cell, last_hidden, last_cell, lengths, begins,
-    steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    SAVE: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    start_hidden,
+    start_cell,
+    hidden,
+    cell,
+    last_hidden,
+    last_cell,
+    lengths,
+    begins,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    SAVE: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """gates: the projected inputs, overwritten by the gates. hidden and cell take the start and what follows.
 
     Without SAVE only hidden and the last states are written.
@@ -82,11 +104,38 @@ def _slopes(gates, dh, dc, c_old, shown, of_output, active):
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def lstm_backward(
-    gates, weight, slopes, cell, of_outputs, of_last, of_last_cell, of_start, of_start_cell, lengths, begins, ring,
-    by_step, by_row, by_scan, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    slopes,
+    cell,
+    of_outputs,
+    of_last,
+    of_last_cell,
+    of_start,
+    of_start_cell,
+    lengths,
+    begins,
+    ring,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """slopes (N, S, 4U): the gradients of what goes into the gates. of_outputs: those of the outputs, (T, B, S, U) in
     memory of any order, `by_step` apart and so on; with lengths, (N, S, U), and a step is as far as a row.
 

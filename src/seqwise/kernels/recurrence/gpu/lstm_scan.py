@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.launch import OWN, ROUNDS, launches, needed, ring
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
+from seqwise.kernels.recurrence.gpu.layout import RowLayout, products, unwritten, whole
 from seqwise.kernels.recurrence.gpu.lstm import lstm_backward, lstm_forward
 from seqwise.kernels.recurrence.gradients import first_order
 
 
 def lstm_scan(
-    gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows, keep: bool = False
+    gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: RowLayout, keep: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """S scans at once. Projected inputs (N, S, 4U), recurrent matrices (S, 4U, U) and states (B, S, U) → outputs, the
     last states, and the cells. Outputs and cells are (T, B, S, U), or (N, S, U) where rows differ in length.
@@ -32,7 +32,7 @@ def lstm_scan(
 
 
 def _forward(
-    gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
+    gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: RowLayout, save: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     units, scans = weight.shape[2], len(weight)
     hidden = unwritten(rows.room(units), gates.dtype, gates.device)
@@ -48,7 +48,7 @@ def _forward(
 class _LSTM(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: Rows
+        ctx: Any, gates: Tensor, weight: Tensor, h: Tensor, c: Tensor, rows: RowLayout
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         hidden, cell, last_h, last_c = _forward(gates, weight, h, c, rows, True)
         ctx.save_for_backward(gates, weight, hidden, cell)

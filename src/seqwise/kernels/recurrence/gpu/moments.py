@@ -105,9 +105,17 @@ def put_together(mean, squares, means, more, start, U: tl.constexpr, OWN: tl.con
 
 @triton.jit
 def moments(
-    values, mask, words, group, turn,
-    U: tl.constexpr, OWN: tl.constexpr, EACH: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
+    values,
+    mask,
+    words,
+    group,
+    turn,
+    U: tl.constexpr,
+    OWN: tl.constexpr,
+    EACH: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
     """Mean and 1 / √(variance + ε), (M,) each, of the values (R, M) of all programs under their masks (R, 1)."""
     M: tl.constexpr = values.shape[1]
     PART: tl.constexpr = part(P, M, 2)
@@ -122,9 +130,19 @@ def moments(
 
 @triton.jit
 def two_moments(
-    values, mask, other, words, group, turn,
-    U: tl.constexpr, OWN: tl.constexpr, EACH: tl.constexpr, MORE: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
+    values,
+    mask,
+    other,
+    words,
+    group,
+    turn,
+    U: tl.constexpr,
+    OWN: tl.constexpr,
+    EACH: tl.constexpr,
+    MORE: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
     """The same of two norms in one exchange: of the values under `mask`, EACH to a unit, and of those under `other`."""
     M: tl.constexpr = values.shape[1]
     PART: tl.constexpr = part(P, M, 4)

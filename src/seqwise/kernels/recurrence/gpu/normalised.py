@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.gpu.moments import EPSILON
 from seqwise.kernels.recurrence.gpu.normalised_scan import (
     normalised_gru_scan,
@@ -25,7 +25,7 @@ Result = tuple[Tensor, tuple[Tensor, ...], dict[str, Tensor]]  # outputs, last s
 
 
 def normalised_rnn(
-    kind: Kind, inputs: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind, inputs: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: RowLayout, look: bool
 ) -> Result:
     (h,) = states
     outputs, last = normalised_rnn_scan(inputs, matrices, norms, h, rows, kind.activation, keep=look)
@@ -37,7 +37,7 @@ def normalised_rnn(
 
 
 def normalised_lstm(
-    kind: Kind, gates: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind, gates: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: RowLayout, look: bool
 ) -> Result:
     h, c = states
     outputs, last_h, last_c, cells, hidden = normalised_lstm_scan(gates, matrices, norms, h, c, rows, keep=look)
@@ -59,7 +59,7 @@ def normalised_lstm(
 
 
 def normalised_gru(
-    kind: Kind, gates: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind, gates: Tensor, matrices: Tensor, norms: list[Tensor], states: list[Tensor], rows: RowLayout, look: bool
 ) -> Result:
     (h,) = states
     outputs, last, hidden = normalised_gru_scan(gates, matrices, norms, h, rows, kind.update == "replaces", keep=look)

@@ -37,12 +37,37 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_gru_forward(
-    gates, weight, gains, biases, start_hidden, hidden, statistics, last_hidden, lengths, begins, words,
-    steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    gains,
+    biases,
+    start_hidden,
+    hidden,
+    statistics,
+    last_hidden,
+    lengths,
+    begins,
+    words,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    REPLACES: tl.constexpr,
+    SAVE: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """gates: the projected inputs, overwritten by the gates.
 
     hidden takes the start and what follows; words is a ring. Without SAVE only hidden and the last state are
@@ -94,9 +119,22 @@ def normalised_gru_forward(
 
 @triton.jit
 def _step(
-    d, h, gates, products, gains, bias, inverse, n_inverse, words, group, turn,
-    U: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr,
-):  # fmt: skip
+    d,
+    h,
+    gates,
+    products,
+    gains,
+    bias,
+    inverse,
+    n_inverse,
+    words,
+    group,
+    turn,
+    U: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    REPLACES: tl.constexpr,
+):
     """The gradient of a step's output → of what enters the gates; of the norms' results; of the products; of h here.
 
     products come normalised; bias is that of the candidate's norm.
@@ -123,12 +161,44 @@ def _step(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_gru_backward(
-    gates, weight, gains, biases, inputs, slopes, hidden, statistics, of_outputs, of_last, of_start, tally,
-    lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    P: tl.constexpr, ROUNDS: tl.constexpr, REPLACES: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
-    BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    gains,
+    biases,
+    inputs,
+    slopes,
+    hidden,
+    statistics,
+    of_outputs,
+    of_last,
+    of_start,
+    tally,
+    lengths,
+    begins,
+    ring,
+    words,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    REPLACES: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """inputs (N, S, 3U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
     3U): the gradients of the products. tally (S, G, 4U): those of all gains and of the candidate's bias, a sum for each
     group. of_outputs: those of the outputs, as in the plain LSTM. of_last (B, S, U): that of the last state, or

@@ -34,12 +34,39 @@ from seqwise.kernels.recurrence.gpu.tiles import (
 
 @triton.jit(do_not_specialize=FREE)
 def normalised_lstm_forward(
-    gates, weight, gains, biases, start_hidden, start_cell, hidden, cell, statistics, last_hidden, last_cell,
-    lengths, begins, words, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    P: tl.constexpr, ROUNDS: tl.constexpr, SAVE: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr,
-    BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    gates,
+    weight,
+    gains,
+    biases,
+    start_hidden,
+    start_cell,
+    hidden,
+    cell,
+    statistics,
+    last_hidden,
+    last_cell,
+    lengths,
+    begins,
+    words,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    SAVE: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """gates: the projected inputs, overwritten by the gates.
 
     hidden and cell take the start and what follows; words is a ring. Without SAVE only hidden and the last states
@@ -92,9 +119,21 @@ def normalised_lstm_forward(
 
 @triton.jit
 def _agreed(
-    e, c, whole, factor, weighted, out, out_weighted, inverse, words, group, turn,
-    U: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
+    e,
+    c,
+    whole,
+    factor,
+    weighted,
+    out,
+    out_weighted,
+    inverse,
+    words,
+    group,
+    turn,
+    U: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
     """The four means of the backward pass, (M,) each, in one exchange: two for the cell's norm, two for the product's.
 
     e is the slope of the normalised cell c. What reaches the cell is `whole` less inverse · (mean of e + c · mean of
@@ -117,9 +156,24 @@ def _agreed(
 
 @triton.jit
 def _step(
-    dh, dc, active, gates, c_old, values, gains, cell_gain, cell_bias, inverse, cell_inverse, words, group, turn,
-    U: tl.constexpr, P: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
+    dh,
+    dc,
+    active,
+    gates,
+    c_old,
+    values,
+    gains,
+    cell_gain,
+    cell_bias,
+    inverse,
+    cell_inverse,
+    words,
+    group,
+    turn,
+    U: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+):
     """Gradients of a step's output and cell → of the results of the norms, of the products, and of the old cell.
 
     values: the products and the cell, normalised. What goes into a gate has the slope of its part of the norm. Rows
@@ -152,12 +206,45 @@ def _step(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def normalised_lstm_backward(
-    gates, weight, gains, biases, inputs, slopes, cell, statistics, of_outputs, of_last, of_last_cell, of_start,
-    of_start_cell, tally, lengths, begins, ring, words, by_step, by_row, by_scan, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    P: tl.constexpr, ROUNDS: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr,
+    gates,
+    weight,
+    gains,
+    biases,
+    inputs,
+    slopes,
+    cell,
+    statistics,
+    of_outputs,
+    of_last,
+    of_last_cell,
+    of_start,
+    of_start_cell,
+    tally,
+    lengths,
+    begins,
+    ring,
+    words,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    P: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
     PRECISION: tl.constexpr,
-):  # fmt: skip
+):
     """inputs (N, S, 4U): the recurrent products, overwritten by the gradients of the projected inputs. slopes (N, S,
     4U): the gradients of the products. tally (S, G, 6U): those of all gains and of the cell's bias, a sum for each
     group. of_outputs: those of the outputs, as in the plain LSTM. of_last, of_last_cell (B, S, U): those of the last

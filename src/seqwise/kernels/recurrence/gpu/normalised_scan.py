@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, OWN, ROUNDS, Cut, launches, needed, ring
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
+from seqwise.kernels.recurrence.gpu.layout import RowLayout, products, unwritten, whole
 from seqwise.kernels.recurrence.gpu.normalised_gru import normalised_gru_backward, normalised_gru_forward
 from seqwise.kernels.recurrence.gpu.normalised_lstm import normalised_lstm_backward, normalised_lstm_forward
 from seqwise.kernels.recurrence.gpu.normalised_rnn import normalised_rnn_backward, normalised_rnn_forward
@@ -24,7 +24,7 @@ from seqwise.kernels.recurrence.gradients import first_order
 
 
 def normalised_lstm_scan(
-    gates: Tensor, weight: Tensor, norms: Sequence[Tensor], h: Tensor, c: Tensor, rows: Rows, keep: bool = False
+    gates: Tensor, weight: Tensor, norms: Sequence[Tensor], h: Tensor, c: Tensor, rows: RowLayout, keep: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Projected inputs (N, S, 4U), recurrent matrices (S, 4U, U), gain and bias of the product (S, 4U) and of the cell
     (S, U), states (B, S, U) → outputs, the last states, the cells in the shape of the outputs, and `hidden`.
@@ -40,9 +40,14 @@ def normalised_lstm_scan(
 
 
 def normalised_gru_scan(
-    gates: Tensor, weight: Tensor, norms: Sequence[Tensor], h: Tensor, rows: Rows,
-    replaces: bool = False, keep: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    gates: Tensor,
+    weight: Tensor,
+    norms: Sequence[Tensor],
+    h: Tensor,
+    rows: RowLayout,
+    replaces: bool = False,
+    keep: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Projected inputs (N, S, 3U), recurrent matrices (S, 3U, U), gain and bias of reset and update (S, 2U) and of the
     candidate (S, U), states (B, S, U) → outputs, the last states, and `hidden`.
 
@@ -57,9 +62,14 @@ def normalised_gru_scan(
 
 
 def normalised_rnn_scan(
-    inputs: Tensor, weight: Tensor, norms: Sequence[Tensor], h: Tensor, rows: Rows,
-    activation: str = "tanh", keep: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    inputs: Tensor,
+    weight: Tensor,
+    norms: Sequence[Tensor],
+    h: Tensor,
+    rows: RowLayout,
+    activation: str = "tanh",
+    keep: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Projected inputs (N, S, U), recurrent matrices (S, U, U), gain and bias (S, U), states (B, S, U) → outputs and
     the last states.
 
@@ -82,7 +92,7 @@ def recurrent_products(weight: Tensor, before: Sequence[Tensor]) -> Tensor:
 
 
 def _lstm_forward(
-    gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: Rows, save: bool
+    gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: RowLayout, save: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
     hidden = unwritten(rows.room(units), gates.dtype, gates.device)
@@ -102,7 +112,7 @@ def _lstm_forward(
 class _NormalisedLSTM(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: Rows
+        ctx: Any, gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, c: Tensor, rows: RowLayout
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         hidden, last_h, last_c, cell, statistics = _lstm_forward(gates, weight, gains, biases, h, c, rows, True)
         ctx.save_for_backward(gates, weight, gains, biases, hidden, cell, statistics)
@@ -137,7 +147,7 @@ class _NormalisedLSTM(torch.autograd.Function):
 
 
 def _gru_forward(
-    gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, replaces: bool, save: bool
+    gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: RowLayout, replaces: bool, save: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
     hidden, last = unwritten(rows.room(units), gates.dtype, gates.device), torch.empty_like(h)
@@ -155,7 +165,14 @@ def _gru_forward(
 class _NormalisedGRU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gates: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, replaces: bool
+        ctx: Any,
+        gates: Tensor,
+        weight: Tensor,
+        gains: Tensor,
+        biases: Tensor,
+        h: Tensor,
+        rows: RowLayout,
+        replaces: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         hidden, last, statistics = _gru_forward(gates, weight, gains, biases, h, rows, replaces, True)
         ctx.save_for_backward(gates, weight, gains, biases, hidden, statistics)
@@ -187,7 +204,14 @@ class _NormalisedGRU(torch.autograd.Function):
 
 
 def _rnn_forward(
-    inputs: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, activation: str, save: bool
+    inputs: Tensor,
+    weight: Tensor,
+    gains: Tensor,
+    biases: Tensor,
+    h: Tensor,
+    rows: RowLayout,
+    activation: str,
+    save: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     scans, _, units = weight.shape
     hidden, last = unwritten(rows.room(units), inputs.dtype, inputs.device), torch.empty_like(h)
@@ -204,7 +228,14 @@ def _rnn_forward(
 class _NormalisedRNN(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, gains: Tensor, biases: Tensor, h: Tensor, rows: Rows, activation: str
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        gains: Tensor,
+        biases: Tensor,
+        h: Tensor,
+        rows: RowLayout,
+        activation: str,
     ) -> tuple[Tensor, Tensor]:
         hidden, last, statistics = _rnn_forward(inputs, weight, gains, biases, h, rows, activation, True)
         ctx.save_for_backward(inputs, weight, gains, hidden, statistics)
@@ -247,7 +278,7 @@ def _words(shape: Cut, programs: int, scans: int, numbers: int, device: torch.de
     return torch.full(size, -1, dtype=torch.int32, device=device)
 
 
-def _tally(values: Tensor, rows: Rows, units: int, own: int, numbers: int) -> Tensor:
+def _tally(values: Tensor, rows: RowLayout, units: int, own: int, numbers: int) -> Tensor:
     """Memory for sums over the rows of each group."""
     _, shape, _ = next(launches(values, rows, units, own))
     return values.new_empty(len(rows.turned), -(-rows.batch // shape.rows), numbers * units, dtype=torch.float32)

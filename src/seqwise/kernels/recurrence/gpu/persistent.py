@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.gru_scan import early_gru_scan, gru_scan
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, cut, needed
-from seqwise.kernels.recurrence.gpu.layout import Rows
+from seqwise.kernels.recurrence.gpu.layout import RowLayout
 from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
 from seqwise.kernels.recurrence.gpu.projection import projected
@@ -54,7 +54,7 @@ class Ready(NamedTuple):
     matrices: Tensor
     vectors: list[Tensor]
     states: list[Tensor]
-    rows: Rows
+    rows: RowLayout
 
 
 def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
@@ -67,7 +67,7 @@ def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
         _together([one.weight_hidden.to(dtype) for one in directions]),
         [_together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
         [steps.sort(state) if steps.padded else state for state in states],
-        Rows.of(steps, tuple(one.turned for one in directions)),
+        RowLayout.of(steps, tuple(one.turned for one in directions)),
     )
 
 
@@ -127,11 +127,17 @@ def _inputs(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: to
     return projected(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
 
 
-Run = Callable[[Kind, Tensor, Tensor, list[Tensor], list[Tensor], Rows, bool], tuple[Tensor, States, Seen]]
+Run = Callable[[Kind, Tensor, Tensor, list[Tensor], list[Tensor], RowLayout, bool], tuple[Tensor, States, Seen]]
 
 
 def _rnn(
-    kind: Kind, gates: Tensor, matrices: Tensor, vectors: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind,
+    gates: Tensor,
+    matrices: Tensor,
+    vectors: list[Tensor],
+    states: list[Tensor],
+    rows: RowLayout,
+    look: bool,
 ) -> tuple[Tensor, States, Seen]:
     (h,) = states
     outputs, h = rnn_scan(gates, matrices, h, rows, kind.activation)
@@ -139,7 +145,13 @@ def _rnn(
 
 
 def _lstm(
-    kind: Kind, gates: Tensor, matrices: Tensor, vectors: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind,
+    gates: Tensor,
+    matrices: Tensor,
+    vectors: list[Tensor],
+    states: list[Tensor],
+    rows: RowLayout,
+    look: bool,
 ) -> tuple[Tensor, States, Seen]:
     h, c = states
     outputs, h, c, cells = lstm_scan(gates, matrices, h, c, rows, keep=look)
@@ -150,7 +162,13 @@ def _lstm(
 
 
 def _gru(
-    kind: Kind, gates: Tensor, matrices: Tensor, vectors: list[Tensor], states: list[Tensor], rows: Rows, look: bool
+    kind: Kind,
+    gates: Tensor,
+    matrices: Tensor,
+    vectors: list[Tensor],
+    states: list[Tensor],
+    rows: RowLayout,
+    look: bool,
 ) -> tuple[Tensor, States, Seen]:
     (h,), replaces = states, kind.update == "replaces"
     if kind.reset == "before":

@@ -19,9 +19,16 @@ from seqwise.kernels.recurrence.gpu.exchange import four, product, summed
 
 @triton.jit
 def quartered(
-    row, real, length, width, U: tl.constexpr, K: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr,
+    row,
+    real,
+    length,
+    width,
+    U: tl.constexpr,
+    K: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
     SPLIT: tl.constexpr,
-):  # fmt: skip
+):
     """Where the program's rows of the transposed matrix (…, U) begin and whether they are there. Where in a step those
     of the values begin, `width` apart, and how many steps each has: it has those whose time is less."""
     line = tl.arange(0, 4 * OWN)
@@ -41,10 +48,25 @@ def quartered(
 
 @triton.jit
 def multiplied(
-    chunks, matrix, rows, there, source, starts, reals, signs,
-    U: tl.constexpr, K: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr, OWN: tl.constexpr,
-    M: tl.constexpr, SPLIT: tl.constexpr, DTYPE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    chunks,
+    matrix,
+    rows,
+    there,
+    source,
+    starts,
+    reals,
+    signs,
+    U: tl.constexpr,
+    K: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    OWN: tl.constexpr,
+    M: tl.constexpr,
+    SPLIT: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """The parts of the product, (4·OWN, M): quarters of the program's units, or one quarter of four times as many.
 
     `signs` (SIGNS,) are the places looked at first, one for each program.

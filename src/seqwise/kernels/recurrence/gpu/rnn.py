@@ -45,10 +45,30 @@ def derivative(h, ACTIVATION: tl.constexpr):
 
 @triton.jit(do_not_specialize=FREE)
 def rnn_forward(
-    inputs, weight, start_hidden, hidden, last_hidden, lengths, begins, steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    inputs,
+    weight,
+    start_hidden,
+    hidden,
+    last_hidden,
+    lengths,
+    begins,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """inputs: the projected ones. hidden takes the start and what follows."""
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
@@ -77,11 +97,34 @@ def rnn_forward(
 
 @triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
 def rnn_backward(
-    weight, hidden, slopes, of_outputs, of_last, of_start, lengths, begins, by_step, by_row, by_scan,
-    steps, batch, slots, turned, offset,
-    U: tl.constexpr, M: tl.constexpr, OWN: tl.constexpr, KC: tl.constexpr, HELD: tl.constexpr, SIGNS: tl.constexpr,
-    ACTIVATION: tl.constexpr, VARIABLE: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    weight,
+    hidden,
+    slopes,
+    of_outputs,
+    of_last,
+    of_start,
+    lengths,
+    begins,
+    by_step,
+    by_row,
+    by_scan,
+    steps,
+    batch,
+    slots,
+    turned,
+    offset,
+    U: tl.constexpr,
+    M: tl.constexpr,
+    OWN: tl.constexpr,
+    KC: tl.constexpr,
+    HELD: tl.constexpr,
+    SIGNS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    VARIABLE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    BITS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """slopes (N, S, U): the gradients of the inputs. of_outputs: those of the outputs, as in the LSTM.
 
     of_last (B, S, U): the gradient of the last state, or none. of_start: that of the first.

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, launches, needed
-from seqwise.kernels.recurrence.gpu.layout import Rows, products, unwritten, whole
+from seqwise.kernels.recurrence.gpu.layout import RowLayout, products, unwritten, whole
 from seqwise.kernels.recurrence.gpu.rnn import rnn_backward, rnn_forward
 from seqwise.kernels.recurrence.gradients import first_order
 
 OWN = HELD_ROWS  # one matrix: a unit is one row
 
 
-def rnn_scan(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str = "tanh") -> tuple[Tensor, Tensor]:
+def rnn_scan(
+    inputs: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, activation: str = "tanh"
+) -> tuple[Tensor, Tensor]:
     """S scans at once. Projected inputs (N, S, U), recurrent matrices (S, U, U) and states (B, S, U) → outputs
     (T, B, S, U), or (N, S, U) where rows differ in length, and the last states.
 
@@ -30,7 +32,7 @@ def rnn_scan(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: 
     return rows.after(hidden), last
 
 
-def _forward(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str) -> tuple[Tensor, Tensor]:
+def _forward(inputs: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, activation: str) -> tuple[Tensor, Tensor]:
     hidden = unwritten(rows.room(weight.shape[2]), inputs.dtype, inputs.device)
     last = torch.empty_like(h)
     for offset, shape, options in launches(inputs, rows, weight.shape[2], OWN):
@@ -43,7 +45,7 @@ def _forward(inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: 
 class _RNN(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, h: Tensor, rows: Rows, activation: str
+        ctx: Any, inputs: Tensor, weight: Tensor, h: Tensor, rows: RowLayout, activation: str
     ) -> tuple[Tensor, Tensor]:
         hidden, last = _forward(inputs, weight, h, rows, activation)
         ctx.save_for_backward(weight, hidden)

@@ -34,9 +34,7 @@ def keep(places, values, mask, U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.c
 
 
 @triton.jit
-def publish_all(
-    places, values, mask, U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr
-):  # fmt: skip
+def publish_all(places, values, mask, U: tl.constexpr, GATES: tl.constexpr, DTYPE: tl.constexpr, BITS: tl.constexpr):
     """Write what the others wait for."""
     for gate in tl.static_range(GATES):
         publish(places + gate * U, values[gate], mask, DTYPE, BITS)

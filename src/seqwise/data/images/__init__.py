@@ -1,1 +1,0 @@
-"""Pictures with captions: files, folders, arrays, drawn shapes."""

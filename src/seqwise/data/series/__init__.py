@@ -1,1 +1,0 @@
-"""Series of numbers over time: stamps, policies, scales, windows."""

@@ -1,1 +1,0 @@
-"""Sentences whose words have tags: columns, schemes of spans, batches."""

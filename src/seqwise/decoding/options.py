@@ -1,0 +1,59 @@
+"""`SamplingOptions` and `BeamSearchOptions`: how output is decoded, and the defaults.
+
+It imports no PyTorch, so that the command line can show the defaults at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from seqwise.errors import UsageError
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How a token is drawn. `greedy` ignores temperature, top-k and top-p."""
+
+    greedy: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            repair = "Use --greedy." if self.temperature == 0 else ""
+            raise UsageError(f"the temperature must be above 0; received {self.temperature:g}.", repair=repair)
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top-k must be at least 1; received {self.top_k}.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top-p must lie in (0, 1]; received {self.top_p:g}.")
+        if not 0 < self.repetition_penalty < math.inf:
+            raise UsageError(f"the repetition penalty must be above 0; received {self.repetition_penalty:g}.")
+
+
+@dataclass(frozen=True)
+class BeamSearchOptions:
+    """How the best sequence is searched for. A beam of 1 is greedy search. The penalties are defined in `beam.py`."""
+
+    beam: int = 1
+    length_penalty: float = 1.0  # α: 0 compares log-probabilities, larger ones prefer longer sequences
+    coverage_penalty: float = 0.0  # β: what was not looked at costs; only where there is attention
+    n_best: int = 1
+    min_length: int = 0
+    no_repeat: int = 0  # length of runs of tokens that may not come twice
+    start: str = ""
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise UsageError(f"the beam must be at least 1; received {self.beam}.")
+        if not 1 <= self.n_best <= self.beam:
+            raise UsageError(
+                f"n-best must lie between 1 and the beam, {self.beam}; received {self.n_best}.",
+                repair="Widen the beam: --beam.",
+            )
+        if self.length_penalty < 0 or self.coverage_penalty < 0:
+            raise UsageError("penalties must not be negative.")
+        if self.min_length < 0 or self.no_repeat < 0:
+            raise UsageError("lengths must not be negative.")

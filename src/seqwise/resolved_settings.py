@@ -1,0 +1,141 @@
+"""`ResolvedSettings`: the settings of a run, in which nothing is optional.
+
+`Settings` holds what the user asked for; `None` there means "choose for me". `tasks.defaults.resolve` chooses, and
+everything that builds, trains or evaluates a model reads a `ResolvedSettings`. A field that does not apply to a run
+(the heads of an LSTM) has the neutral value below: 0 or "" for "none", so that no reader needs a fallback.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from seqwise.config import (
+    CaptionSettings,
+    ClassifySettings,
+    DataSettings,
+    ForecastSettings,
+    NetworkSettings,
+    RecurrentSettings,
+    Section,
+    Settings,
+    TagSettings,
+    TaskName,
+    TextSettings,
+    TokenizerKind,
+    TrainingSettings,
+    TransformerSettings,
+    TranslateSettings,
+)
+
+
+class ResolvedSection(Section):
+    """A section whose missing values are the neutral ones."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_missing(cls, values: Any) -> Any:
+        return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
+
+
+class ResolvedTextSettings(ResolvedSection, TextSettings):
+    tokenizer: TokenizerKind = "words"
+    vocabulary: int = 0
+
+
+class ResolvedDataSettings(ResolvedSection, DataSettings):
+    window: int | Literal["full"] = 1
+    order: Literal["streams", "windows"] = "windows"
+    max_length: int = 1
+    max_tokens: int = 0  # 0: no limit
+
+
+class ResolvedNetworkSettings(ResolvedSection, NetworkSettings):
+    width: int = 1
+    depth: int = 1
+    embedding: int = 1
+    dropout: float = 0.0
+
+
+class ResolvedRecurrentSettings(ResolvedSection, RecurrentSettings):
+    weight_dropout: float = 0.0
+    bidirectional: bool = False
+    concat_directions: bool = False
+
+
+class ResolvedTransformerSettings(ResolvedSection, TransformerSettings):
+    heads: int = 1
+    hidden: int = 1
+
+
+class ResolvedClassifySettings(ResolvedSection, ClassifySettings):
+    pooling: Literal["last", "mean", "max", "attention"] = "mean"
+    word_dropout: float = 0.0
+    label_smoothing: float = 0.0
+
+
+class ResolvedTagSettings(ResolvedSection, TagSettings):
+    crf: bool = False
+    characters: int = 0
+
+
+class ResolvedTranslateSettings(ResolvedSection, TranslateSettings):
+    vocabulary: Literal["shared", "separate"] = "shared"
+    label_smoothing: float = 0.0
+
+
+class ResolvedCaptionSettings(ResolvedSection, CaptionSettings):
+    encoder: Literal["convolutional", "patches", "features"] = "convolutional"
+    image_size: int = 0
+    frames: bool = False
+    grid: int = 1
+    blocks: int = 0
+    patch: int = 2
+    label_smoothing: float = 0.0
+    shift: int = 0
+
+
+class ResolvedForecastSettings(ResolvedSection, ForecastSettings):
+    lookback: int = 1
+    season: int = 1
+    quantiles: str = ""
+    known_future: str = ""
+    series: str = ""
+    time: str = ""
+    splits: str = ""
+    patch: int = 1
+
+
+class ResolvedTrainingSettings(ResolvedSection, TrainingSettings):
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    ema: float = 0.0
+    batch_size: int = 1
+    patience: int = 0  # 0: never stop early
+    validate_every: int = 0  # 0: at equal shares of the budget
+    save_every: int = 0  # 0: at each validation, and at least every two minutes
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+
+class ResolvedSettings(ResolvedSection, Settings):
+    """Everything that determines a run, chosen."""
+
+    task: TaskName = "language"
+    budget: str = ""
+    columns: str = ""
+    target: str = ""
+    horizon: int = 1
+    init: str = ""
+    vectors: str = ""
+    text: ResolvedTextSettings = ResolvedTextSettings()
+    data: ResolvedDataSettings = ResolvedDataSettings()
+    network: ResolvedNetworkSettings = ResolvedNetworkSettings()
+    recurrent: ResolvedRecurrentSettings = ResolvedRecurrentSettings()
+    transformer: ResolvedTransformerSettings = ResolvedTransformerSettings()
+    classify: ResolvedClassifySettings = ResolvedClassifySettings()
+    tag: ResolvedTagSettings = ResolvedTagSettings()
+    translate: ResolvedTranslateSettings = ResolvedTranslateSettings()
+    caption: ResolvedCaptionSettings = ResolvedCaptionSettings()
+    forecast: ResolvedForecastSettings = ResolvedForecastSettings()
+    training: ResolvedTrainingSettings = ResolvedTrainingSettings()

@@ -1,0 +1,291 @@
+"""One training from data to model card: what `seqwise train` and `seqwise.train` do.
+
+A fresh run is a resumed run without a checkpoint: `create_run` makes the folder, `training_of` goes on from whatever is
+in it. `TrainingRun.steps` passes on the loop's stream and does the saving; drawing is left to whoever reads it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from seqwise import environment
+from seqwise.budget import Budget
+from seqwise.config import Settings
+from seqwise.errors import NonFiniteError, RunError, UsageError
+from seqwise.kernels.recurrence.availability import described_path
+from seqwise.layers import Recurrent
+from seqwise.tasks import get_task
+from seqwise.tasks.checks import check_precision
+from seqwise.tasks.defaults import DefaultsContext, resolve
+from seqwise.tasks.guess import guess_task
+from seqwise.tasks.language.task import Language
+from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
+from seqwise.training.beginning import begin_from, begin_weights
+from seqwise.training.card import model_card
+from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
+from seqwise.training.compiling import check_compiling, compile_layers
+from seqwise.training.counting import Count
+from seqwise.training.curve import curve_svg
+from seqwise.training.distribution import World, local_device
+from seqwise.training.loop import Step, Trainer
+from seqwise.training.memory import within_memory
+from seqwise.training.run import Origin, Run
+from seqwise.training.signals import interruptible as interruptible
+from seqwise.training.word_vectors import WordVectors
+
+SAVE_SECONDS = 120  # at most so much work is lost to a kill
+LOG_EVERY = 10  # updates between lines of metrics.jsonl
+RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")  # families whose layers have several paths
+
+
+def create_run(
+    data: str,
+    settings: Settings,
+    out: Path | None,
+    *,
+    command: str = "",
+    log: LogFunction = no_log,
+    progress: ProgressCallback | None = None,
+    processes: int = 1,
+) -> tuple[Run, Task]:
+    """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
+    if settings.budget is not None:
+        Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
+    settings = with_task(settings, data, log)
+    folder = out or free_folder(f"{settings.task}-{settings.model}")
+    Run.refuse_existing(folder)
+    settings, task, vectors = open_data(data, settings, log, progress)
+    width = 0 if vectors is None else vectors.keyed.dim
+    device = choose_device(settings)
+    settings, chosen = resolve(settings, facts_of(task, device, processes, width))
+    task.check(settings)
+    if settings.training.compile:
+        check_compiling(device, None if settings.model == "ngram" else lambda: task.build(settings))
+    if settings.model != "ngram":
+        task.batches(settings, 0, processes)  # complains about rows that cannot be divided
+    run = begin_run(folder, data, settings, task, vectors, command, log)
+    if chosen:
+        log(_explain(settings, chosen))
+    return run, task
+
+
+def open_data(
+    data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
+) -> tuple[Settings, Task, WordVectors | None]:
+    """The task on some data, with what it starts from; and the settings with what the data says of them."""
+    settings, preprocessor = begin_from(settings, log)
+    vectors = WordVectors.read(settings, log, progress)
+    if vectors is not None and settings.text.extend_vocabulary:
+        preprocessor = Preprocessor(offered=vectors.keyed.words[: settings.text.extend_vocabulary])
+    return settings, get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress), vectors
+
+
+def begin_run(
+    folder: Path,
+    data: str,
+    settings: Settings,
+    task: Task,
+    vectors: WordVectors | None = None,
+    command: str = "",
+    log: LogFunction = no_log,
+) -> Run:
+    """The folder of a run with resolved settings."""
+    origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
+    start = {} if vectors is None else vectors.found(task, log)
+    machine = environment.describe()
+    if settings.model in RECURRENT:
+        machine["recurrent_path"] = described_path(choose_device(settings))
+    return Run.create(folder, settings, origin, task.preprocessor, machine, start)
+
+
+def with_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
+    """A copy of the settings that says what is learned: guessed from the data where the user did not say."""
+    settings = settings.model_copy(deep=True)
+    if settings.task is None:
+        settings.task, why = guess_task(data)
+        log(f"task: {settings.task}, because {why}. Another one: --task.")
+    return settings
+
+
+def open_task(run: Run, log: LogFunction = no_log) -> Task:
+    """The data of a run that exists, which must be what it was."""
+    task = get_task(run.settings.task).prepare(run.origin.data, run.settings, run.preprocessor, log=log)
+    if task.fingerprint != run.origin.fingerprint:
+        raise RunError(
+            f"{run.origin.data} is not the data this run began with.",
+            repair="Put the original file back, or start a new run.",
+        )
+    return task
+
+
+def training_of(
+    run: Run, world: World = World(), task: Task | None = None, log: LogFunction = no_log
+) -> TrainingRun | Count:
+    """The training that suits the model of a run, at any stage of it: `.ended` if it is over, else `.steps()`."""
+    log = log if world.first else no_log
+    task = task or open_task(run, log)
+    if isinstance(task, Language) and run.settings.model == "ngram":
+        return Count(run, task, world, log)
+    return TrainingRun(run, task, world, log)
+
+
+class TrainingRun:
+    """The training of a neural model by gradients."""
+
+    def __init__(self, run: Run, task: Task, world: World = World(), log: LogFunction = no_log):
+        self.run, self.task, self.world, self.log = run, task, world, log
+        settings = run.settings
+        check_precision(settings)
+        torch.manual_seed(settings.seed)
+        with within_memory("the model does not fit into memory"):
+            self.model = model = task.build(settings).to(local_device(choose_device(settings)))
+        begin_weights(model, task, run, log)
+        if settings.training.compile:
+            self._compile(model)
+        self.trainer = Trainer(
+            model,
+            task.batches(settings, world.rank, world.size),
+            settings.training,
+            Budget.parse(settings.budget or ""),
+            lambda: task.validate(model, settings, world),
+            settings.seed,
+            world,
+        )
+        self._restore()
+
+    def _compile(self, model: torch.nn.Module) -> None:
+        """A run may go on where nothing can be compiled; `create_run` refuses to begin one there."""
+        try:
+            compile_layers(model, next(model.parameters()).device)
+        except UsageError as error:
+            self.log(f"going on without compiled layers: {error.problem}")
+
+    def _restore(self) -> None:
+        snapshot = newest_checkpoint(self.run.checkpoints, self.log)
+        if snapshot is not None:
+            self.trainer.restore(snapshot)
+        self.world.copy_first(self.trainer.snapshot().tensors.values())
+        place = self.trainer.place
+        if (place.best_loss is not None or place.ended) and not self.run.has_weights():
+            self.log(f"the best weights in {self.run.folder} are lost; the newest are put in their place.")
+            self._save_best()
+        self.world.wait()  # until nobody reads checkpoints any more
+        if self.world.first:
+            drop_remains(self.run.checkpoints, place.step)
+            self.run.forget_metrics_after(place.step)
+            if snapshot is not None:
+                self._describe()  # a kill may have come between the checkpoint and this
+        if place.step and not place.ended:
+            self.log(f"going on at step {place.step:,}.")
+
+    @property
+    def ended(self) -> str:
+        """Why training is over, if it is."""
+        return self.trainer.place.ended
+
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+        """The loop's steps, saved as they come. When `stop()` says so, the step at hand is the last."""
+        if self.ended:
+            return
+        saved, first = time.monotonic(), self.trainer.place.step + 1
+        for step in self.trainer.steps():
+            if step.number == first:
+                self._note_paths()
+            self._log(step)
+            if step.best:
+                self._save_best()
+            late = time.monotonic() - saved > SAVE_SECONDS
+            stopping, due = self.world.sum(stop(), self.world.first and (late or self._save_due(step)))
+            if stopping or due:
+                self._save(step.number)
+                saved = time.monotonic()
+            if (stopping or step.ended) and self.trainer.place.best_loss is None:
+                self._save_best()  # nothing was validated: better these weights than none
+            yield step
+            if stopping:
+                return
+
+    def _note_paths(self) -> None:
+        """How each recurrent layer was computed in the batch at hand: shapes and machine have decided it by now."""
+        parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
+        layers = {name: part.path for name, part in parts if part.path}  # a cell that others step by step has none
+        if layers and self.world.first:
+            self.run.note_environment(recurrent_layers=layers)
+
+    def _save_due(self, step: Step) -> bool:
+        every = self.run.settings.training.save_every
+        return bool(step.ended) or (step.number % every == 0 if every else step.validation is not None)
+
+    def _log(self, step: Step) -> None:
+        due = step.number % LOG_EVERY == 0 or step.number == 1 or step.validation or step.ended
+        if self.world.first and due:
+            self.run.log(step)
+
+    def _save_best(self) -> None:
+        with self.trainer.averaged():
+            if self.world.first:
+                self.run.save_weights(weights_of(self.trainer.model))
+
+    def _save(self, step: int) -> None:
+        snapshot = self.trainer.snapshot()
+        if not all(bool(parameter.isfinite().all()) for parameter in self.trainer.parameters):
+            raise NonFiniteError(
+                f"the weights are no longer finite after step {step}: this update was too large.",
+                repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate).",
+            )
+        if self.world.first:
+            save_checkpoint(self.run.checkpoints, step, snapshot)
+            self._describe()  # after it: a nearly full disk must not lose a checkpoint to a picture
+
+    def _describe(self) -> None:
+        """The learning curve and the model card."""
+        rows = self.run.metrics()
+        parameters = sum(p.numel() for p in self.trainer.model.parameters())
+        write_text(self.run.folder / "curve.svg", curve_svg(rows, self.task.unit))
+        card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.headline, self.task.unit)
+        write_text(self.run.folder / "README.md", card)
+
+
+def choose_device(settings: Settings) -> torch.device:
+    """The GPU where there is one, unless the settings say otherwise."""
+    if settings.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("PyTorch finds no CUDA device here.", repair="Leave out --device, or see: seqwise doctor")
+    return torch.device(settings.device)
+
+
+def facts_of(task: Task, device: torch.device, processes: int, vectors: int = 0) -> DefaultsContext:
+    """What the rules for defaults may look at; `vectors` is the width of the word vectors to start from."""
+    cuda = device.type == "cuda"
+    return DefaultsContext(
+        **asdict(task.size()),
+        cuda=cuda,
+        cores=environment.cpu_count(),
+        processes=processes,
+        vectors=vectors,
+        bfloat16=cuda and torch.cuda.is_bf16_supported(including_emulation=False),
+    )
+
+
+def free_folder(name: str) -> Path:
+    """runs/NAME-1, -2, …: the first that is not there."""
+    number = 1
+    while (folder := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _explain(settings: Settings, chosen: list[str]) -> str:
+    def value(path: str) -> object:
+        home: object = settings
+        for part in path.split("."):
+            home = getattr(home, part)
+        return home
+
+    return "chosen by rule: " + ", ".join(f"{path.replace('_', '-')} {value(path)}" for path in chosen)

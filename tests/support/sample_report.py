@@ -1,0 +1,414 @@
+"""Reports as a comparison would write them, in all their variety: what the page must be able to show.
+
+Numbers are made up, but they hang together: means are those of the values, pairs those of the means. Who is what, and
+how each number is written, is decided as in a real report.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from seqwise.compare.showing import add_shown
+from seqwise.compare.verdict import verdict
+
+Report = dict[str, Any]
+
+HOSTILE = "</script><script>document.title='taken'</script><b>&amp;\"'`${1}{{DATA}}"
+QUANTILE = {2: 12.71, 3: 4.30}  # of Student's t, for so many seeds
+
+METRICS = {
+    "perplexity": (
+        "perplexity",
+        "exp of the mean negative log-likelihood per token, in nats",
+        True,
+        "blocks of 128 tokens",
+    ),
+    "accuracy": ("accuracy", "share of texts given their label", False, "texts"),
+    "mse": ("mse", "mean squared error of the standardised values", True, "stretches of 96 windows"),
+    "bleu": ("BLEU", "sacreBLEU, BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0", False, "pairs"),
+}
+
+
+def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict[str, Any]:
+    """One contestant that finished, with what it cost and its curves."""
+    luck = random.Random(name)
+    lower = METRICS[metric][2]
+    centre, seeds = mean(values), range(len(values))
+    half = QUANTILE[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
+    noise = 0.03 * abs(centre) * luck.uniform(0.5, 1.5)
+    speed = luck.uniform(15_000, 90_000)
+    rate = round(0.004 * luck.uniform(0.4, 2), 5)
+    answer = more.pop("answer", luck.uniform(0.0004, 0.009))
+    return {
+        "name": name,
+        "model": name,
+        "status": "done",
+        "reason": "",
+        "baseline": False,
+        "parameters": int(412_000 * luck.uniform(0.98, 1.02)),
+        "learning_rate": rate,
+        "tries": [
+            {
+                "rate": rate * times,
+                "validation": centre * (1.1 + 0.05 * at if lower else 0.9 - 0.05 * at),
+                "status": "done",
+                "reason": "",
+            }
+            for at, times in enumerate((1.0, 0.4, 2.5))
+        ],
+        "mean": centre,
+        "low": None if half is None else centre - half,
+        "high": None if half is None else centre + half,
+        "values": [{"seed": seed, "value": value} for seed, value in zip(seeds, values)],
+        "sampling": {"low": centre - noise, "high": centre + noise},
+        "metrics": {metric: centre, "loss": centre / 3.7},
+        "training": {
+            "tokens": int(15 * speed),
+            "seconds": 15.02,
+            "tokens_per_second": speed,
+            "updates": int(speed / 70),
+        },
+        "memory": int(luck.uniform(300e6, 900e6)),
+        "weights": 1_650_000,
+        "answer": answer,
+        "answers": [] if answer is None else [0.9 * answer, answer, 1.3 * answer],
+        "evaluation": {"seconds": luck.uniform(0.2, 3)},
+        "curves": [{"seed": seed, "points": points(value, lower, speed, luck)} for seed, value in zip(seeds, values)],
+        "rank": "worse",
+        "run": f"trials/{name}/seed-0",
+        "settings": {
+            "model": name,
+            "seed": 0,
+            "training": {"rate": rate, "batch_size": 32},
+            "network": {"width": luck.randint(100, 300), "depth": 2, "dropout": None},
+        },
+        **more,
+    }
+
+
+def points(end: float, lower: bool, speed: float, luck: random.Random) -> list[dict[str, float]]:
+    """A curve that comes down to its end, or climbs to it."""
+    found = []
+    for number in range(1, 25):
+        seconds = 15 * number / 24
+        gap = 1.6 * (1 / (1 + 8 * number / 24) ** 1.3 - 1 / 9**1.3) + luck.gauss(0, 0.006)
+        value = end * (1 + 3 * max(gap, -0.2)) if lower else end * (1 - 0.6 * max(gap, -0.05))
+        found.append({"tokens": int(speed * seconds), "seconds": seconds, "value": value, "loss": abs(value) / 3})
+    return found
+
+
+def failed(name: str, reason: str) -> dict[str, Any]:
+    scores, costs = ("mean", "low", "high", "sampling"), ("training", "memory", "weights", "answer", "evaluation")
+    return {
+        "name": name,
+        "model": name,
+        "status": "failed",
+        "reason": reason,
+        "baseline": False,
+        "rank": "failed",
+        "tries": [{"rate": 0.004, "validation": None, "status": "failed", "reason": reason}],
+        "values": [],
+        "answers": [],
+        "metrics": {},
+        "curves": [],
+        "settings": {},
+        "run": f"trials/{name}/seed-0",
+        **dict.fromkeys(("parameters", "learning_rate", *scores, *costs)),
+    }
+
+
+def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) -> Report:
+    """The whole of it around some families: best first, pairs, verdict, trials."""
+    name, definition, lower, unit = METRICS[metric]
+    finished = sorted(
+        (one for one in families if one["mean"] is not None), key=lambda one: one["mean"] * (1 if lower else -1)
+    )
+    pairs = [pair(a, b) for at, a in enumerate(finished) for b in finished[at + 1 :]]
+    seeds = sorted({value["seed"] for one in finished for value in one["values"]}) or [0, 1, 2]
+    made: Report = {
+        "format": 1,
+        "seqwise": "0.1.0",
+        "task": task,
+        "data": "builtin:docs",
+        "unit": "tokens",
+        "split": "The last 10 % of the text are held out: 5 % for validation, 5 % for testing.",
+        "about": ["1,204,311 characters of English, with a vocabulary of 97."],
+        "command": f"seqwise compare builtin:docs --task {task} --models " + ",".join(one["name"] for one in families),
+        "machine": {
+            "seqwise": "0.1.0",
+            "python": "3.11.2",
+            "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+            "cpu": {"name": "AMD EPYC", "count": 2, "threads": 2},
+            "memory": {"total": 8_000_000_000, "free": None},
+            "gpu": None,
+            "in_words": "AMD EPYC, 2 cores, 2 threads, no GPU",
+        },
+        "rules": {
+            "budget": "20 s",
+            "match": "parameters",
+            "parameters": 412_345,
+            "seeds": seeds,
+            "tries": 3,
+            "try": "5 s",
+            "training": "15 s",
+            "sentences": [
+                "Every family had 20 s for each seed, everything included.",
+                "A quarter of it went into three short trainings with different learning rates.",
+                "Widths were solved so that parameter counts agree within 3 %.",
+                "Trials ran one after another on the same cores.",
+            ],
+            "tested": "The test split was read once, after all training.",
+        },
+        "metric": {"key": metric, "name": name, "definition": definition, "lower_is_better": lower, "examples": unit},
+        "families": [*finished, *(one for one in families if one["mean"] is None)],
+        "pairs": pairs,
+        "examples": [],
+        "trials": trials(families, seeds),
+        **more,
+    }
+    made["verdict"] = verdict(made)
+    add_shown(made)
+    return made
+
+
+def pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    difference = a["mean"] - b["mean"]
+    half = 0.02 * (abs(a["mean"]) + abs(b["mean"]))
+    p = min(1.0, 2.718 ** (-3 * abs(difference) / half)) if half else 1.0
+    return {
+        "a": a["name"],
+        "b": b["name"],
+        "difference": difference,
+        "low": difference - half,
+        "high": difference + half,
+        "p": p,
+        "adjusted": min(1.0, 3 * p),
+        "significant": 3 * p < 0.05,
+        "covers": "seeds and examples",
+        "larger": "seeds",
+    }
+
+
+def trials(families: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, Any]]:
+    found = []
+    for one in families:
+        common = {"family": one["name"], "status": "done" if one["values"] else "failed", "reason": one["reason"]}
+        spent = (
+            {"tokens": 204_800, "seconds": 5.01, "updates": 200}
+            if one["values"]
+            else dict.fromkeys(("tokens", "seconds", "updates"))
+        )
+        for number, tried in enumerate(one["tries"], start=1):
+            found.append(
+                {
+                    "name": f"{one['name']}/try-{number}",
+                    "kind": "try",
+                    "seed": 0,
+                    "rate": tried["rate"],
+                    "validation": tried["validation"],
+                    **common,
+                    **spent,
+                }
+            )
+        for seed in seeds[: len(one["values"])]:
+            found.append(
+                {
+                    "name": f"{one['name']}/seed-{seed}",
+                    "kind": "train",
+                    "seed": seed,
+                    "rate": one["learning_rate"],
+                    "validation": one["mean"],
+                    **common,
+                    **spent,
+                }
+            )
+    return found
+
+
+def answers(names: Sequence[str], texts: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+    return {name: {"text": text, "value": value} for name, text, value in zip(names, texts, values)}
+
+
+def normal() -> Report:
+    """Five families and the baseline, language, three seeds."""
+    ngram = family(
+        "ngram", "perplexity", [4.9], baseline=True, learning_rate=None, tries=[], training=None, curves=[], memory=None
+    )
+    means = {"gru": 3.12, "lstm": 3.16, "transformer": 3.55, "rnn": 3.74, "attentive-rnn": 3.41}
+    made = [family(name, "perplexity", [end, end * 1.013, end * 0.99]) for name, end in means.items()]
+    passage = (
+        "The for statement is used to iterate over the elements of a sequence (such as a string, tuple or list). " * 2
+    )
+    names = [*means, "ngram"]
+    kept = [
+        {"input": passage, "expected": "", "answers": answers(names, [""] * 6, [2.1, 2.4, 5.2, 3.9, 3.3, 9.4])},
+        {
+            "input": "2.3.4. Formatted string literals\n\n    f_string: ...",
+            "expected": "",
+            "answers": answers(names, [""] * 6, [12.1, 8.4, 7.2, 14.9, 10.3, 39.4]),
+        },
+    ]
+    return report("language", "perplexity", [*made, ngram], examples=kept)
+
+
+def with_failures() -> Report:
+    """Higher is better; one family failed, one lost a seed, one is probably worse than the best."""
+    reason = "the loss became infinite at update 212; nothing was saved after update 200. Try a smaller learning rate."
+    made = [
+        family("lstm", "accuracy", [0.842, 0.848, 0.839]),
+        family("feedforward", "accuracy", [0.804, 0.800, 0.814]),
+        family("gru", "accuracy", [0.846, 0.851], status="partly", reason="seed 2: the process was killed."),
+    ]
+    texts = ["a charming, quietly moving film", "it never quite decides what it wants to be"]
+    kept = [
+        {"input": text, "expected": expected, "answers": answers(["lstm", "feedforward", "gru"], given, right)}
+        for text, expected, given, right in (
+            (texts[0], "positive", ["positive", "negative", "positive"], [1.0, 0.0, 1.0]),
+            (texts[1], "negative", ["positive", "negative", "negative"], [0.0, 1.0, 1.0]),
+        )
+    ]
+    simple = {"name": "most frequent label", "value": 0.5523, "about": "It always answers 'positive'."}
+    return report(
+        "classify",
+        "accuracy",
+        [*made, failed("transformer", reason)],
+        data="reviews.csv",
+        examples=kept,
+        baselines=[simple],
+    )
+
+
+def one_seed() -> Report:
+    """No interval over seeds, no search for a rate, values instead of tokens."""
+    made = [
+        family(name, "mse", [value], tries=[])
+        for name, value in {"lstm": 0.4213, "rnn": 0.4391, "transformer": 0.612}.items()
+    ]
+    kept = [
+        {
+            "input": "ETTh1, 2018-02-20 03:00",
+            "expected": "12.1 11.8 11.9",
+            "answers": {
+                "lstm": {"text": "12.0 11.7 11.6", "value": 0.31},
+                "rnn": {"text": "10.0 9.1 9.4", "value": 1.7},
+            },
+        }
+    ]
+    rules = {
+        "budget": "5M tokens",
+        "match": "tokens",
+        "parameters": None,
+        "seeds": [0],
+        "tries": 1,
+        "try": None,
+        "training": "5M tokens",
+        "sentences": ["One training each."],
+    }
+    return report("forecast", "mse", made, unit="values", rules=rules, data="ETTh1.csv", examples=kept)
+
+
+def dozen() -> Report:
+    """Twelve families with long names; long answers, some written from right to left."""
+    names = [
+        "rnn",
+        "gru",
+        "lstm",
+        "attentive-rnn",
+        "transformer",
+        "feedforward",
+        "wide-gru",
+        "deep-lstm-with-layer-norm",
+        "gru_reset.before",
+        "transformer-rotary-8-heads",
+        "narrow",
+        "a-rather-long-name-that-somebody-chose-for-a-variant",
+    ]
+    made = [family(name, "bleu", [base, base + 0.7, base - 0.5]) for name, base in zip(names, range(20, 44, 2))]
+    texts = ["شاهد الرجل القطة على السطح"] * 6 + ["האיש ראה את החתול על הגג"] * 6
+    kept = [
+        {
+            "input": "A man sees a cat on the roof. " * 30,
+            "expected": "رأى رجل قطة على السطح",
+            "answers": answers(names, texts, [value / 2 for value in range(12)]),
+        },
+        *(
+            {
+                "input": f"sentence {number}",
+                "expected": "Satz",
+                "answers": answers(names, ["Satz " * 90] * 12, range(12)),
+            }
+            for number in range(5)
+        ),
+    ]
+    return report("translate", "bleu", made, data="multi30k", examples=kept)
+
+
+def hostile() -> Report:
+    """Text that would be markup wherever text of the user can come from."""
+    made = [
+        family(HOSTILE, "accuracy", [0.9, 0.91, 0.92], settings={HOSTILE: {HOSTILE: HOSTILE}, "x": [HOSTILE]}),
+        family("__proto__", "accuracy", [0.7, 0.71, 0.72], status="partly", reason=HOSTILE),
+    ]
+    kept = [
+        {
+            "input": HOSTILE,
+            "expected": HOSTILE,
+            "answers": answers([HOSTILE, "__proto__"], [HOSTILE, HOSTILE], [1.0, 0.0]),
+        }
+    ]
+    metric = {"key": "accuracy", "name": HOSTILE, "definition": HOSTILE, "lower_is_better": False, "examples": HOSTILE}
+    whole = report(
+        "classify",
+        "accuracy",
+        [*made, failed("lstm", HOSTILE)],
+        data=HOSTILE,
+        baselines=[{"name": HOSTILE, "value": 0.5, "about": HOSTILE}],
+        command=HOSTILE,
+        examples=kept,
+        split=HOSTILE,
+        about=[HOSTILE],
+        unit=HOSTILE,
+    )
+    whole["metric"] = metric
+    whole["verdict"]["sentences"] = [HOSTILE]
+    whole["machine"]["in_words"] = HOSTILE
+    whole["rules"]["sentences"] = [HOSTILE]
+    return whole
+
+
+def extreme() -> Report:
+    """Numbers far from 1 in both directions, and many that do not exist."""
+    tiny = family(
+        "gru", "mse", [3.1e-9, 2.9e-9, 3.3e-9], learning_rate=1e-7, answer=3e-7, memory=1_900_000_000_000, parameters=3
+    )
+    huge = family(
+        "rnn", "mse", [4e14, 5e14, 4.5e14], parameters=1_750_000_000_000, weights=7_000_000_000_000, answer=512.0
+    )
+    huge["training"] = {"tokens": 9e12, "seconds": 432_000.0, "tokens_per_second": 0.02, "updates": 1}
+    zero = family(
+        "lstm", "mse", [0.5, 0.5, 0.5], sampling=None, memory=None, answer=None, evaluation=None, curves=[], metrics={}
+    )
+    broken = family("transformer", "mse", [2.0, 2.0, 2.0])
+    for point in broken["curves"][0]["points"][3:]:
+        point["value"] = None
+    broken["curves"][1]["points"] = broken["curves"][1]["points"][:1]
+    broken["curves"][2]["points"] = []
+    return report("forecast", "mse", [tiny, huge, zero, broken])
+
+
+def nothing() -> Report:
+    """Every family failed."""
+    return report("tag", "accuracy", [failed("gru", "out of memory"), failed("lstm", "out of memory")])
+
+
+def alone() -> Report:
+    """A single family with a single seed."""
+    return report("masked", "perplexity", [family("transformer", "perplexity", [14.2])])
+
+
+SAMPLES: dict[str, Callable[[], Report]] = {
+    made.__name__: made for made in (normal, with_failures, one_seed, dozen, hostile, extreme, nothing, alone)
+}

@@ -1,0 +1,175 @@
+"""Tables and pictures for captioning that are wrong, and what is said about each: file, line, cause, repair."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import array, picture
+
+from seqwise.config import Settings
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.caption.reader import open_captions
+from seqwise.tasks.caption.task import Caption
+
+GOOD = "image,caption\n" + "".join(f"{n}.png,text {n}\n" for n in range(6))
+PNG = {f"images/{n}.png": picture((n, 9, 9)) for n in range(6)}
+NPY = {f"features/{n}.npy": array(np.full((2, 4), n / 2)) for n in range(6)}
+EMPTY = "--data.on-empty drop"
+
+# files → what the error must say
+ERRORS = {
+    "a missing picture": ({**PNG, "captions.csv": GOOD + "9.png,nine\n"}, ["captions.csv:8", "no picture '9.png'"]),
+    "a misspelt picture": (
+        {**PNG, "images/lighthouse.png": picture(), "captions.csv": GOOD + "lightouse.png,a\n"},
+        ["captions.csv:8", "'lightouse.png'", "Perhaps you meant 'lighthouse.png'"],
+    ),
+    "no pictures at all": ({"captions.csv": GOOD}, ["6 errors", "captions.csv:2", "captions.csv:7", "images.zip"]),
+    "an unreadable picture": (
+        {**PNG, "images/2.png": b"GIF or what", "captions.csv": GOOD},
+        ["images/2.png", "the format is unknown", "Line 4 of", "captions.csv", "PNG or JPEG"],
+    ),
+    "a picture that ends too early": (
+        {**PNG, "images/3.png": picture(size=(99, 99))[:150], "captions.csv": GOOD},
+        ["images/3.png", "not a picture that can be read", "Line 5 of"],
+    ),
+    "an empty picture": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
+    "an empty caption": ({**PNG, "captions.csv": GOOD + "1.png,  \n"}, ["captions.csv:8", "caption is empty", EMPTY]),
+    "no name of a picture": (
+        {**PNG, "captions.csv": GOOD + ",lost\n"},
+        ["captions.csv:8", "no picture is named", EMPTY],
+    ),
+    "a number as caption": (
+        {**PNG, "captions.jsonl": '{"image": "1.png", "caption": 7}\n'},
+        ["captions.jsonl:1", "caption is empty"],
+    ),
+    "an unknown split": (
+        {**PNG, "captions.csv": "image,caption,split\n1.png,a,train\n2.png,b,tets\n"},
+        ["captions.csv:3", "no split 'tets'", "Perhaps you meant 'test"],
+    ),
+    "a picture in two splits": (
+        {**PNG, "captions.csv": "image,caption,split\n1.png,a,train\n2.png,b,test\n1.png,c,test\n"},
+        ["captions.csv:4", "'1.png' is in test here, but in train in line 2"],
+    ),
+    "a picture in two tables": (
+        {**PNG, "train.csv": "image,caption\n1.png,a\n", "test.csv": "image,caption\nimages/1.png,a\n"},
+        ["test.csv:2", "'images/1.png' is in test here, but in train", "train.csv"],
+    ),
+    "only a test split": (
+        {**PNG, "captions.csv": "image,caption,split\n1.png,a,test\n"},
+        ["no picture is for training"],
+    ),
+    "features of different width": (
+        {**NPY, "features/3.npy": array(np.zeros((2, 5))), "captions.csv": GOOD},
+        ["captions.csv:5", "3.png", "width 4 as before, found 5"],
+    ),
+    "features that are not finite": (
+        {**NPY, "features/3.npy": array(np.full((2, 4), np.nan)), "captions.csv": GOOD},
+        ["features/3.npy", "not finite", "Line 5"],
+    ),
+    "a picture among features": (
+        {**NPY, "images/p.png": picture(), "captions.csv": GOOD + "p.png,a\n"},
+        ["captions.csv:8", "expected features as before, found a picture"],
+    ),
+    "an array of large numbers": (
+        {**NPY, "features/0.npy": array(np.full((4, 4), 900)), "captions.csv": GOOD},
+        ["features/0.npy", "int64 with shape (4, 4)", "0 to 255"],
+    ),
+    "a row beyond the array": (
+        {"features.npy": array(np.zeros((3, 4))), "captions.csv": "image,caption\n0,a\n1,b\n3,c\n"},
+        ["captions.csv:4", "no row 3", "features.npy has 3", "counted from 0"],
+    ),
+    "text that is called an array": (
+        {"features.npy": b"1 2 3", "captions.csv": "image,caption\n0,a\n1,b\n"},
+        ["features.npy", "not an array of numbers", "numpy.save"],
+    ),
+    "a comma without quotes": ({**PNG, "captions.csv": GOOD + "1.png,red, blue\n"}, ["captions.csv:8", "found 3"]),
+    "an unclosed quote": ({**PNG, "captions.csv": GOOD + '1.png,"red\n'}, ["captions.csv:8", "never closed"]),
+    "a column with another name": (
+        {**PNG, "captions.csv": "image,text\n1.png,a\n"},
+        ["captions.csv:1", "no column caption", "--columns"],
+    ),
+    "wrong encoding": (
+        {**PNG, "captions.csv": GOOD.encode() + b"1.png,caf\xe9\n"},
+        ["captions.csv:8", "0xE9", "iconv"],
+    ),
+    "an empty table": ({**PNG, "captions.csv": ""}, ["captions.csv", "empty"]),
+    "a header alone": ({**PNG, "captions.csv": "image,caption\n"}, ["no captions were found"]),
+    "too few": ({**PNG, "captions.csv": "image,caption\n1.png,a b\n2.png,c d\n"}, ["too few"]),
+    "two tables": (
+        {**PNG, "cats.csv": GOOD, "dogs.csv": GOOD},
+        ["several tables may be meant: cats.csv, dogs.csv", "captions.csv"],
+    ),
+    "no table": (PNG, ["no .csv, .tsv, .jsonl"]),
+    "a damaged archive": ({"images.zip": b"PK rubbish", "captions.csv": GOOD}, ["images.zip", "damaged", "unzip -t"]),
+    "two pictures of one name": (
+        {**PNG, "old/4.png": picture(), "captions.csv": GOOD},
+        ["captions.csv:6", "'4.png' may be images/4.png or old/4.png"],
+    ),
+}
+
+
+def write(folder: Path, files: dict) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_says_where_what_and_how_to_repair_it(tmp_path: Path, case: str):
+    files, fragments = ERRORS[case]
+    with pytest.raises((DataError, UsageError)) as caught:
+        Caption.prepare(str(write(tmp_path, files)), Settings(task="caption"))
+    assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
+
+
+# files → what is said of them
+REMARKS = {
+    "pictures without captions": (
+        {**PNG, "images/x.png": picture(), "images/y.png": picture(), "captions.csv": GOOD},
+        ["2 pictures without a caption, which are left out", "images/x.png"],
+    ),
+    "different sizes": (
+        {**PNG, "images/2.png": picture(size=(16, 8)), "images/3.png": picture(size=(9, 9)), "captions.csv": GOOD},
+        ["2 pictures not 16 × 16: the longer side is scaled to 16 pixels, the rest is black (first: 2.png)"],
+    ),
+    "grey": ({**PNG, "images/2.png": picture(90, mode="L"), "captions.csv": GOOD}, ["1 pictures in grey", "2.png"]),
+    "transparent": (
+        {**PNG, "images/2.png": picture((1, 2, 3, 4), mode="RGBA"), "captions.csv": GOOD},
+        ["1 pictures with transparent parts, which become white (2.png)"],
+    ),
+    "the same picture twice": (
+        {**{name: picture() for name in PNG}, "captions.csv": GOOD},
+        ["pictures of valid are in train as well", "learned by heart"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REMARKS)
+def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
+    files, fragments = REMARKS[case]
+    said = " ".join(open_captions(write(tmp_path, files), Settings().data).splits.findings.sentences())
+    assert [fragment for fragment in fragments if fragment not in said] == []
+
+
+def test_long_captions_are_counted_where_they_are_cut(tmp_path: Path):
+    said: list[str] = []
+    write(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
+    settings = Settings(task="caption", data={"max_length": 5})
+    Caption.prepare(str(tmp_path), settings, log=said.append)
+    assert any("1 captions of 5 tokens or more, which are cut there (--data.max-length)" in line for line in said)
+
+
+def test_a_picture_locked_in_an_archive_is_named(tmp_path: Path):
+    write(tmp_path, {"captions.csv": GOOD})
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for name, content in PNG.items():
+            archive.writestr(name, content)
+    damaged = bytearray((tmp_path / "images.zip").read_bytes())
+    damaged[60] ^= 255  # inside the first picture
+    (tmp_path / "images.zip").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"images/0.png.*cannot be unpacked.*\n?.*"):
+        open_captions(tmp_path, Settings().data)

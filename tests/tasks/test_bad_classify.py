@@ -1,0 +1,95 @@
+"""Bad files of labelled texts: every complaint names file, line, cause and repair; every policy is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqwise.config import Settings
+from seqwise.errors import DataError
+from seqwise.tasks.classify.task import Classify
+
+GOOD = "".join(f"a good one {number},yes\na bad one {number},no\n" for number in range(20))
+TABS = GOOD.replace(",", "\t")
+
+# name of the case: files, what the complaint must hold
+BAD = {
+    "latin1": ({"a.csv": GOOD.encode() + b"caf\xe9,yes\n"}, ["a.csv:41: byte 0xE9", "iconv -f latin1"]),
+    "utf-16": ({"a.csv": GOOD.encode("utf-16")}, ["a.csv:1: ", "UTF-16"]),
+    "binary": ({"a.csv": GOOD.encode() + b"\0"}, ["a.csv:41: ", "binary"]),
+    "empty file": ({"a.csv": b""}, ["a.csv: the file is empty", "text, label"]),
+    "header alone": ({"a.csv": b"text,label\n"}, ["a.csv: no examples were found"]),
+    "broken gzip": ({"a.csv.gz": b"\x1f\x8b\x08nothing"}, ["a.csv.gz: the gzip file is damaged"]),
+    "ragged": ({"a.csv": f"{GOOD}one, two,yes\n"}, ["a.csv:41: expected 2 fields", "found 3", "quotes"]),
+    "too few fields": ({"a.tsv": f"{TABS}no tab here\n"}, ["a.tsv:41: expected 2 fields", "found 1", "tab"]),
+    "unclosed quote": ({"a.csv": f'{GOOD}"open,yes\nlast,no\n'}, ["a.csv:41: a quote is opened", 'double a quote']),
+    "text behind a quote": ({"a.csv": f'{GOOD}"done"more,yes\n'}, ["a.csv:41: not valid CSV", 'double a quote']),
+    "semicolons": ({"a.csv": GOOD.replace(",", ";")}, ["a.csv:1: ", "found 1 columns", "semicolons"]),
+    "header of other names": ({"a.csv": f"review,mood\n{GOOD}"}, ["a.csv:1: ", "header", "--columns 'review,mood'"]),
+    "header that lacks one": ({"a.csv": f"review,label\n{GOOD}"}, ["a.csv:1: ", "no column text", "--columns"]),
+    "empty text": ({"a.csv": f"{GOOD} ,yes\n"}, ["a.csv:41: the text of this example is empty", "on-empty drop"]),
+    "empty label": ({"a.tsv": f"{TABS}a text\t\n"}, ["a.tsv:41: the label of this example is empty", "on-empty"]),
+    "both empty": ({"a.tsv": f"{TABS}\t\n"}, ["a.tsv:41: the text and the label of this example are empty"]),
+    "columns swapped": ({"a.csv": "".join(f"{'ab'[n % 2]},text {n}\n" for n in range(40))},
+                        ["a.csv: ", "wrong way round", "--columns 2,1"]),
+    "one label": ({"a.csv": GOOD.replace(",no", ",yes")}, ["a.csv: ", "one label, 'yes'", "at least two"]),
+    "unknown label": ({"train.csv": GOOD, "valid.csv": GOOD, "test.csv": f"{GOOD}odd,maybe\n"},
+                      ["test.csv:41: the label 'maybe'", "Training knows: no, yes"]),
+    "not json": ({"a.jsonl": '{"text": "a", "label": 1}\n{"text": "b", label: 0}\n'}, ["a.jsonl:2: not valid JSON"]),
+    "missing key": ({"a.jsonl": '{"text": "a", "label": 1}\n{"txt": "b", "label": 0}\n'},
+                    ["a.jsonl:2: expected text, found txt, label", "--columns"]),
+    "null label": ({"a.jsonl": '{"text": "a", "label": null}\n'}, ["a.jsonl:1: expected a string", "found null"]),
+    "list as text": ({"a.jsonl": '{"text": ["a"], "label": 1}\n'}, ["a.jsonl:1: expected a string", "found a list"]),
+    "no table": ({"a.pdf": b"%PDF"}, ["a.pdf: files ending in '.pdf' are not read", ".csv, .tsv, .jsonl"]),
+    "too few": ({"a.csv": "good,1\nbad,0\n"}, ["a.csv: 2 examples are too few", "train.*, valid.* and test.*"]),
+}  # fmt: skip
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> str:
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(folder / next(iter(files)) if len(files) == 1 else folder)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_with_place_and_repair(tmp_path: Path, name: str):
+    files, parts = BAD[name]
+    with pytest.raises(DataError) as caught:
+        Classify.prepare(write(tmp_path, files), Settings(task="classify"))
+    assert [part for part in parts if part not in str(caught.value)] == [], str(caught.value)
+
+
+# name of the case: files, settings, what the remarks must hold
+LET_PASS = {
+    "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank lines, which are passed over", "a.csv:1"]),
+    "empty texts": ({"a.csv": f"{GOOD},yes\n"}, {"data": {"on_empty": "drop"}},
+                    ["1 examples with an empty text", "dropped", "a.csv:41"]),
+    "long texts": ({"a.csv": f"{GOOD}{'word ' * 30},yes\n"}, {"data": {"max_length": 20}},
+                   ["1 texts of more than 20 tokens, which are cut", "a.csv:41"]),
+    "seen in training": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": f"new,yes\n{GOOD}"}, {},
+                         ["40 texts of test are in train too", "test.csv:2"]),
+    "contradictions": ({"train.csv": f"{GOOD}a bad one 3,yes\n", "valid.csv": "new,yes\n", "test.csv": "new,yes\n"}, {},
+                       ["1 texts of train come with different labels", "train.csv:41"]),
+    "file without a split": ({"train.csv": GOOD, "valid.csv": "new,yes\n", "test.csv": "b,no\n", "notes.txt": "x"}, {},
+                             ["1 files whose names tell no split", "notes.txt"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LET_PASS)
+def test_what_is_let_pass_is_said_with_its_number_and_the_policy(tmp_path: Path, name: str):
+    files, settings, parts = LET_PASS[name]
+    said: list[str] = []
+    data = write(tmp_path, files)
+    task = Classify.prepare(data, Settings.model_validate({"task": "classify", **settings}), log=said.append)
+    assert [part for part in parts if part not in "\n".join(said)] == [], said
+    assert set(task.report().warnings) <= {line.removeprefix("note: ") for line in said}
+
+
+def test_many_errors_come_at_once_over_all_files(tmp_path: Path):
+    files = {"train.csv": f"{GOOD}a,b,c\n", "valid.csv": f"{GOOD},yes\n", "test.csv": "\n"}
+    with pytest.raises(DataError) as caught:
+        Classify.prepare(write(tmp_path, files), Settings(task="classify"))
+    text = str(caught.value)
+    assert text.startswith("3 errors in the data:")
+    assert all(place in text for place in ("train.csv:41: ", "valid.csv:41: ", "test.csv: the file is empty"))

@@ -1,0 +1,149 @@
+"""Files for tagging that are wrong, and what is said about each: file, line, cause, repair."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from seqwise.config import Settings
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.tag.reader import open_tagged
+from seqwise.tasks.tag.task import Tag
+
+GOOD = "EU B-ORG\nrejects O\n\nPeter B-PER\nBlackburn I-PER\n\nYes O\n\nNo O\n\n"
+FIVE = "one O\ntwo O\nthree O\nfour O\nfive O\n\n"
+
+# name of the file → its content, further settings, what the error must say
+ERRORS = {
+    "a missing tag column": ({"a.conll": "EU\nrejects\n"}, {}, ["a.conll:1", "one column", "tags are missing"]),
+    "a tag missing in one line": (
+        {"a.conll": GOOD + "EU\n"},
+        {},
+        ["a.conll:11", "expected 2 columns as in line 1", "found 1", "'EU'"],
+    ),
+    "a column too many": ({"a.conll": GOOD + "New York B-LOC\n"}, {}, ["a.conll:11", "expected 2 columns", "found 3"]),
+    "an empty tag behind a tab": ({"a.tsv": "EU\tB-ORG\nno\t\n"}, {}, ["a.tsv:2", "expected 2 columns", "missing"]),
+    "an empty word before a tab": ({"a.tsv": "EU\tB-ORG\n\tO\n"}, {}, ["a.tsv:2", "the word is empty"]),
+    "a malformed tag": ({"a.conll": GOOD + "Oslo Q-LOC\n"}, {}, ["a.conll:11", "'Q-LOC'", "'Oslo'", "not BIO"]),
+    "a type without a prefix": ({"a.conll": GOOD + "Oslo LOC\n"}, {}, ["a.conll:11", "'LOC'", "--tag.scheme plain"]),
+    "a column that is not there": ({"a.conll": GOOD}, {"columns": "1,4"}, ["a.conll:1", "no column 4", "has 2"]),
+    "columns by name": ({"a.conll": GOOD}, {"columns": "word,tag"}, ["--columns", "word,tag", "--columns 1,2"]),
+    "plain text": ({"a.txt": "This is a book.\nIt has lines.\n"}, {}, ["a.txt:2", "expected 4 columns", "found 3"]),
+    "unequal lists": ({"a.jsonl": '{"tokens": ["a", "b"], "tags": ["O"]}\n'}, {}, ["a.jsonl:1", "2 tokens but 1 tags"]),
+    "tags as a string": (
+        {"a.jsonl": '{"tokens": ["a"], "tags": "O"}\n'},
+        {},
+        ["a.jsonl:1", "a list under 'tags'", "str"],
+    ),
+    "tags as numbers": (
+        {"a.jsonl": '{"tokens": ["a"], "tags": [3]}\n'},
+        {},
+        ["a.jsonl:1", "found 3", "names of the tags"],
+    ),
+    "a blank token": (
+        {"a.jsonl": '{"tokens": ["a", " "], "tags": ["O", "O"]}\n'},
+        {},
+        ["a.jsonl:1", "entry 2", "blank"],
+    ),
+    "no tags at all": ({"a.jsonl": '{"tokens": ["a"]}\n'}, {}, ["a.jsonl:1", "expected tags", "tokens"]),
+    "no words": ({"a.jsonl": '{"tokens": [], "tags": []}\n'}, {}, ["a.jsonl:1", "no words", "--data.on-empty drop"]),
+    "broken JSON": ({"a.jsonl": '{"tokens": ["a"], "tags": ["O"]\n'}, {}, ["a.jsonl:1", "not valid JSON"]),
+    "an empty file": ({"a.conll": "\n\n"}, {}, ["a.conll", "no examples"]),
+    "one sentence": ({"a.conll": "EU B-ORG\n"}, {}, ["a.conll", "too few"]),
+    "one tag": ({"a.conll": "a X\n\nb X\n\nc X\n\nd X\n"}, {}, ["a.conll", "all words have the tag 'X'", "--columns"]),
+    "latin1": (
+        {"a.conll": GOOD.encode() + "Genève B-LOC\n".encode("latin1")},
+        {},
+        ["a.conll:11", "not UTF-8", "iconv"],
+    ),
+    "a damaged gzip": ({"a.conll.gz": gzip.compress(GOOD.encode())[:-9]}, {}, ["a.conll.gz", "damaged"]),
+    "a mistake in the test split": (
+        {"train.conll": GOOD, "test.conll": GOOD + "EU\n"},
+        {},
+        ["test.conll:11", "found 1"],
+    ),
+}
+
+
+def write(folder: Path, files: dict) -> Path:
+    """The files in a folder; the file itself where there is one."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / next(iter(files)) if len(files) == 1 else folder
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_says_where_what_and_how_to_repair_it(tmp_path: Path, case: str):
+    files, settings, fragments = ERRORS[case]
+    with pytest.raises((DataError, UsageError)) as caught:
+        Tag.prepare(str(write(tmp_path, files)), Settings(**settings))
+    assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
+
+
+# content, scheme, what is said of it
+REMARKS = {
+    "I- without B-": (
+        GOOD + "the O\nUN I-ORG\n",
+        ["1 tags that BIO does not allow", "I-ORG without a B-ORG", "conlleval", "a.conll:12"],
+    ),
+    "B- in IOB1": (
+        "EU I-ORG\nUN I-ORG\n\nOslo I-LOC\n\nx O\ny B-PER\n\nz O\n",
+        ["1 tags that IOB1 does not", "a.conll:7"],
+    ),
+    "E- without B-": (
+        "EU S-ORG\n\nx O\nUN E-ORG\n\ny O\n\nz O\n",
+        ["1 tags that BIOES does not", "E-ORG without", "a.conll:4"],
+    ),
+    "B- without an end": ("EU S-ORG\n\nUN B-ORG\nx O\n\ny O\n\nz O\n", ["B-ORG whose span has no end", "a.conll:3"]),
+    "document marks": (
+        "-DOCSTART- O\n\n" + GOOD,
+        ["1 document marks (-DOCSTART-), which are no sentences", "a.conll:1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REMARKS)
+def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
+    content, fragments = REMARKS[case]
+    said = " ".join(open_tagged(write(tmp_path, {"a.conll": content})).splits.findings.sentences())
+    assert [fragment for fragment in fragments if fragment not in said] == []
+
+
+def test_a_breach_is_read_as_conlleval_reads_it(tmp_path: Path):
+    messages: list[str] = []
+    task = Tag.prepare(str(write(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append)
+    assert any("I-ORG without a B-ORG before it" in message for message in messages)
+    assert task.lexicon.tag_ids(["O", "I-ORG"]) == [0, task.lexicon.tags.index("S-ORG")]
+
+
+def test_what_parts_the_splits_is_counted(tmp_path: Path):
+    files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
+    said = " ".join(open_tagged(write(tmp_path, files)).splits.findings.sentences())
+    assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in said
+    assert "test.conll:1" in said
+    assert "1 sentences of 5 words or more in valid are in train too" in said
+    assert "1 sentences of 5 words or more in test are in train too" in said
+
+
+def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
+    line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
+    path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
+    read = open_tagged(path, on_empty="drop")
+    assert len(read.splits.everything()) == 4
+    assert f"1 sentences without words, which are dropped ({path}:5)." in read.splits.findings.sentences()
+
+
+def test_long_sentences_are_read_in_pieces_and_counted(tmp_path: Path):
+    messages: list[str] = []
+    path = write(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
+    Tag.prepare(str(path), Settings(data={"max_length": 4}), log=messages.append)
+    assert f"1 sentences are longer than 4 words; they are read in pieces ({path}:11)." in messages
+
+
+def test_many_errors_are_reported_together(tmp_path: Path):
+    with pytest.raises(DataError, match="2 errors in the data") as caught:
+        open_tagged(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
+    assert "a.conll:11" in str(caught.value)
+    assert "a.conll:12" in str(caught.value)

@@ -1,0 +1,246 @@
+"""Bad pairs: each file names its mistake with place and repair, or the pair is dropped and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqwise.config import Settings
+from seqwise.errors import UsageError
+from seqwise.tasks.translate.reader import look_at, open_pairs
+
+
+def lines(word: str, count: int = 40) -> bytes:
+    return "".join(f"{word} {'x' * (number * 7 % 23)} {number}\n" for number in range(count)).encode()
+
+
+def without(data: bytes, line: int) -> bytes:
+    rows = data.splitlines(keepends=True)
+    return b"".join(rows[: line - 1] + rows[line:])
+
+
+def blank(data: bytes, *numbers: int) -> bytes:
+    rows = data.splitlines(keepends=True)
+    for number in numbers:
+        rows[number - 1] = b"\n"
+    return b"".join(rows)
+
+
+def inserted(data: bytes, line: int) -> bytes:
+    rows = data.splitlines(keepends=True)
+    return b"".join([*rows[: line - 1], b"\n", *rows[line - 1 :]])
+
+
+EN, DE, FR = lines("one"), lines("eins"), lines("un")
+
+# (files, settings, what to open, what the error says)
+ERRORS = {
+    "a line is missing on one side": (
+        {"train.en": EN, "train.de": without(DE, 12)},
+        {},
+        "train.en:12: train.de has 39 lines but train.en has 40: from about line 12 on the pairs no longer match",
+        "Add what is missing to train.de, or remove it from train.en.",
+    ),
+    "an empty line too many": (
+        {"train.en": inserted(EN, 25), "train.de": DE},
+        {},
+        "train.en:25: train.de has 40 lines but train.en has 41: from line 25 on the pairs no longer match "
+        "(train.en line 25 is empty).",
+        "Remove that line from train.en, or pass --data.on-empty drop",
+    ),
+    "one side ends too early": (
+        {"train.en": EN, "train.de": lines("eins", 31)},
+        {},
+        "train.en:32: train.de has 31 lines but train.en has 40: the lines of train.en from 32 on have no partner.",
+        "Add what is missing to train.de",
+    ),
+    "empty lines on one side": (
+        {"train.en": EN, "train.de": blank(DE, 3, 17)},
+        {},
+        "train.de:3: train.de is empty here, train.en is not.",
+        "train.de:17:",
+        "pass --data.on-empty drop to drop such pairs whole.",
+    ),
+    "a third language does not match": (
+        {"train.en": EN, "train.de": DE, "train.fr": without(FR, 30)},
+        {"target": "de,fr"},
+        "train.fr has 39 lines but train.en has 40",
+        "line 30",
+    ),
+    "an empty file": ({"train.en": EN, "train.de": b" \n"}, {}, "train.de: the file is empty."),
+    "another encoding": (
+        {"train.en": EN, "train.de": DE + "schön\n".encode("latin1")},
+        {},
+        "train.de:41: byte 0xF6 at offset",
+        "iconv -f latin1",
+    ),
+    "UTF-16": ({"train.en": EN, "train.de": DE.decode().encode("utf-16")}, {}, "train.de:1: the text is UTF-16"),
+    "a damaged gzip file": (
+        {"train.en": EN, "train.de.gz": b"\x1f\x8b nothing"},
+        {},
+        "train.de.gz: the gzip file is damaged",
+    ),
+    "two languages and no wish": (
+        {"train.en": EN, "train.de": DE},
+        {"target": None},
+        "there are texts in de and en: which of them is to be written?",
+        "--target de or --target en",
+    ),
+    "three languages and no source": (
+        {"train.en": EN, "train.de": DE, "train.fr": FR},
+        {},
+        "there are texts in de, en and fr: which of them is to be read?",
+        "--columns en,de or --columns fr,de",
+    ),
+    "a language that is not there": (
+        {"train.en": EN, "train.de": DE},
+        {"target": "dee"},
+        "there is no text in 'dee'; there are de and en.",
+        "Perhaps you meant 'de'.",
+    ),
+    "a test file without its partner": (
+        {"train.en": EN, "train.de": DE, "train.fr": FR, "test.en": EN, "test.fr": FR},
+        {"columns": "en,de"},
+        "test.en: test.de is missing beside test.en.",
+    ),
+    "a text alone": ({"train.en": EN}, {}, "train.en: the file stands alone", "train.de"),
+    "a folder of other things": ({"notes.md": b"x"}, {}, "the folder holds no pairs", "train.en beside train.de"),
+    "an empty folder": ({}, {}, "the folder is empty.", "Expected train.en beside train.de"),
+    "the same text twice": (
+        {"train.en": EN, "train.en.gz": b"", "train.de": DE},
+        {},
+        "train.en and train.en.gz are the same text twice.",
+    ),
+    "a table without a target": (
+        {"train.csv": b"source,goal\na,b\n"},
+        {"target": None},
+        "train.csv:1: the header has no column target; it has source, goal.",
+        "--columns source,goal",
+    ),
+    "a ragged row": (
+        {"train.csv": b"source,target\na,b\nhello, world,c\n"},
+        {"target": None},
+        "train.csv:3: expected 2 fields as in line 1, found 3.",
+        "must stand in quotes",
+    ),
+    "an unclosed quote": (
+        {"train.csv": b'source,target\na,b\n"c,d\ne,f\n'},
+        {"target": None},
+        "train.csv:3: a quote is opened here and never closed.",
+    ),
+    "a row with an empty target": (
+        {"train.tsv": b"source\ttarget\na\tb\nc\t\n"},
+        {"target": None},
+        "train.tsv:3: target is empty here, source is not.",
+        "--data.on-empty drop",
+    ),
+    "a number where text belongs": (
+        {"train.jsonl": b'{"source": "a", "target": "b"}\n{"source": "c", "target": 7}\n'},
+        {"target": None},
+        "train.jsonl:2: expected text under target, found int.",
+    ),
+    "a key that is missing": (
+        {"train.jsonl": b'{"source": "a", "target": "b"}\n{"source": "c"}\n'},
+        {"target": None},
+        "train.jsonl:2: expected target, found source.",
+    ),
+    "too few pairs": (
+        {"train.csv": b"source,target\na,b\n"},
+        {"target": None},
+        "1 examples are too few to hold some out",
+    ),
+}
+
+
+def put(folder: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_file_line_cause_and_repair(tmp_path: Path, name: str):
+    files, settings, *fragments = ERRORS[name]
+    put(tmp_path, files)
+    with pytest.raises(UsageError) as caught:
+        open_pairs(str(tmp_path), Settings(**{"target": "de", **settings}))
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+    assert caught.value.repair or "empty" in fragments[0] or "damaged" in fragments[0]
+
+
+# (files, what is counted, how many pairs are left)
+DROPPED = {
+    "empty on one side": (
+        {"train.en": EN, "train.de": blank(DE, 3, 17)},
+        "2 pairs with an empty side, which are dropped (first: {}/train.de:3).",
+        38,
+    ),
+    "empty lines too many": (
+        {"train.en": inserted(EN, 25), "train.de": DE},
+        "1 empty lines without a partner, which are dropped ({}/train.en:25).",
+        40,
+    ),
+    "empty rows of a table": (
+        {"train.jsonl": b'{"source": "a", "target": "b"}\n' * 9 + b'{"source": "c", "target": null}\n'},
+        "1 pairs with an empty side, which are dropped ({}/train.jsonl:10).",
+        9,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_what_is_dropped_is_counted(tmp_path: Path, name: str):
+    files, remark, left = DROPPED[name]
+    put(tmp_path, files)
+    target = None if "train.jsonl" in files else "de"
+    splits, _ = open_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
+    assert remark.format(tmp_path) in splits.findings.sentences()
+    assert len(splits.everything()) == left
+
+
+def test_dropping_never_shifts_a_pair(tmp_path: Path):
+    put(tmp_path, {"train.en": inserted(blank(EN, 8), 25), "train.de": blank(DE, 3, 30)})
+    splits, _ = open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
+    pairs = splits.everything()
+    assert len(pairs) == 37
+    assert all(pair.source.split()[-1] == pair.targets[0].split()[-1] for pair in pairs)
+    numbers = {pair.source.split()[-1]: pair.line for pair in pairs}
+    assert numbers["20"] == 21
+    assert numbers["39"] == 41  # the line of the file, not the number of the pair
+
+
+def test_a_missing_line_stops_even_where_empty_ones_are_dropped(tmp_path: Path):
+    put(tmp_path, {"train.en": EN, "train.de": without(DE, 12)})
+    with pytest.raises(UsageError, match="from about line 12 on"):
+        open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
+
+
+# (files, what is remarked)
+REMARKS = {
+    "empty lines at the end of one file": (
+        {"train.en": EN + b"\n\n", "train.de": DE},
+        "2 empty lines at the end of a file, which are passed over (first: {}/train.en:42).",
+    ),
+    "pairs of empty lines": (
+        {"train.en": blank(EN, 5), "train.de": blank(DE, 5)},
+        "1 pairs that are empty on all sides, which are dropped ({}/train.en:5).",
+    ),
+    "the same on both sides": (
+        {"train.en": EN + b"same\n", "train.de": DE + b"same\n"},
+        "1 pairs whose target equals the source; they are kept ({}/train.en:41).",
+    ),
+    "test pairs in training": (
+        {"train.en": EN, "train.de": DE, "test.en": EN[:40], "test.de": DE[:43]},
+        "pairs of test that are in train as well; they are kept: what was learned by heart is measured there",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REMARKS)
+def test_what_passes_is_counted_with_the_policy(tmp_path: Path, name: str):
+    files, remark = REMARKS[name]
+    put(tmp_path, files)
+    splits, _ = open_pairs(str(tmp_path), Settings(target="de"))
+    look_at(splits)
+    assert any(remark.format(tmp_path) in sentence for sentence in splits.findings.sentences())

@@ -1,0 +1,192 @@
+"""Tables of captions: pictures are found, captions grouped, and no picture is in two splits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn import array, picture
+
+from seqwise.config import DataSettings
+from seqwise.errors import DataError
+from seqwise.tasks.caption.reader import Gallery, open_captions
+
+
+def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
+    """A table beside images/ with pictures 0.png, 1.png, …, each of its own colour."""
+    (folder / "images").mkdir(exist_ok=True)
+    for number in range(count):
+        (folder / "images" / f"{number}.png").write_bytes(picture((number, 0, 0), (8, 8)))
+    (folder / name).write_text(table, encoding="utf-8")
+    return folder
+
+
+def opened(spec: Path, **settings) -> Gallery:
+    return open_captions(spec, DataSettings(**settings))
+
+
+def colour_of(gallery: Gallery, image: str) -> int:
+    (example,) = [each for each in gallery.splits.everything() if each.image == image]
+    return int(gallery.pictures.arrays[example.number][0, 0, 0])
+
+
+ROWS = "image,caption\n" + "".join(f"{n}.png,picture {n}\n{n}.png,another text of {n}\n" for n in range(40))
+
+
+def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
+    gallery = opened(album(tmp_path, ROWS))
+    splits = gallery.splits
+    assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
+    assert "pictures are held out with all their captions" in splits.rule
+    assert all(len(example.captions) == 2 for example in splits.everything())
+    images = [example.image for example in splits.everything()]
+    assert len(images) == len(set(images)) == 40
+    assert all(colour_of(gallery, f"{n}.png") == n for n in (0, 17, 39))
+    assert (gallery.size, gallery.pictures.kind) == (8, "pictures")
+
+
+@pytest.mark.parametrize("spec", ["", "captions.csv"])
+def test_the_folder_or_the_table_may_be_named(tmp_path: Path, spec: str):
+    assert len(opened(album(tmp_path, ROWS) / spec).pictures) == 40
+
+
+def test_a_column_of_splits_is_kept(tmp_path: Path):
+    table = "image,caption,split\n0.png,a,train\n0.png,b,train\n1.png,c,Val\n2.png,d,test\n"
+    splits = opened(album(tmp_path, table, 3)).splits
+    assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
+        "train": ["0.png"],
+        "valid": ["1.png"],
+        "test": ["2.png"],
+    }
+    assert splits.given
+    assert splits.rule == "splits as the data says."
+
+
+def test_files_of_splits_share_their_pictures(tmp_path: Path):
+    album(tmp_path, "image,caption\n0.png,a\n", 3, "train.csv")
+    album(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")
+    album(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
+    gallery = opened(tmp_path)
+    assert [example.image for example in gallery.splits.parts["test"]] == ["2.png"]
+    assert colour_of(gallery, "2.png") == 2
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "csv.gz"])
+def test_other_formats_say_the_same(tmp_path: Path, form: str):
+    reference = opened(album(tmp_path, ROWS))
+    pairs = [line.split(",") for line in ROWS.splitlines()[1:]]
+    (tmp_path / "captions.csv").unlink()
+    if form == "tsv":
+        (tmp_path / "captions.tsv").write_text("image\tcaption\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    elif form == "jsonl":
+        both = {n: [f"picture {n}", f"another text of {n}"] for n in range(40)}
+        lines = (json.dumps({"image": f"{n}.png", "caption": texts}) for n, texts in both.items())
+        (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    else:
+        (tmp_path / "captions.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
+    assert opened(tmp_path).splits.fingerprint == reference.splits.fingerprint
+
+
+def test_columns_may_have_other_names(tmp_path: Path):
+    album(tmp_path, ROWS.replace("image,caption", "file,text"))
+    assert len(open_captions(tmp_path, DataSettings(), columns="file,text").pictures) == 40
+
+
+def test_an_archive_holds_the_same_pictures_as_a_folder(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    folder = opened(album(tmp_path / "a", ROWS))
+    with zipfile.ZipFile(tmp_path / "b" / "images.zip", "w") as archive:
+        for number in range(40):
+            archive.writestr(f"{number}.png", picture((number, 0, 0), (8, 8)))
+    (tmp_path / "b" / "captions.csv").write_text(ROWS)
+    packed = opened(tmp_path / "b")
+    assert np.array_equal(folder.pictures.arrays, packed.pictures.arrays)
+    assert folder.splits.fingerprint == packed.splits.fingerprint
+
+
+def test_the_fingerprint_knows_the_pictures(tmp_path: Path):
+    before = opened(album(tmp_path, ROWS)).splits.fingerprint
+    (tmp_path / "images" / "7.png").write_bytes(picture((99, 9, 9), (8, 8)))
+    assert opened(tmp_path).splits.fingerprint != before
+
+
+def test_features_lie_in_a_file_each_or_in_one_array(tmp_path: Path):
+    values = np.random.RandomState(0).random_sample((40, 3, 5)).astype(np.float32)
+    (tmp_path / "one").mkdir()
+    (tmp_path / "each").mkdir()
+    np.save(tmp_path / "one" / "features.npy", values)
+    (tmp_path / "one" / "captions.csv").write_text("image,caption\n" + "".join(f"{n},text {n}\n" for n in range(40)))
+    for number in range(40):
+        (tmp_path / "each" / f"{number}.npy").write_bytes(array(values[number]))
+    (tmp_path / "each" / "captions.csv").write_text(
+        "image,caption\n" + "".join(f"{n}.jpg,text {n}\n" for n in range(40))
+    )
+    for folder in ("one", "each"):
+        gallery = opened(tmp_path / folder)
+        assert (gallery.pictures.kind, gallery.pictures.width, gallery.pictures.longest) == ("features", 5, 3)
+        assert np.array_equal(np.stack(gallery.pictures.arrays), values)
+
+
+def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
+    rows = []
+    for clip in range(6):
+        (tmp_path / "clips" / f"c{clip}").mkdir(parents=True)
+        for frame in range(1 + clip % 3):
+            (tmp_path / "clips" / f"c{clip}" / f"{frame}.png").write_bytes(picture((clip, frame, 0), (8, 8)))
+        rows.append(f"c{clip},clip {clip}")
+    (tmp_path / "clips" / "c6.npy").write_bytes(array(np.full((4, 8, 8, 3), 6, np.uint8)))
+    (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join([*rows, "c6,clip 6"]) + "\n")
+    gallery = opened(tmp_path)
+    assert gallery.pictures.kind == "frames"
+    lengths = {e.image: len(gallery.pictures.arrays[e.number]) for e in gallery.splits.everything()}
+    assert lengths == {"c0": 1, "c1": 2, "c2": 3, "c3": 1, "c4": 2, "c5": 3, "c6": 4}
+
+
+def test_rows_without_a_caption_are_dropped_and_counted_where_that_is_wanted(tmp_path: Path):
+    album(tmp_path, ROWS + "5.png,\n,lost\n")
+    gallery = opened(tmp_path, on_empty="drop")
+    assert len(gallery.pictures) == 40
+    said = " ".join(gallery.splits.findings.sentences())
+    assert "2 rows without a picture or a caption, which are dropped" in said
+
+
+def test_quoted_newlines_become_blanks(tmp_path: Path):
+    table = 'image,caption\n0.png,"two\nlines, and a ""quote"""\n1.png,b\n2.png,c\n'
+    (example,) = [e for e in opened(album(tmp_path, table, 3)).splits.everything() if e.image == "0.png"]
+    assert example.captions == ('two lines, and a "quote"',)
+
+
+def test_the_builtin_pictures_are_split_by_rule():
+    gallery = open_captions("builtin:shapes", DataSettings())
+    assert {split: len(examples) for split, examples in gallery.splits.parts.items()} == {
+        "train": 7200,
+        "valid": 400,
+        "test": 400,
+    }
+    assert gallery.pictures.arrays[0].shape == (32, 32, 3)
+    with pytest.raises(DataError, match="no built-in data 'docs'"):
+        open_captions("builtin:docs", DataSettings())
+
+
+@pytest.mark.parametrize("columns", ["file,text", "1,2", "file,text,split"])
+def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, columns: str):
+    table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
+    header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
+    splits = open_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns).splits
+    assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
+        "train": ["0.png"],
+        "valid": ["1.png"],
+        "test": ["2.png"],
+    }
+
+
+def test_tables_whose_names_tell_no_split_are_counted(tmp_path: Path):
+    for at, name in enumerate(("train", "valid", "test", "more")):
+        album(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
+    (sentence,) = [line for line in opened(tmp_path).splits.findings.sentences() if "split" in line]
+    assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."

@@ -1,0 +1,51 @@
+"""The rules of the caption task leave nothing open, on any machine and for any family."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.config import Settings
+from seqwise.tasks.defaults import DefaultsContext, resolve
+
+
+def facts(cuda: bool = False, vocabulary: int = 22, examples: int = 7200, processes: int = 1) -> DefaultsContext:
+    return DefaultsContext(70_000, vocabulary, cuda, 2, processes, cuda, examples, 12, 1024)
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
+def test_nothing_is_left_open(model: str, cuda: bool):
+    settings = Settings(
+        task="caption", model=model, caption={"encoder": "convolutional", "image_size": 32, "frames": False}
+    )
+    chosen, names = resolve(settings, facts(cuda))
+    sections = (chosen.network, chosen.caption)
+    assert [name for part in sections for name, value in part.model_dump().items() if value is None] == []
+    assert None not in (
+        chosen.training.batch_size,
+        chosen.data.max_tokens,
+        chosen.data.max_length,
+        chosen.training.learning_rate,
+    )
+    assert (chosen.transformer.heads is not None) == (model == "transformer")
+    assert "caption.shift" in names
+
+
+def test_patches_need_heads_whatever_the_decoder():
+    settings = Settings(task="caption", model="lstm", caption={"encoder": "patches", "image_size": 64})
+    chosen, _ = resolve(settings, facts())
+    assert chosen.transformer.heads
+    assert (chosen.network.width or 0) % chosen.transformer.heads == 0
+    assert chosen.caption.patch == 8
+
+
+def test_people_vary_their_words_so_more_is_dropped():
+    few, many = (resolve(Settings(task="caption"), facts(vocabulary=size))[0] for size in (22, 5_000))
+    assert few.network.dropout == few.caption.label_smoothing == 0
+    assert many.network.dropout > 0  # type: ignore[operator]
+    assert many.caption.label_smoothing > 0  # type: ignore[operator]
+
+
+def test_each_process_has_as_many_rows():
+    assert resolve(Settings(task="caption"), facts(processes=3))[0].training.batch_size % 3 == 0  # type: ignore[operator]
+    assert resolve(Settings(task="caption"), facts(examples=5))[0].training.batch_size == 5

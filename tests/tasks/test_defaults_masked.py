@@ -1,0 +1,41 @@
+"""Every setting that training needs is filled in, on small and large data, with and without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.config import parse_settings
+from seqwise.tasks.defaults import DefaultsContext, resolve
+
+FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize("tokens", [300, 5_000_000])
+@pytest.mark.parametrize("model", FAMILIES)
+def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
+    settings, names = resolve(
+        parse_settings({"task": "masked", "model": model}), DefaultsContext(tokens, 3000, cuda, 2, 3)
+    )
+    network, training = settings.network, settings.training
+    assert None not in (network.width, network.depth, network.embedding, network.dropout)
+    assert None not in (training.batch_size, training.learning_rate, training.weight_decay, settings.data.max_tokens)
+    assert (training.batch_size or 0) % 3 == 0
+    assert isinstance(settings.data.window, int)
+    assert settings.data.window >= 3
+    recurrent = model not in ("feedforward", "transformer")
+    assert (settings.recurrent.bidirectional, settings.recurrent.concat_directions) == (
+        (True, False) if recurrent else (None, None)
+    )
+    assert ("recurrent.concat_directions" in names) is recurrent
+    if model == "transformer":
+        assert (network.width or 0) % (settings.transformer.heads or 7) == 0
+
+
+def test_what_the_user_sets_stays():
+    settings, names = resolve(
+        parse_settings({"task": "masked", "network": {"width": 30}, "data": {"window": 10}}),
+        DefaultsContext(10**6, 3000, False, 2),
+    )
+    assert (settings.network.width, settings.network.embedding, settings.data.window) == (30, 15, 10)
+    assert "network.width" not in names

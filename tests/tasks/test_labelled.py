@@ -1,0 +1,134 @@
+"""Texts with labels, from files and built in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from seqwise.data.findings import Findings
+from seqwise.errors import DataError
+from seqwise.tasks.classify.reader import (
+    MODULES,
+    LabelledText,
+    as_label,
+    builtin_modules,
+    check_labels,
+    labels_of,
+    open_labelled,
+    ordered,
+    read_labelled,
+)  # fmt: skip
+
+LINES = [f"text {number}\t{'ab'[number % 2]}" for number in range(40)]
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_text_and_label_are_read_without_the_blanks_around_them(tmp_path: Path):
+    path = write(tmp_path / "a.csv", ["text,label", "  good film ,  yes "])
+    assert read_labelled(path, Findings()) == [LabelledText("good film", "yes", str(path), 2)]
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [("a", "a"), (1, "1"), (0.5, "0.5"), (True, "true"), (False, "false"), (None, None), ([1], None), ({}, None)],
+)
+def test_a_label_is_a_string_whatever_it_was(value, label):
+    assert as_label(value) == label
+
+
+def test_labels_are_in_order_of_their_value_or_their_spelling():
+    assert ordered({"10", "9", "-1"}) == ["-1", "9", "10"]
+    assert ordered({"10", "9", "good"}) == ["10", "9", "good"]
+
+
+def test_a_folder_keeps_its_splits_and_a_file_is_divided(tmp_path: Path):
+    for name in ("train.tsv", "dev.tsv", "test.txt"):
+        write(tmp_path / name, LINES)
+    splits = open_labelled(str(tmp_path))
+    assert {split: len(part) for split, part in splits.parts.items()} == {"train": 40, "valid": 40, "test": 40}
+    splits = open_labelled(str(tmp_path / "train.tsv"), fractions=(0.1, 0.2))
+    assert {split: len(part) for split, part in splits.parts.items()} == {"train": 28, "valid": 4, "test": 8}
+    assert labels_of(splits) == ["a", "b"]
+
+
+def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
+    rare = [f"rare {number}\tr{number}" for number in range(20)]
+    splits = open_labelled(str(write(tmp_path / "a.tsv", LINES + rare)), fractions=(0.2, 0.2))
+    check_labels(splits)
+    assert {example.label for example in splits.parts["train"]} == {"a", "b", *(f"r{number}" for number in range(20))}
+    assert len(splits.everything()) == 60
+    (sentence,) = [line for line in splits.findings.sentences() if "held out" in line]
+    assert "which are put back into training" in sentence
+
+
+def test_a_division_leaves_no_split_empty(tmp_path: Path):
+    """Where all that is held out goes back, another example takes its place: one whose label training keeps."""
+    rare = [f"rare {number}\tr{number}" for number in range(20)]
+    splits = open_labelled(str(write(tmp_path / "a.tsv", LINES[:6] + rare)))
+    assert any("put back into training" in sentence for sentence in splits.findings.sentences())
+    check_labels(splits)
+    assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [24, 1, 1]
+    assert len({example.text for example in splits.everything()}) == 26
+
+
+def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
+    path = write(tmp_path / "a.tsv", [f"text {number}\tr{number}" for number in range(9)])
+    with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*no label has two"):
+        check_labels(open_labelled(str(path)))
+    assert len(open_labelled(str(path), fractions=(0.0, 0.0)).parts["train"]) == 9
+
+
+@pytest.mark.parametrize("ending", ["tsv", "txt"])
+def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path: Path, ending: str):
+    path = write(tmp_path / f"a.{ending}", ["review\tmood", *LINES])
+    findings = Findings()
+    read_labelled(path, findings)
+    assert "looks like a header" in findings.errors[0].problem
+    assert "--columns 'review,mood'" in findings.errors[0].repair
+    assert len(read_labelled(path, Findings(), ["review", "mood"])) == 40
+    by_number = Findings()
+    assert len(read_labelled(path, by_number, ["1", "2"])) == 41
+    assert len(by_number.sentences()) == 1
+    assert "read as examples" in by_number.sentences()[0]
+
+
+def test_empty_parts_are_dropped_with_their_number_on_request(tmp_path: Path):
+    path = write(tmp_path / "a.csv", ["good,1", ",0", "bad,", "fine,1", "poor,0"])
+    findings = Findings()
+    assert [example.text for example in read_labelled(path, findings, on_empty="drop")] == ["good", "fine", "poor"]
+    assert findings.sentences() == [
+        f"1 examples with an empty text, which are dropped ({path}:2).",
+        f"1 examples with an empty label, which are dropped ({path}:3).",
+    ]
+
+
+def test_what_is_let_pass_is_counted(tmp_path: Path):
+    write(tmp_path / "train.tsv", [*LINES * 3, "text 0\tb", "odd\tc"])
+    write(tmp_path / "valid.tsv", ["text 1\tb", "new\ta"])
+    write(tmp_path / "test.tsv", ["new\ta"])
+    splits = open_labelled(str(tmp_path))
+    check_labels(splits)
+    assert splits.findings.sentences() == [
+        f"1 texts of valid are in train too: what was learned by heart is measured ({tmp_path / 'valid.tsv'}:1).",
+        f"1 texts of train come with different labels; all are kept ({tmp_path / 'train.tsv'}:121).",
+        "1 label is rare: 'c' has 1 of 122 training examples, 'b' has 61; accuracy says little then, macro_f1 more; "
+        "--classify.class-weights balanced makes them weigh alike.",
+    ]
+
+
+def test_the_builtin_docstrings_are_many_and_do_not_name_their_module():
+    examples = builtin_modules()
+    counts = Counter(example.label for example in examples)
+    assert set(counts) <= set(MODULES)
+    assert len(examples) > 1_000
+    assert min(counts.values()) > 30
+    assert [example for example in examples if example.label in example.text.lower()] == []
+    assert len({example.text for example in examples}) == len(examples)
+    assert all(example.file.startswith("builtin:modules/") and example.line > 0 for example in examples)
+    assert not any(":modules//" in example.file for example in examples)

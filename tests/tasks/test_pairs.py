@@ -1,0 +1,172 @@
+"""Pairs from files side by side, from tables, gzipped, with several targets; splits and languages by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from seqwise.config import Settings
+from seqwise.errors import DataError, UsageError
+from seqwise.tasks.translate.languages import Languages
+from seqwise.tasks.translate.reader import look_at, one_line, open_pairs
+
+
+def put(folder: Path, **files: str) -> Path:
+    """Files by name, with `__` for the dot."""
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return folder
+
+
+def numbered(word: str, count: int = 40) -> str:
+    return "".join(f"{word} {number}\n" for number in range(count))
+
+
+def opened(spec: Path | str, **settings):
+    return open_pairs(str(spec), Settings(**settings))
+
+
+def test_endings_are_languages_and_names_are_splits(tmp_path):
+    put(tmp_path, train__en="a\nb\n", train__de="A\nB\n", val__en="c\n", val__de="C\n")
+    put(tmp_path, test_2016__en="d\n", test_2016__de="D\n", test_2017__en="e\n", test_2017__de="E\n", README__md="x")
+    splits, languages = opened(tmp_path, target="de")
+    assert languages == Languages("en", ("de",))
+    pairs = {split: [(pair.source, *pair.targets) for pair in part] for split, part in splits.parts.items()}
+    assert pairs == {"train": [("a", "A"), ("b", "B")], "valid": [("c", "C")], "test": [("d", "D"), ("e", "E")]}
+    assert splits.rule == "splits as the files are named; test is test_2016 and test_2017."
+    assert splits.given
+    pair = splits.parts["test"][1]
+    assert (pair.file, pair.line) == (str(tmp_path / "test_2017.en"), 1)
+
+
+@pytest.mark.parametrize("name", ["train.en", "train"])
+def test_one_file_or_the_beginning_of_names_stands_for_a_set(tmp_path, name: str):
+    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), other__en="x\n", other__de="X\n")
+    splits, languages = opened(tmp_path / name, target=None if name == "train.en" else "de")
+    assert str(languages) == "en → de"
+    assert sum(map(len, splits.parts.values())) == 40
+
+
+def test_endings_may_tell_source_and_target_themselves(tmp_path):
+    put(tmp_path, train__src=numbered("one"), train__tgt=numbered("eins"))
+    assert opened(tmp_path)[1] == Languages("src", ("tgt",))
+
+
+def test_several_targets_are_read_side_by_side(tmp_path):
+    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), train__fr=numbered("un"))
+    splits, languages = opened(tmp_path, target="fr,de")
+    assert languages == Languages("en", ("fr", "de"))
+    assert splits.parts["train"][0].targets == ("un 0", "eins 0")
+    _, languages = opened(tmp_path, columns="de,fr")
+    assert languages == Languages("de", ("fr",))
+
+
+def test_gzip_crlf_and_byte_order_mark_change_nothing(tmp_path):
+    put(tmp_path / "plain", train__en=numbered("one"), train__de=numbered("eins"))
+    put(tmp_path / "other", train__en__gz="\ufeff" + numbered("one").replace("\n", "\r\n"), train__de=numbered("eins"))
+    plain, other = (opened(tmp_path / name, target="de")[0] for name in ("plain", "other"))
+    assert plain.parts == {
+        split: [
+            type(pair)(pair.source, pair.targets, plain.parts[split][at].file, pair.line)
+            for at, pair in enumerate(part)
+        ]
+        for split, part in other.parts.items()
+    }
+    assert plain.fingerprint == other.fingerprint
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_tables_have_source_and_target(tmp_path, form: str):
+    rows = [(f"one, {number}", f"eins {number}") for number in range(30)]
+    text = {
+        "csv": "target,source\n" + "".join(f'{b},"{a}"\n' for a, b in rows),
+        "tsv": "".join(f"{a}\t{b}\n" for a, b in rows),
+        "jsonl": "".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in rows),
+    }[form]
+    path = put(tmp_path, **{f"pairs__{form}": text}) / f"pairs.{form}"
+    splits, languages = opened(path)
+    assert languages == Languages()
+    assert sorted((pair.source, pair.targets[0]) for pair in splits.everything()) == sorted(rows)
+
+
+def test_columns_are_found_by_name_by_number_and_by_target(tmp_path):
+    path = (
+        put(tmp_path, t__csv="id,en,de,fr\n" + "".join(f"{n},one {n},eins {n},un {n}\n" for n in range(30))) / "t.csv"
+    )
+    splits, languages = opened(path, columns="en,de,fr")
+    assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("de", "fr")), ("eins 0", "un 0"))
+    splits, languages = opened(path, columns="en,fr", target="fr")
+    assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("fr",)), ("un 0",))
+    headless = put(tmp_path, h__tsv="".join(f"{n}\tone {n}\teins {n}\n" for n in range(30))) / "h.tsv"
+    splits, languages = opened(headless, columns="2,3")
+    assert (languages, splits.parts["train"][0].source) == (Languages(), "one 0")
+
+
+def test_a_table_with_plain_names_serves_a_run_with_languages(tmp_path):
+    path = put(tmp_path, t__csv="source,target\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
+    splits, languages = opened(path, columns="en,de", target="de")
+    assert (languages, splits.parts["train"][0].targets) == (Languages("en", ("de",)), ("eins 0",))
+
+
+def test_the_source_of_a_table_is_the_other_column(tmp_path):
+    path = put(tmp_path, t__csv="en,de\n" + "".join(f"one {n},eins {n}\n" for n in range(30))) / "t.csv"
+    assert opened(path, target="de")[1] == Languages("en", ("de",))
+
+
+def test_line_breaks_inside_a_text_become_blanks_and_are_counted(tmp_path):
+    rows = [{"source": f"a\n\nb {n}", "target": f"t {n}"} for n in range(30)]
+    path = put(tmp_path, t__jsonl="".join(json.dumps(row) + "\n" for row in rows)) / "t.jsonl"
+    splits, _ = opened(path)
+    assert splits.parts["train"][0].source == "a b 0"
+    assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.sentences()[0]
+
+
+def test_a_text_becomes_one_line_and_blanks_inside_stay():
+    assert one_line("  a  b\t") == "a  b"
+    assert one_line("a \n  b\r\nc ") == "a b c"
+
+
+def test_what_is_often_a_mistake_is_counted(tmp_path):
+    long = "a very long line that has no business here " * 5
+    put(tmp_path, train__en=numbered("one") + f"same\n{long}\n", train__de=numbered("eins") + "same\nkurz\n")
+    put(tmp_path, test__en="one 3\nnew\n", test__de="eins 3\nneu\n")
+    splits, _ = opened(tmp_path, target="de")
+    look_at(splits)
+    remarks = splits.findings.sentences()
+    assert any(
+        "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in remarks
+    )
+    assert any("ratio of lengths 5 times" in text and "train.en:42" in text for text in remarks)
+    assert any("pairs of test that are in train as well" in text and "test.en:1" in text for text in remarks)
+
+
+@pytest.mark.parametrize("name", ["text", "en/de"])
+def test_a_target_needs_a_name_that_its_vocabulary_can_have(tmp_path, name: str):
+    """The source's vocabulary is called text, and a name is part of the name of a file."""
+    path = put(tmp_path, pairs__csv=f"en,{name}\n" + "".join(f"a {n},b {n}\n" for n in range(40)))
+    with pytest.raises(UsageError, match=f"cannot be called '{name}'(?s:.*)--columns en,{name} --target NAME"):
+        opened(path / "pairs.csv", columns=f"en,{name}")
+    assert opened(path / "pairs.csv", columns=f"en,{name}", target="german")[1] == Languages("en", ("german",))
+
+
+def test_a_language_cannot_be_read_and_written(tmp_path):
+    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"))
+    with pytest.raises(UsageError, match="de cannot be read and written"):
+        opened(tmp_path, columns="de,en", target="de")
+    with pytest.raises(DataError, match="there is no text in 'fr'; there are de and en"):
+        opened(tmp_path, target="fr")
+
+
+def test_files_whose_names_tell_no_split_are_counted(tmp_path):
+    put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), test__en="d\n", test__de="D\n")
+    put(tmp_path, news__en="x\n", news__de="X\n")
+    splits, _ = opened(tmp_path, target="de")
+    assert splits.findings.sentences() == [
+        f"2 files whose names tell no split, which are not read (first: {tmp_path / 'news.de'})."
+    ]

@@ -1,0 +1,108 @@
+"""BIO, IOB1 and BIOES: read as conlleval reads them, told apart, converted, checked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.metrics.sequence_labeling import get_entities
+
+from seqwise.tasks.tag.schemes import allowed, as_bio, as_bioes, bioes_tags, breaches, guess_scheme, parts, spans_of
+
+ANY = st.lists(
+    st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "ORG"))]), max_size=12
+)
+
+
+@pytest.mark.parametrize(
+    ("tags", "spans"),
+    [
+        ("B-PER I-PER O B-ORG", [("PER", 0, 2), ("ORG", 3, 4)]),
+        ("I-PER I-PER O I-ORG", [("PER", 0, 2), ("ORG", 3, 4)]),  # IOB1
+        ("I-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),  # IOB1: B- parts two spans of one type
+        ("S-PER B-PER E-PER", [("PER", 0, 1), ("PER", 1, 3)]),
+        ("U-PER B-PER L-PER", [("PER", 0, 1), ("PER", 1, 3)]),  # BILOU
+        ("B-PER I-ORG", [("PER", 0, 1), ("ORG", 1, 2)]),  # the type changes
+        ("O I-ORG", [("ORG", 1, 2)]),
+        ("O E-ORG", [("ORG", 1, 2)]),
+        ("B-geo-loc I-geo-loc", [("geo-loc", 0, 2)]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_spans_are_read_by_hand(tags: str, spans: list):
+    assert spans_of(tags.split()) == spans
+
+
+@given(ANY)
+def test_every_sequence_is_read_as_seqeval_reads_it(tags: list[str]):
+    assert spans_of(tags) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
+
+
+@given(ANY)
+def test_spans_survive_both_ways_of_writing_them(tags: list[str]):
+    spans = spans_of(tags)
+    for written, scheme in ((as_bio(spans, len(tags)), "bio"), (as_bioes(spans, len(tags)), "bioes")):
+        assert spans_of(written) == spans
+        assert list(breaches(written, scheme)) == []
+        assert len(written) == len(tags)
+
+
+def test_tags_are_written_by_hand():
+    spans = [("PER", 0, 3), ("ORG", 4, 5)]
+    assert as_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
+    assert as_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "scheme"),
+    [
+        (["B-PER I-PER O B-ORG", "O O"], "bio"),
+        (["I-PER I-PER O I-ORG", "I-PER B-PER"], "iob1"),
+        (["B-PER E-PER O S-ORG"], "bioes"),
+        (["B-PER L-PER O U-ORG"], "bioes"),
+        (["NN VB NN", "DT NN O"], "plain"),
+        (["B-PER I-PER Q-PER O"], "bio"),  # one malformed tag does not make it plain
+        (["B-X I-X B-X"], "bio"),  # B- behind a span of its type says nothing; the first one does
+        (["O O"], "plain"),
+    ],
+)
+def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
+    assert guess_scheme([tags.split() for tags in sentences]).scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "places"),
+    [
+        ("O I-ORG I-ORG", "bio", [1]),
+        ("B-PER I-ORG", "bio", [1]),
+        ("B-PER I-PER B-PER", "bio", []),
+        ("O B-PER", "iob1", [1]),
+        ("I-PER B-PER", "iob1", []),
+        ("O E-PER", "bioes", [1]),
+        ("B-PER O", "bioes", [0]),
+        ("B-PER", "bioes", [0]),
+        ("B-PER I-ORG E-ORG", "bioes", [0, 1]),
+        ("B-PER I-PER E-PER S-PER", "bioes", []),
+    ],
+)
+def test_breaches_are_found_where_they_are(tags: str, scheme: str, places: list[int]):
+    assert [at for at, _ in breaches(tags.split(), scheme)] == places
+
+
+@pytest.mark.parametrize("tag", ["Q-PER", "B", "B-", "-PER", "", "PER"])
+def test_a_tag_that_is_none_has_no_parts(tag: str):
+    assert parts(tag) is None
+
+
+def test_what_bioes_allows_agrees_with_its_breaches():
+    tags = bioes_tags(["A", "B"])
+    pairs, first, last = allowed(tags)
+    for i, before in enumerate(tags):
+        assert first[i] == (not [at for at, what in breaches([before], "bioes") if "without" in what])
+        assert last[i] == (not [at for at, what in breaches([before], "bioes") if "no end" in what])
+        for j, tag in enumerate(tags):
+            # What stands around the pair is made right, so that only the step between the two can be wrong.
+            opening = [] if before[0] in "OBS" else [f"B-{before[2:]}"]
+            ending = [] if tag[0] in "OES" else [f"E-{tag[2:]}"]
+            assert pairs[i][j] == (list(breaches([*opening, before, tag, *ending], "bioes")) == [])

@@ -1,0 +1,89 @@
+"""builtin:shapes: everybody gets the same pictures, and the caption says what is in them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from seqwise.tasks.caption.shapes import COLOURS, FORMS, SIZE, _distance, shapes
+
+THING = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(FORMS)})"
+CAPTION = re.compile(rf"{THING}(?: (above|below|left of|right of) {THING})?")
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return shapes(400)
+
+
+def coloured(picture: np.ndarray) -> np.ndarray:
+    """Pixels that are clearly no background: the background is grey and at most 137 bright."""
+    pixels = picture.astype(int)
+    return ((pixels.max(-1) - pixels.min(-1)) > 70) | (pixels.min(-1) > 170)
+
+
+def test_the_pictures_are_the_same_for_everybody(drawn):
+    pictures, captions = drawn
+    assert pictures.shape == (400, SIZE, SIZE, 3)
+    assert pictures.dtype == np.uint8
+    assert captions[:2] == [
+        "a large yellow square above a small green triangle",
+        "a large red cross right of a small purple square",
+    ]
+    again, _ = shapes.__wrapped__(400)
+    assert np.array_equal(again, pictures)
+
+
+def test_every_caption_follows_the_grammar_and_nearly_all_words_occur(drawn):
+    found = [CAPTION.fullmatch(caption) for caption in drawn[1]]
+    assert all(found)
+    assert {match[4] for match in found if match} == {None, "above", "below", "left of", "right of"}
+
+
+def test_the_larger_thing_comes_first_and_of_equal_ones_the_upper_or_left(drawn):
+    for caption in drawn[1]:
+        first, _, _, relation, second, *_ = CAPTION.fullmatch(caption).groups()  # type: ignore[union-attr]
+        assert (first, second) != ("small", "large")
+        if relation in ("below", "right of"):
+            assert (first, second) == ("large", "small")
+
+
+@pytest.mark.parametrize(("relation", "axis", "sign"), [("above", 0, 1), ("left of", 1, 1), ("below", 0, -1)])
+def test_things_stand_where_the_caption_says(drawn, relation: str, axis: int, sign: int):
+    """Red before blue: their centres of mass, found by colour alone."""
+    pictures, captions = shapes(1500)
+    seen = 0
+    for picture, caption in zip(pictures.astype(int), captions):
+        match = CAPTION.fullmatch(caption)
+        if match and match[4] == relation and {match[2], match[6]} == {"red", "blue"}:
+            masses = {"red": picture[..., 0] - picture[..., 2] > 80, "blue": picture[..., 2] - picture[..., 0] > 80}
+            middle = {name: np.argwhere(mask)[:, axis].mean() for name, mask in masses.items()}
+            assert sign * (middle[match[6]] - middle[match[2]]) > 3, caption
+            seen += 1
+    assert seen > 2
+
+
+def test_large_things_cover_more_than_small_ones(drawn):
+    areas: dict[tuple, list[int]] = {}
+    for picture, caption in zip(*drawn):
+        if " of " not in caption and len(caption.split()) == 4:
+            _, size, _, form = caption.split()
+            areas.setdefault((form, size), []).append(int(coloured(picture).sum()))
+    for form in FORMS:
+        assert min(areas[form, "large"]) > 1.5 * max(areas[form, "small"])
+
+
+def test_nothing_is_drawn_at_the_edge_so_that_small_shifts_cut_nothing_off(drawn):
+    for picture in drawn[0]:
+        edge = coloured(picture).copy()
+        edge[2:-2, 2:-2] = False
+        assert not edge.any()
+
+
+def test_the_distance_of_a_point_by_hand():
+    x, y, r = np.array([[[3.0]]] * 4), np.array([[[4.0]]] * 4), np.array([[[2.0]]] * 4)
+    found = _distance(x, y, r, np.arange(4)).ravel()
+    # circle: 5 - 2; square: max(3, 4) - 1.94; triangle: max(4 - 1.44, 2.598 - 2 - 1); cross: min over two bars
+    assert found == pytest.approx([3.0, 2.06, 2.56, min(max(3 - 2, 4 - 0.68), max(4 - 2, 3 - 0.68))])

@@ -1,0 +1,110 @@
+"""Stamps are read in many styles, their spacing is found, and what comes after them is written alike."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+
+from seqwise.tasks.forecast.timestamps import Clock, clock_of, style_of, tick_of
+
+
+def clock(texts: list[str]) -> Clock:
+    style = style_of(texts)
+    assert style is not None
+    ticks = np.array(sorted(tick_of(style)(text) for text in texts))
+    return clock_of(ticks, style)
+
+
+DAYS = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(20)]
+WORKING = [f"{d}" for n in range(30) if (d := date(2024, 1, 1) + timedelta(days=n)).weekday() < 5]
+
+# stamps → spacing, season, the stamp after the last
+FOUND = {
+    "hours": (["2024-01-01 22:00:00", "2024-01-01 23:00:00"], "hour", 24, "2024-01-02 00:00:00"),
+    "quarters of an hour, T": (["2024-01-01T23:30", "2024-01-01T23:45"], "15 minutes", 96, "2024-01-02T00:00"),
+    "a zone": (["2024-01-01T00:00:00+02:00", "2024-01-01T01:00:00+02:00"], "hour", 24, "2024-01-01T00:00:00+00:00"),
+    "fractions": (
+        ["2024-01-01 00:00:00.5", "2024-01-01 00:00:01.0"],
+        "0.5 seconds",
+        172800,
+        "2024-01-01 00:00:01.500000",
+    ),
+    "days": (DAYS, "day", 7, "2024-01-21"),
+    "compact days": ([text.replace("-", "") for text in DAYS], "day", 7, "20240121"),
+    "weeks": (["2024-01-01", "2024-01-08", "2024-01-15"], "week", 52, "2024-01-22"),
+    "working days": (WORKING, "business day", 5, "2024-01-31"),
+    "months": (["2023-11", "2023-12"], "month", 12, "2024-01"),
+    "first days of months": (["2024-01-01", "2024-02-01", "2024-03-01"], "month", 12, "2024-04-01"),
+    "last days of months": (["2023-12-31", "2024-01-31", "2024-02-29"], "month", 12, "2024-03-31"),
+    "quarters": (["2023-07-01", "2023-10-01", "2024-01-01"], "quarter", 4, "2024-04-01"),
+    "years as dates": (["2022-01-01", "2023-01-01", "2024-01-01"], "year", None, "2025-01-01"),
+    "years": (["2022", "2023", "2024"], "year", None, "2025"),
+    "whole numbers": (["0", "5", "10"], "step of 5", None, "15"),
+    "numbers": (["0.0", "0.1", "0.2"], "step of 0.1", None, "0.3"),
+    "unix seconds": (["1700000000", "1700003600"], "hour", 24, "1700007200"),
+    "unix milliseconds": (["1700000000000", "1700000060000"], "minute", 1440, "1700000120000"),
+}
+
+
+@pytest.mark.parametrize(("texts", "spacing", "season", "after"), FOUND.values(), ids=FOUND)
+def test_spacing_season_and_the_next_stamp(texts: list[str], spacing: str, season: int | None, after: str):
+    found = clock(texts)
+    assert (found.spacing, found.season) == (spacing, season)
+    assert found.label(len(texts)) == after
+    if "+" not in texts[0] and "." not in texts[0]:
+        assert [found.label(n) for n in range(len(texts))] == texts
+
+
+def test_a_gap_does_not_change_the_spacing():
+    found = clock(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
+    assert found.spacing == "day"
+    assert found.numbers(np.array([tick_of("date")("2024-01-09")])).tolist() == [8]
+
+
+def test_stamps_that_tremble_lie_near_a_round_grid():
+    seconds = [0, 3601, 7198, 10803, 14400, 17995]
+    found = clock_of(np.array([s * 10**6 for s in seconds]), "seconds ")
+    assert found.spacing == "hour"
+    assert np.abs(found.numbers(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
+
+
+@pytest.mark.parametrize("text", ["01/02/2024", "yesterday", "2024-13-01", ""])
+def test_what_is_no_stamp_is_none(text: str):
+    assert style_of([text]) is None
+
+
+def test_stamps_with_and_without_a_zone_do_not_mix():
+    with pytest.raises(ValueError, match="time zone"):
+        tick_of("seconds +")("2024-01-01 00:00:00")
+
+
+def test_calendar_phases_by_hand():
+    hours = clock(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
+    phases = hours.phases(np.array([0, 6, 24, 24 * 7]))
+    assert phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
+    assert phases["day of week"][0] == pytest.approx([0, 0, 1 / 7, 0])
+    assert phases["time of year"][0] == pytest.approx([0, 0, 1 / 366, 7 / 366])
+    assert [length for _, length in phases.values()] == pytest.approx([24, 168, 8766])
+    assert list(clock(["2024-01", "2024-02"]).phases(np.arange(2))) == ["time of year"]
+    assert clock(["1", "2"]).phases(np.arange(2)) == {}
+
+
+def test_a_clock_goes_on_in_another_table():
+    hours = clock(["2024-01-01 00:00", "2024-01-01 01:00"])
+    later = np.array([tick_of(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
+    assert hours.from_first(later).label(0) == "2024-02-01 00:00"
+    beside = later + 30 * 60 * 10**6
+    assert hours.from_first(beside).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
+
+
+def test_business_days_before_1970():
+    friday = np.array([tick_of("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
+    days = Clock("business day", 1, 0, "date")
+    assert np.diff(days.numbers(friday)).tolist() == [1, 1]
+
+
+def test_decimals_keep_a_place_after_the_point():
+    numbers = clock(["0.5", "1.0", "1.5"])
+    assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

@@ -1,0 +1,164 @@
+"""Reading sentences with tags: columns, JSON, splits, and code with the kinds of its tokens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from seqwise.tasks.tag.code import code_lines, lines_of, words_of
+from seqwise.tasks.tag.reader import in_pieces, open_tagged
+
+SENTENCES = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n\nYes UH O\n\nNo UH O\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.conll", "a.txt", "a.tsv", "a.train", "a", "a.unheard", "a.conll.gz"])
+@pytest.mark.parametrize(
+    "change", [str, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t, lambda t: t.replace(" ", "\t")]
+)
+def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, name: str, change):
+    read = open_tagged(write(tmp_path / name, change(SENTENCES)))
+    words = {sentence.words: sentence.tags for sentence in read.splits.everything()}
+    assert words[("EU", "rejects")] == ("B-ORG", "O")
+    assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
+    assert len(words) == 4
+    assert read.scheme == "bio"
+
+
+def test_other_columns_can_be_read(tmp_path: Path):
+    read = open_tagged(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
+    assert read.scheme == "plain"
+    assert {tag for sentence in read.splits.everything() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
+
+
+def test_a_word_knows_its_line(tmp_path: Path):
+    read = open_tagged(write(tmp_path / "a.conll", SENTENCES))
+    peter = next(s for s in read.splits.everything() if s.words[0] == "Peter")
+    assert peter.place(0) == (str(tmp_path / "a.conll"), 4)
+    assert peter.place(1)[1] == 5
+
+
+def test_document_marks_and_comments_are_no_sentences(tmp_path: Path):
+    text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
+    read = open_tagged(write(tmp_path / "a.conll", text))
+    assert ("EU", "#") in {sentence.words for sentence in read.splits.everything()}
+    said = " ".join(read.splits.findings.sentences())
+    assert "1 document marks (-DOCSTART-), which are no sentences" in said
+    assert "1 comment lines, which are skipped" in said
+
+
+def test_a_folder_with_the_names_of_the_shared_task_keeps_its_splits(tmp_path: Path):
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        write(tmp_path / name, SENTENCES)
+    read = open_tagged(tmp_path)
+    assert {split: len(some) for split, some in read.splits.parts.items()} == {"train": 4, "valid": 4, "test": 4}
+    assert read.splits.given
+
+
+def test_json_is_read(tmp_path: Path):
+    rows = [{"tokens": ["EU", str(i)], "tags": ["S-ORG", "O"]} for i in range(4)]
+    read = open_tagged(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
+    assert read.scheme == "bioes"
+    assert sorted(sentence.words[1] for sentence in read.splits.everything()) == ["0", "1", "2", "3"]
+
+
+def test_the_fingerprint_is_that_of_the_content(tmp_path: Path):
+    one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
+    other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
+    assert open_tagged(one).splits.fingerprint == open_tagged(same).splits.fingerprint
+    assert open_tagged(one).splits.fingerprint != open_tagged(other).splits.fingerprint
+
+
+def test_no_word_is_lost_in_pieces(tmp_path: Path):
+    sentences = open_tagged(
+        write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"), scheme="plain"
+    ).splits.everything()
+    pieces = in_pieces(sentences, 3)
+    assert [word for piece in pieces for word in piece.words] == [w for s in sentences for w in s.words]
+    assert max(len(piece.words) for piece in pieces) == 3
+    assert [p.place(0)[1] for p in pieces if p.words[0].startswith("w")] == [1, 4, 7]
+
+
+CODE = """import os, sys as system
+from json import dumps
+class Shape(Base):
+    def area(self, scale=1.5, *rest):
+        # a comment alone
+        value = os.path.join(self.name, key=dumps(scale))  # behind code
+        return f"{value} and" "more"
+def größe(x): return größe(x)
+"""
+
+
+def test_names_in_code_have_the_kind_that_the_parser_knows():
+    lines = {line.line: dict(line.tokens) for line in lines_of(CODE, "shape.py")}
+    assert lines[1] == {
+        "import": "keyword",
+        "os": "module",
+        ",": "operator",
+        "sys": "module",
+        "as": "keyword",
+        "system": "variable",
+    }
+    assert (lines[2]["json"], lines[2]["dumps"]) == ("module", "imported")
+    assert (lines[3]["Shape"], lines[3]["Base"]) == ("class", "variable")
+    assert (lines[4]["area"], lines[4]["self"], lines[4]["scale"], lines[4]["rest"]) == ("function", *["parameter"] * 3)
+    assert lines[4]["1.5"] == "number"
+    expected = {
+        "value": "variable",
+        "os": "module",
+        "path": "attribute",
+        "join": "method",
+        "self": "variable",
+        "name": "attribute",
+        "key": "argument",
+        "dumps": "call",
+        "# behind code": "comment",
+    }
+    assert {word: lines[6][word] for word in expected} == expected
+    assert lines[7] == {"return": "keyword", 'f"{value} and"': "string", '"more"': "string"}
+
+
+def test_bytes_and_characters_of_a_line_are_not_confused():
+    (line,) = lines_of("def größe(xä): return größe(xä)\n", "a.py")
+    assert [kind for word, kind in line.tokens if word in ("größe", "xä")] == [
+        "function",
+        "parameter",
+        "call",
+        "variable",
+    ]
+
+
+def test_the_built_in_code_is_the_same_each_time_and_without_repetition():
+    lines = code_lines()
+    assert lines == code_lines()
+    assert len(lines) > 2000
+    assert len({line.tokens for line in lines}) == len(lines)
+    assert {kind for line in lines for _, kind in line.tokens} == {
+        *("keyword", "operator", "number", "string", "comment", "variable", "parameter", "argument", "attribute"),
+        *("call", "method", "function", "class", "module", "imported"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = f('a b')", ["x", "=", "f", "(", "'a b'", ")"]),
+        ("def f(a", ["def", "f", "(", "a"]),  # not finished
+        ("", []),
+    ],
+)
+def test_a_line_of_code_is_cut_into_pythons_tokens(text: str, words: list[str]):
+    assert [text[begin:end] for begin, end in words_of(text) or []] == words
+
+
+def test_what_is_no_python_is_left_to_others():
+    assert words_of("'''open") is None
