@@ -12,13 +12,13 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --color=no -rs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-gpu lint format bench clean
+.PHONY: help install demo test test-all test-gpu lint format bench clean
 
 help:
 	@echo "make install     .venv with seqwise and the development tools in it"
 	@echo "make demo        five families compared on built-in text: a table, a verdict, a report"
-	@echo "make test        the tests that need neither minutes nor a GPU"
-	@echo "make test-slow   the tests that take minutes"
+	@echo "make test        the fast tests: five minutes on two cores"
+	@echo "make test-all    the slow tests: interpreted kernels, kills, clusters, documentation, training runs"
 	@echo "make test-gpu    the tests that need a CUDA device"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
@@ -34,12 +34,15 @@ install: $(STAMP)
 demo: $(STAMP)
 	$(BIN)/seqwise demo $(ARGS)
 
-test: $(STAMP)
-	$(PYTEST) -m "not slow and not gpu" $(ARGS)
-	@echo "not run: the slow tests (make test-slow), the tests that need a GPU (make test-gpu)"
+# Two processes on two cores; a thread of PyTorch that waits must not keep the other process from working.
+PARALLEL := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(PYTEST) -n auto --dist worksteal
 
-test-slow: $(STAMP)
-	$(PYTEST) -m "slow and not gpu" $(ARGS)
+test: $(STAMP)
+	$(PARALLEL) -m "not slow and not gpu" $(ARGS)
+	@echo "not run: the slow tests (make test-all), the tests that need a GPU (make test-gpu)"
+
+test-all: $(STAMP)
+	$(PARALLEL) -m "slow and not gpu" $(ARGS)
 
 test-gpu: $(STAMP)
 	$(PYTEST) -m gpu $(ARGS)

@@ -31,7 +31,7 @@ from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent
 from seqwise.layers.cells import make_cell
-from seqwise.layers.positions import Preprocessor, Rotary, Sinusoidal
+from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositions
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
@@ -158,8 +158,8 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
     yield "`MultiHeadAttention`", MultiHeadAttention(width, SIZES["H"]), (x,)
     yield "`PreNormEncoderLayer`", PreNormEncoderLayer(width, SIZES["H"], 4 * width, "gelu"), (x,)
     yield "`Decoder`", Decoder([DecoderLayer(width, SIZES["H"], 4 * width, "relu")]), (x, x)
-    yield "`Sinusoidal`", Sinusoidal(width), (x,)
-    yield "`Preprocessor`", Preprocessor(width, SIZES["T"]), (x,)
+    yield "`SinusoidalPositions`", SinusoidalPositions(width), (x,)
+    yield "`LearnedPositions`", LearnedPositions(width, SIZES["T"]), (x,)
     yield "`Rotary`", Rotary(), (x.view(SIZES["B"], SIZES["T"], SIZES["H"], SIZES["K"]).transpose(1, 2),)
 
 

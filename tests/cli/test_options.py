@@ -18,7 +18,7 @@ class Inner(BaseModel):
 
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate."""
-    batch: int = Field(8, ge=1)
+    batch_size: int = Field(8, ge=1)
     """Rows per update."""
     tied: bool = True
     """Share the matrix."""
@@ -71,9 +71,9 @@ def test_underscores_and_equal_signs_are_accepted():
 
 
 def test_what_argv_does_not_say_comes_from_the_default():
-    file = Command(data=tyro.MISSING, settings=Outer(model="rnn", training=Inner(batch=3)))
+    file = Command(data=tyro.MISSING, settings=Outer(model="rnn", training=Inner(batch_size=3)))
     command = read("a.txt", "--training.learning-rate", "2", default=file)
-    assert command.settings == Outer(model="rnn", training=Inner(batch=3, learning_rate=2.0))
+    assert command.settings == Outer(model="rnn", training=Inner(batch_size=3, learning_rate=2.0))
 
 
 def test_a_command_may_do_without_some_settings():

@@ -1,4 +1,4 @@
-"""The tree is a true map: a module imports only from modules above it in the list."""
+"""A module imports only from modules above it in the list of `seqwise/__init__.py`."""
 
 from __future__ import annotations
 
@@ -55,16 +55,15 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def test_every_module_has_its_place_in_the_list():
+def test_every_module_is_in_the_list():
     assert {part(path) for path in sources()} <= {*ORDER, *OPEN, *ROOT}
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_a_module_imports_only_from_above(path: Path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+def test_a_module_imports_only_from_modules_above_it():
     wrong = [
-        f"line {line}: {part(path)} must not import from {name}"
-        for line, name in imported_parts(tree, package_of(path))
+        f"{path.relative_to(PACKAGE)} line {line}: {part(path)} must not import from {name}"
+        for path in sources()
+        for line, name in imported_parts(ast.parse(path.read_text(encoding="utf-8")), package_of(path))
         if not may_import(part(path), name)
     ]
     assert wrong == []
@@ -84,7 +83,7 @@ def test_a_module_imports_only_from_above(path: Path):
         ("tasks", "if TYPE_CHECKING:\n    from seqwise.cli import main", False),
     ],
 )
-def test_the_law_tells_right_from_wrong(importer: str, line: str, allowed: bool):
+def test_the_rule_detects_forbidden_imports(importer: str, line: str, allowed: bool):
     ((_, imported),) = imported_parts(ast.parse(line), f"seqwise.{importer}")
     assert may_import(importer, imported) is allowed
 

@@ -117,9 +117,9 @@ def test_a_sequence_of_one_vector_is_not_worth_a_graph():
 
 
 def test_rotary_and_sinusoidal_positions_compile_with_few_graphs_by_themselves():
-    from seqwise.layers.positions import Sinusoidal, rotary
+    from seqwise.layers.positions import SinusoidalPositions, rotary
 
-    sinusoidal, counted = Sinusoidal(6), Counted()
+    sinusoidal, counted = SinusoidalPositions(6), Counted()
     compiled = torch.compile(lambda x, start: (rotary(x, start), sinusoidal(x, start)), backend=counted, fullgraph=True)
     for time, start in [(3, 0), (5, 2), (300, 7), (600, 300), (9, 1), (10, 4), (11, 3), (12, 5), (1030, 6)]:
         x = torch.randn(2, time, 6)

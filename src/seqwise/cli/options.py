@@ -168,7 +168,7 @@ def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
 def _suggestion(name: str, known: Sequence[str]) -> str:
     # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
     word = name.lstrip("-").replace("_", "-")
-    inside = [option for option in known if option.endswith("." + word)]
+    inside = [option for option in known if re.search(rf"\.{re.escape(word)}(-|$)", option)]
     close = difflib.get_close_matches(word, [option[2:] for option in known], n=1)
     found = inside or [f"--{option}" for option in close]
     return f" Perhaps you meant {found[0]!r}." if found else ""
