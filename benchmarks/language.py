@@ -32,8 +32,8 @@ from torch.nn import functional as F
 
 from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
-from seqwise.data.corpus.batching import Streams, Windows
-from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.batching import StreamLoader, WindowLoader
+from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.loop import Trainer
 
@@ -168,8 +168,8 @@ def settings_of(row: Row, precision: Literal["float32", "bfloat16"] = "float32")
     )
 
 
-def batches_of(row: Row, store: TokenStore) -> Windows | Streams:
-    return (Windows if row.model == "transformer" else Streams)(store, row.rows, row.window, seed=0)
+def batches_of(row: Row, store: TokenStore) -> WindowLoader | StreamLoader:
+    return (WindowLoader if row.model == "transformer" else StreamLoader)(store, row.rows, row.window, seed=0)
 
 
 def our_steps(
@@ -229,7 +229,7 @@ def write_store(path: Path, row: Row, batches: int) -> TokenStore:
     ids = np.random.default_rng(0).choice(row.vocabulary, count, p=chance / chance.sum())
     with StoreWriter(path, row.vocabulary) as writer:
         writer.append(ids)
-        return writer.finish(StoreFacts(count, 0, 0, 0, 0, row.vocabulary, "random", "random"))
+        return writer.finish(StoreInfo(count, 0, 0, 0, 0, row.vocabulary, "random", "random"))
 
 
 def missed_of(rows: Sequence[dict[str, Any]], device: torch.device) -> list[str]:

@@ -30,8 +30,8 @@ import numpy as np
 
 from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
-from seqwise.data.corpus.batching import Streams, Windows
-from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.batching import StreamLoader, WindowLoader
+from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.loop import Trainer
 
@@ -58,7 +58,7 @@ def write_tokens(path: Path, count: int) -> TokenStore:
             piece = chance.integers(0, VOCABULARY, min(left, PIECE), dtype=np.uint16)
             writer.append(piece)
             left -= len(piece)
-        return writer.finish(StoreFacts(count, 0, 0, 0, 0, VOCABULARY, "random", "random"))
+        return writer.finish(StoreInfo(count, 0, 0, 0, 0, VOCABULARY, "random", "random"))
 
 
 def resident_mb(largest: bool = False) -> float:
@@ -85,7 +85,7 @@ def settings_of(way: str) -> Settings:
 
 
 def trainer_of(model: LanguageModel, way: str, store: TokenStore) -> Trainer:
-    batches = (Streams if way == "streams" else Windows)(store, ROWS, WINDOW, seed=0)
+    batches = (StreamLoader if way == "streams" else WindowLoader)(store, ROWS, WINDOW, seed=0)
     return Trainer(model, batches, settings_of(way).training, Budget(1e12, "tokens"))
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from measuring import Column, Report, parser, settle
 
 from seqwise.data.corpus.prepare import prepare
-from seqwise.data.corpus.sources import Corpus, open_corpus, open_whole
+from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
 from seqwise.text.learning import KINDS
 from seqwise.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 def write_text(path: Path, characters: int) -> int:
-    text = "".join(open_whole("builtin:code").texts("all"))
+    text = "".join(open_unsplit("builtin:code").texts("all"))
     with path.open("w", encoding="utf-8") as file:
         for left in range(characters, 0, -len(text)):
             file.write(text[:left])

@@ -69,7 +69,7 @@ def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path
         other = parse_settings(merged(first.model_dump(), {**OTHER, "model": family}))
         theirs = read(name, data, other, preprocessor)
         assert theirs.fingerprint == ours.fingerprint
-        assert theirs.rule == ours.rule
+        assert theirs.split_rule == ours.split_rule
         assert theirs.size() == ours.size()
         assert theirs.preprocessor.facts == ours.preprocessor.facts
         assert {key: each.fingerprint for key, each in theirs.preprocessor.tokenizers.items()} == {

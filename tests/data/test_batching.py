@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqwise.data.batch import TokenBatch
-from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows, Streams, Windows
+from seqwise.data.corpus.batching import StreamLoader, WindowLoader
+from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 
@@ -37,7 +38,7 @@ def counted(batches: list[TokenBatch]) -> list[int]:
 
 def test_streams_by_hand(counting: Counting) -> None:
     """21 tokens, 2 rows, windows of 4, no shift in this epoch: two streams of 9, the last window is one token long."""
-    streams = Streams(counting(21), rows=2, window=4, seed=0)
+    streams = StreamLoader(counting(21), rows=2, window=4, seed=0)
     epoch = next(number for number in range(20) if next(streams.epoch(number)).ids[0, 0] == 0)
     batches = list(streams.epoch(epoch))
     assert [batch.ids.tolist() for batch in batches] == [
@@ -57,9 +58,9 @@ def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: i
     store = counting(count)
     if count - 1 < max(rows, window):
         with pytest.raises(DataError):
-            Streams(store, rows, window, seed=1)
+            StreamLoader(store, rows, window, seed=1)
         return
-    streams = Streams(store, rows, window, seed=1)
+    streams = StreamLoader(store, rows, window, seed=1)
     batches = list(streams.epoch(epoch))
     assert len(batches) == streams.steps
     inputs, targets = torch.cat([b.ids for b in batches], 1), torch.cat([b.targets for b in batches], 1)
@@ -72,11 +73,11 @@ def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: i
 
 
 def test_the_full_window_is_the_whole_stream(counting: Counting) -> None:
-    batches = list(Streams(counting(31), rows=3, window="full", seed=0).epoch(4))
+    batches = list(StreamLoader(counting(31), rows=3, window="full", seed=0).epoch(4))
     assert [tuple(batch.ids.shape) for batch in batches] == [(3, 10)]
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 def test_epochs_differ_but_the_same_epoch_is_the_same(kind: type, counting: Counting) -> None:
     batches = kind(counting(1000), 4, 16, seed=3)
     again = kind(counting(1000), 4, 16, seed=3)
@@ -87,7 +88,7 @@ def test_epochs_differ_but_the_same_epoch_is_the_same(kind: type, counting: Coun
     assert len(firsts) > 7
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("start", [0, 1, 5, 70, 1000])
 def test_starting_later_equals_skipping(kind: type, start: int, counting: Counting) -> None:
     batches = kind(counting(3000), 4, 8, seed=3)
@@ -97,7 +98,7 @@ def test_starting_later_equals_skipping(kind: type, start: int, counting: Counti
     assert all(equal(*pair) for pair in zip(skipped, resumed))
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 def test_skipping_reads_nothing(kind: type, counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     store = counting(3000)
     reads: list[int] = []
@@ -107,7 +108,7 @@ def test_skipping_reads_nothing(kind: type, counting: Counting, monkeypatch: pyt
     assert len(reads) == 1
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_together_have_the_rows_of_one_process(kind: type, world: int, counting: Counting) -> None:
     store = counting(8 * 20 * 6 + 1)
@@ -128,9 +129,9 @@ def test_windows_use_each_place_at_most_once(
     store = counting(count)
     if count - 1 < window:
         with pytest.raises(DataError):
-            Windows(store, rows, window, seed=1)
+            WindowLoader(store, rows, window, seed=1)
         return
-    windows = Windows(store, rows, window, seed=1)
+    windows = WindowLoader(store, rows, window, seed=1)
     batches = list(windows.epoch(epoch))
     assert len(batches) == windows.steps
     assert all(torch.equal(batch.targets, batch.ids + 1) and batch.fresh for batch in batches)
@@ -140,26 +141,26 @@ def test_windows_use_each_place_at_most_once(
 
 
 def test_windows_are_shuffled(counting: Counting) -> None:
-    starts = torch.cat([batch.ids[:, 0] for batch in Windows(counting(10_001), 10, 10, seed=0).epoch(0)]).float()
+    starts = torch.cat([batch.ids[:, 0] for batch in WindowLoader(counting(10_001), 10, 10, seed=0).epoch(0)]).float()
     assert abs(np.corrcoef(np.arange(len(starts)), starts)[0, 1]) < 0.1
 
 
 def test_what_the_ranks_cannot_share_is_left_out(counting: Counting) -> None:
     store = counting(10 * 7 + 1)
-    windows = [Windows(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
+    windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
     assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
     assert windows[0].tokens == 60 == sum(batch.count for each in batches for batch in each)
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows, EvaluationStreams, EvaluationWindows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
 def test_rows_that_the_ranks_cannot_share_are_refused(kind: type, counting: Counting) -> None:
-    options = {"seed": 0} if kind in (Streams, Windows) else {}
+    options = {"seed": 0} if kind in (StreamLoader, WindowLoader) else {}
     with pytest.raises(UsageError, match="5 rows cannot be divided among 2 processes"):
         kind(counting(100), 5, 10, rank=0, world=2, **options)
 
 
-@pytest.mark.parametrize("kind", [Streams, Windows])
+@pytest.mark.parametrize("kind", [StreamLoader, WindowLoader])
 def test_a_text_shorter_than_a_window_is_refused_with_numbers(kind: type, counting: Counting) -> None:
     with pytest.raises(DataError, match=r"the train text has 50 tokens; .* windows of 64 need at least 65") as caught:
         kind(counting(50), 1, 64, seed=0)
@@ -168,7 +169,7 @@ def test_a_text_shorter_than_a_window_is_refused_with_numbers(kind: type, counti
 
 def test_fewer_tokens_than_rows_are_refused(counting: Counting) -> None:
     with pytest.raises(DataError, match=r"50 tokens; 64 rows of windows of 8 need at least 65"):
-        Streams(counting(50), 64, 8, seed=0)
+        StreamLoader(counting(50), 64, 8, seed=0)
 
 
 # ---- evaluation
@@ -179,7 +180,7 @@ def test_fewer_tokens_than_rows_are_refused(counting: Counting) -> None:
 def test_evaluation_streams_predict_every_token_but_the_first_once(
     counting: Counting, count: int, rows: int, window: int
 ) -> None:
-    streams = EvaluationStreams(counting(count), rows, window)
+    streams = StreamEvaluationLoader(counting(count), rows, window)
     batches = list(streams.epoch())
     assert sorted(counted(batches)) == list(range(1, count))
     assert (len(batches), streams.tokens) == (streams.steps, count - 1)
@@ -205,7 +206,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
     every: list[TokenBatch] = []
     steps = set()
     for rank in range(world):
-        source = EvaluationWindows(counting(count), rows * world, window, context, rank, world)
+        source = WindowEvaluationLoader(counting(count), rows * world, window, context, rank, world)
         batches = list(source.epoch())
         steps |= {len(batches), source.steps}
         every += batches
@@ -220,7 +221,7 @@ def test_evaluation_windows_predict_every_token_but_the_first_once_with_enough_h
 
 def test_evaluation_windows_by_hand(counting: Counting) -> None:
     """Targets 1…9, windows of 4 that overlap by 2; the last one is moved back to end with the text."""
-    batches = list(EvaluationWindows(counting(10), 3, 4, 3).epoch())
+    batches = list(WindowEvaluationLoader(counting(10), 3, 4, 3).epoch())
     assert [batch.ids[:, 0].tolist() for batch in batches] == [[0, 2, 4], [5]]
     assert [batch.mask.int().tolist() for batch in batches if batch.mask is not None] == [
         [[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 1, 1]],
@@ -229,17 +230,17 @@ def test_evaluation_windows_by_hand(counting: Counting) -> None:
 
 
 def test_evaluation_streams_are_shared_among_ranks(counting: Counting) -> None:
-    shares = [list(EvaluationStreams(counting(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
+    shares = [list(StreamEvaluationLoader(counting(30), 4, 5, rank, 2).epoch()) for rank in range(2)]
     assert len(shares[0]) == len(shares[1])
     assert sorted(counted(shares[0] + shares[1])) == list(range(1, 30))
 
 
 def test_a_context_longer_than_the_window_is_refused(counting: Counting) -> None:
     with pytest.raises(UsageError, match="context of 9 does not fit into windows of 8"):
-        EvaluationWindows(counting(100), 1, 8, 9)
+        WindowEvaluationLoader(counting(100), 1, 8, 9)
 
 
-@pytest.mark.parametrize("kind", [EvaluationStreams, EvaluationWindows])
+@pytest.mark.parametrize("kind", [StreamEvaluationLoader, WindowEvaluationLoader])
 def test_one_token_cannot_be_evaluated(kind: type, counting: Counting) -> None:
     with pytest.raises(DataError, match="1 tokens"):
         kind(counting(1), 1, 8)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import GROWTH, Buckets, in_order, pad
+from seqwise.data.buckets import GROWTH, BucketLoader, iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 
 LENGTHS = np.random.default_rng(0).integers(1, 80, 203)
@@ -25,11 +25,11 @@ class Numbers(Batch):
     numbers: Tensor
 
 
-def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world=1) -> Buckets[Numbers]:
-    return Buckets(lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world)
+def buckets(lengths=LENGTHS, rows=16, tokens=400, seed=0, rank=0, world=1) -> BucketLoader[Numbers]:
+    return BucketLoader(lengths, lambda numbers: Numbers(torch.from_numpy(numbers)), rows, tokens, seed, rank, world)
 
 
-def epoch(source: Buckets[Numbers], number: int = 0, start: int = 0) -> list[list[int]]:
+def epoch(source: BucketLoader[Numbers], number: int = 0, start: int = 0) -> list[list[int]]:
     return [batch.numbers.tolist() for batch in source.epoch(number, start)]
 
 
@@ -114,7 +114,9 @@ def test_what_cannot_be_divided_is_refused():
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_evaluation_reads_each_example_once_with_the_long_ones_first(world: int):
-    shares = [[numbers.tolist() for numbers in in_order(LENGTHS, 16, 400, rank, world)] for rank in range(world)]
+    shares = [
+        [numbers.tolist() for numbers in iterate_by_length(LENGTHS, 16, 400, rank, world)] for rank in range(world)
+    ]
     assert sorted(each for share in shares for batch in share for each in batch) == list(range(len(LENGTHS)))
     for share in shares:
         longest = [LENGTHS[batch].max() for batch in share]
@@ -123,9 +125,9 @@ def test_evaluation_reads_each_example_once_with_the_long_ones_first(world: int)
 
 
 def test_nothing_to_evaluate_is_no_batch():
-    assert list(in_order([], 16)) == []
+    assert list(iterate_by_length([], 16)) == []
 
 
 def test_rows_are_filled_up_to_the_longest():
-    assert pad([np.array([3, 4]), np.array([5])], value=9).tolist() == [[3, 4], [5, 9]]
-    assert pad([np.array([], dtype=np.int64)]).tolist() == [[0]]
+    assert pad_sequences([np.array([3, 4]), np.array([5])], value=9).tolist() == [[3, 4], [5, 9]]
+    assert pad_sequences([np.array([], dtype=np.int64)]).tolist() == [[0]]

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from seqwise.data.corpus.sources import TooShortError
-from seqwise.data.examples import Splits, divide, examples_to_score, files_of, fits, open_examples, repeated
+from seqwise.data.examples import (
+    Splits,
+    find_split_files,
+    find_training_duplicates,
+    has_known_suffix,
+    open_examples,
+    select_evaluation_examples,
+    split_examples,
+)
 from seqwise.data.findings import Findings
 from seqwise.errors import DataError
 
@@ -51,15 +59,15 @@ def words(splits: Splits[Word], split: str) -> list[str]:
 def test_files_that_name_a_split_keep_it(tmp_path: Path):
     splits = opened(folder(tmp_path, train_txt="a b c", dev_txt="d", test_txt="e"))
     assert [words(splits, split) for split in ("train", "valid", "test")] == [["a", "b", "c"], ["d"], ["e"]]
-    assert splits.rule == "splits as the files are named."
-    assert splits.given
-    assert [each.word for each in splits.everything()] == ["a", "b", "c", "d", "e"]
+    assert splits.split_rule == "splits as the files are named."
+    assert splits.has_predefined_splits
+    assert [each.word for each in splits.all_examples()] == ["a", "b", "c", "d", "e"]
 
 
 def test_folders_name_splits_too_and_files_without_a_split_are_counted(tmp_path: Path):
     splits = opened(folder(tmp_path, train__1_txt="a", train__2_txt="b", valid__1_txt="c", test__1_txt="d", x_txt="e"))
     assert words(splits, "train") == ["a", "b"]
-    assert splits.findings.sentences() == [
+    assert splits.findings.warning_messages() == [
         f"1 files whose names tell no split, which are not read ({tmp_path / 'x.txt'})."
     ]
 
@@ -67,8 +75,8 @@ def test_folders_name_splits_too_and_files_without_a_split_are_counted(tmp_path:
 def test_a_missing_split_is_taken_from_the_training_examples(tmp_path: Path):
     splits = opened(folder(tmp_path, train_txt=" ".join(map(str, range(100))), test_txt="e"), valid=0.1)
     assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [90, 10, 1]
-    assert splits.given
-    assert splits.rule == (
+    assert splits.has_predefined_splits
+    assert splits.split_rule == (
         "train, test as the files are named; "
         "examples are held out at random among 100, always the same (10% for valid)."
     )
@@ -77,13 +85,15 @@ def test_a_missing_split_is_taken_from_the_training_examples(tmp_path: Path):
 def test_one_file_is_divided_into_exact_shares_each_example_once(tmp_path: Path):
     splits = opened(folder(tmp_path, all_txt=" ".join(map(str, range(200)))) / "all.txt", 0.05, 0.1)
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 170, "valid": 10, "test": 20}
-    assert sorted(int(each.word) for each in splits.everything()) == list(range(200))
+    assert sorted(int(each.word) for each in splits.all_examples()) == list(range(200))
     assert words(splits, "train") == sorted(words(splits, "train"), key=int)  # their order is kept
-    assert not splits.given
+    assert not splits.has_predefined_splits
 
 
 def test_the_division_does_not_fall_in_step_with_labels_that_take_turns(tmp_path: Path):
-    splits = divide("x", {"train": [Word("ab"[i % 2]) for i in range(400)]}, {"valid": 0.05, "test": 0.05}, Findings())
+    splits = split_examples(
+        "x", {"train": [Word("ab"[i % 2]) for i in range(400)]}, {"valid": 0.05, "test": 0.05}, Findings()
+    )
     for split in ("valid", "test"):
         counts = Counter(words(splits, split))
         assert min(counts["a"], counts["b"]) >= 5, split
@@ -106,7 +116,7 @@ def test_other_fractions_are_another_fingerprint(tmp_path: Path):
 def test_builtin_data_is_divided_too():
     splits = opened("builtin:letters")
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 18, "valid": 1, "test": 1}
-    assert splits.rule.startswith("letters; examples are held out")
+    assert splits.split_rule.startswith("letters; examples are held out")
     with pytest.raises(DataError, match=r"no built-in data 'leters'.*\n.*'letters'"):
         opened("builtin:leters")
 
@@ -143,20 +153,22 @@ def test_too_few_examples_cannot_be_divided(tmp_path: Path):
 
 
 def test_names_that_are_no_splits_make_one_training_set(tmp_path: Path):
-    assert list(files_of(folder(tmp_path, monday_txt="a", tuesday_txt="b"), (".txt",))) == ["train"]
+    assert list(find_split_files(folder(tmp_path, monday_txt="a", tuesday_txt="b"), (".txt",))) == ["train"]
 
 
 def test_files_whose_ending_is_a_split_fit_where_no_ending_is_asked_for():
-    assert fits(Path("eng.testa"), ("",))
-    assert fits(Path("eng.train.gz"), ("",))
-    assert fits(Path("train"), ("",))
-    assert not fits(Path("eng.pdf"), ("",))
-    assert not fits(Path("README"), ("",))
-    assert not fits(Path("eng.testa"), (".txt",))
+    assert has_known_suffix(Path("eng.testa"), ("",))
+    assert has_known_suffix(Path("eng.train.gz"), ("",))
+    assert has_known_suffix(Path("train"), ("",))
+    assert not has_known_suffix(Path("eng.pdf"), ("",))
+    assert not has_known_suffix(Path("README"), ("",))
+    assert not has_known_suffix(Path("eng.testa"), (".txt",))
 
 
 def scored(spec: Path, split: str | None = None, trained_on: str = "") -> tuple[list[str], str]:
-    examples, on = examples_to_score(lambda valid, test: opened(spec, valid, test), (0.05, 0.05), split, trained_on)
+    examples, on = select_evaluation_examples(
+        lambda valid, test: opened(spec, valid, test), (0.05, 0.05), split, trained_on
+    )
     return [each.word for each in examples], on
 
 
@@ -180,7 +192,7 @@ def test_everything_is_scored_in_the_order_of_the_file_and_read_undivided(tmp_pa
         return opened(path, valid, test)
 
     for split in (None, "all"):
-        examples, on = examples_to_score(open_with, (0.1, 0.1), split, "another run")
+        examples, on = select_evaluation_examples(open_with, (0.1, 0.1), split, "another run")
         assert ([each.word for each in examples], on) == (content, "all of it")
         assert asked[-1] == (0.0, 0.0)  # what is remarked comes from here
 
@@ -197,5 +209,5 @@ def test_what_is_scored_on_request(tmp_path: Path):
 
 def test_held_out_examples_that_training_has_seen_are_found(tmp_path: Path):
     splits = opened(folder(tmp_path, train_txt="a b c", valid_txt="x b", test_txt="c a"))
-    found = [(split, each.word) for split, each in repeated(splits, lambda each: each.word)]
+    found = [(split, each.word) for split, each in find_training_duplicates(splits, lambda each: each.word)]
     assert found == [("valid", "b"), ("test", "c"), ("test", "a")]

@@ -10,15 +10,15 @@ from seqwise.errors import DataError
 
 def test_nothing_found_stops_nothing():
     findings = Findings()
-    findings.stop()
-    assert findings.sentences() == []
+    findings.raise_errors()
+    assert findings.warning_messages() == []
 
 
 def test_a_single_error_is_raised_as_it_is():
     findings = Findings()
     findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=3)
     with pytest.raises(DataError) as caught:
-        findings.stop()
+        findings.raise_errors()
     assert str(caught.value) == "a.csv:3: the label is empty.\nFill it in."
     assert caught.value.line == 3
 
@@ -29,7 +29,7 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
         findings.error("the label is empty.", repair="Fill it in.", file="a.csv", line=line)
     findings.error("not valid JSON.", repair="Mend it.", file="b.jsonl", line=1)
     with pytest.raises(DataError) as caught:
-        findings.stop()
+        findings.raise_errors()
     assert str(caught.value).splitlines() == [
         "3 errors in the data:",
         "a.csv:2: the label is empty.",
@@ -45,7 +45,7 @@ def test_of_many_errors_the_first_ones_are_spelled_out_and_the_rest_counted():
     for line in range(1, SHOWN + 4):
         findings.error("empty.", file="a.csv", line=line)
     with pytest.raises(DataError) as caught:
-        findings.stop()
+        findings.raise_errors()
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{SHOWN + 3} errors in the data:"
     assert lines[-2:] == [f"a.csv:{SHOWN}: empty.", "… and 3 more."]
@@ -53,11 +53,11 @@ def test_of_many_errors_the_first_ones_are_spelled_out_and_the_rest_counted():
 
 def test_remarks_of_a_kind_are_one_sentence_with_number_and_first_place():
     findings = Findings()
-    findings.remark("blank lines, which are passed over", "a.csv", 4)
-    findings.remark("blank lines, which are passed over", "a.csv", 9)
-    findings.remark("files whose names tell no split, which are not read", "notes.txt")
-    findings.remark("rare label")
-    assert findings.sentences() == [
+    findings.warn("blank lines, which are passed over", "a.csv", 4)
+    findings.warn("blank lines, which are passed over", "a.csv", 9)
+    findings.warn("files whose names tell no split, which are not read", "notes.txt")
+    findings.warn("rare label")
+    assert findings.warning_messages() == [
         "2 blank lines, which are passed over (first: a.csv:4).",
         "1 files whose names tell no split, which are not read (notes.txt).",
         "1 rare label.",

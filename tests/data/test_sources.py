@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.data import reading
-from seqwise.data.corpus.sources import Corpus, open_corpus, open_whole
+from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
 from seqwise.errors import DataError
 
 LINES = "".join(f"line {number}\n" for number in range(100))
@@ -38,7 +38,7 @@ def test_one_text_is_cut_at_line_breaks_into_ninety_five_five(tmp_path: Path) ->
     assert train + valid + test == LINES
     assert [part.count("\n") for part in (train, valid, test)] == [91, 5, 4]
     assert corpus.size("train") == len(train)
-    assert corpus.rule == "the end of the text is held out, cut at line breaks (5% for valid and 5% for test)."
+    assert corpus.split_rule == "the end of the text is held out, cut at line breaks (5% for valid and 5% for test)."
 
 
 def test_a_gzip_file_is_the_same_corpus_as_the_plain_one(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_upper_case_suffixes_are_read_too(tmp_path: Path) -> None:
 
 
 def test_a_file_is_streamed_in_pieces_that_end_at_line_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PIECE", 50)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 50)
     corpus = open_corpus(write(tmp_path, a_txt=LINES) / "a.txt")
     documents = list(corpus.documents("train"))
     assert len(documents) > 10
@@ -72,11 +72,11 @@ def test_a_file_is_streamed_in_pieces_that_end_at_line_breaks(tmp_path: Path, mo
 def test_pieces_of_long_lines_put_together_are_the_text(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PIECE", 31)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 31)
     (tmp_path / "a.txt").write_bytes(text.encode())
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
     assert text_of(corpus, "train").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")
-    assert corpus.rule == "all of it is one split."
+    assert corpus.split_rule == "all of it is one split."
     halves = open_corpus(tmp_path / "a.txt", 0.2, 0.2)
     joined = "".join(text_of(halves, split).removesuffix("\n") for split in halves.parts)
     assert joined.replace("\n", "") == text.replace("\r\n", "")
@@ -98,7 +98,7 @@ def test_named_splits_are_kept(tmp_path: Path) -> None:
     (tmp_path / "test_2016.txt").write_text("e f\n")
     corpus = open_corpus(tmp_path)
     assert [text_of(corpus, split) for split in ("train", "valid", "test")] == ["a b\n", "c d\n", "e f\n"]
-    assert corpus.rule == "splits as the files are named. 1 files whose names tell no split are not read."
+    assert corpus.split_rule == "splits as the files are named. 1 files whose names tell no split are not read."
     assert [Path(file).name for file in corpus.files] == ["ptb.train.txt", "ptb.valid.txt", "test_2016.txt"]
 
 
@@ -122,7 +122,7 @@ def test_a_missing_validation_split_comes_from_the_end_of_the_training_text(tmp_
     corpus = open_corpus(write(tmp_path, train_txt=LINES, test_txt="the test\n"))
     assert text_of(corpus, "train") + text_of(corpus, "valid") == LINES
     assert text_of(corpus, "test") == "the test\n"
-    assert corpus.rule == (
+    assert corpus.split_rule == (
         "train, test as the files are named; the end of the text is held out, cut at line breaks (5% for valid)."
     )
 
@@ -142,8 +142,11 @@ def test_a_very_short_file_of_a_folder_goes_to_training(tmp_path: Path) -> None:
 
 def test_all_of_it_can_be_opened_without_splits(tmp_path: Path) -> None:
     write(tmp_path, train_txt="a b\n", valid_txt="c d\n", test_txt="e f\n")
-    assert text_of(open_whole(tmp_path), "all") == "a b\nc d\ne f\n"
-    assert (open_corpus(tmp_path).given, open_corpus("builtin:docs").given) == (True, False)
+    assert text_of(open_unsplit(tmp_path), "all") == "a b\nc d\ne f\n"
+    assert (open_corpus(tmp_path).has_predefined_splits, open_corpus("builtin:docs").has_predefined_splits) == (
+        True,
+        False,
+    )
 
 
 def test_one_file_that_happens_to_be_called_train_is_a_name_like_any_other(tmp_path: Path) -> None:
@@ -159,7 +162,7 @@ def test_a_training_file_alone_is_split(tmp_path: Path) -> None:
 def test_without_a_training_file_test_is_a_name_like_any_other(tmp_path: Path) -> None:
     corpus = open_corpus(write(tmp_path, test_drive_txt=LINES, b_txt=LINES))
     assert len(corpus.files) == 2
-    assert corpus.rule.startswith("the end of each file is held out")
+    assert corpus.split_rule.startswith("the end of each file is held out")
     assert text_of(corpus, "valid").count("\n") == 10
 
 
@@ -172,7 +175,7 @@ def test_a_folder_of_many_texts_holds_out_whole_files_of_every_region(tmp_path: 
     assert sorted(number for part in parts.values() for number in part) == list(range(200))
     assert [len(part) for part in parts.values()] == [180, 10, 10]
     assert 80 < sum(parts["valid"]) / 10 < 120
-    assert "whole documents are held out at even distances among 200" in corpus.rule
+    assert "whole documents are held out at even distances among 200" in corpus.split_rule
 
 
 def test_json_lines_are_documents(tmp_path: Path) -> None:
@@ -267,7 +270,7 @@ def test_a_binary_file(tmp_path: Path) -> None:
 def test_the_wrong_encoding_is_named_with_byte_offset_and_line(
     piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PIECE", piece)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", piece)
     (tmp_path / "a.txt").write_bytes(b"one\n" * 16 + b"caf\xe9\n")
     error = refused(tmp_path / "a.txt", r"byte 0xE9 at offset 67 \(line 17\) is not UTF-8")
     assert error.line == 17

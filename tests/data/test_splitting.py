@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.data.splitting import split_of, spread
+from seqwise.data.splitting import evenly_spaced_splits, parse_split_name
 
 
 @given(st.integers(3, 500), st.floats(0.01, 0.3), st.floats(0.01, 0.3))
 def test_each_split_gets_its_share_of_documents(count: int, valid: float, test: float) -> None:
-    assign = spread(count, valid, test)
+    assign = evenly_spaced_splits(count, valid, test)
     splits = [assign(number) for number in range(count)]
     assert splits.count("valid") == max(1, round(count * valid))
     assert splits.count("test") == max(1, round(count * test))
 
 
 def test_held_out_documents_are_evenly_spaced_and_take_turns() -> None:
-    assign = spread(40, 0.05, 0.05)
+    assign = evenly_spaced_splits(40, 0.05, 0.05)
     assert {number: assign(number) for number in range(40) if assign(number) != "train"} == {
         4: "test",
         14: "valid",
@@ -28,8 +28,8 @@ def test_held_out_documents_are_evenly_spaced_and_take_turns() -> None:
 
 
 def test_nothing_is_held_out_at_fraction_zero() -> None:
-    assert {spread(10, 0, 0)(number) for number in range(10)} == {"train"}
-    assert {spread(10, 0.1, 0)(number) for number in range(10)} == {"train", "valid"}
+    assert {evenly_spaced_splits(10, 0, 0)(number) for number in range(10)} == {"train"}
+    assert {evenly_spaced_splits(10, 0.1, 0)(number) for number in range(10)} == {"train", "valid"}
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_nothing_is_held_out_at_fraction_zero() -> None:
     ],
 )
 def test_a_split_is_a_word_of_the_name(name: str, split: str | None) -> None:
-    assert split_of(Path(name)) == split
+    assert parse_split_name(Path(name)) == split

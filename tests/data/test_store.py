@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from stores import write_store
 
-from seqwise.data.corpus.store import StoreFacts, StoreWriter, TokenStore
+from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
 from seqwise.errors import DataError, SaveError
 
-FACTS = StoreFacts(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
+FACTS = StoreInfo(0, 0, 0, 0, 0, 10, "tokenizer", "corpus")
 
 
 @pytest.mark.parametrize(("vocabulary", "width"), [(2, 2), (65_536, 2), (65_537, 4)])
@@ -30,7 +30,7 @@ def test_ids_come_back_and_take_as_few_bytes_as_the_vocabulary_allows(
 
 
 def test_pieces_are_appended_and_the_facts_are_kept(tmp_path: Path) -> None:
-    facts = StoreFacts(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
+    facts = StoreInfo(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
     with StoreWriter(tmp_path / "valid", 10) as writer:
         for piece in ([1, 2], [], [3, 4, 5]):
             writer.append(np.array(piece, dtype=np.int64))

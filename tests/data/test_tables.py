@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUSPECT, Table, read_table, split_columns, suffix_of
+from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, get_format_suffix, parse_columns, read_table
 from seqwise.errors import DataError
 
 NAMES = ("text", "label")
@@ -18,12 +18,12 @@ def table(folder: Path, name: str, content: str | bytes, columns: str | None = N
     path, findings = folder / name, Findings()
     data = content if isinstance(content, bytes) else content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return read_table(path, NAMES, findings, split_columns(columns)), findings
+    return read_table(path, NAMES, findings, parse_columns(columns)), findings
 
 
 def read(folder: Path, name: str, content: str | bytes, columns: str | None = None) -> list[tuple[str, str, int]]:
     found, findings = table(folder, name, content, columns)
-    findings.stop()
+    findings.raise_errors()
     return [(row.values["text"], row.values["label"], row.line) for row in found.rows]
 
 
@@ -90,7 +90,7 @@ def test_blank_lines_are_counted_but_not_those_at_the_end(tmp_path: Path, name: 
     }
     found, findings = table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
     assert [row.line for row in found.rows] == [1, 3]
-    assert findings.sentences() == [f"1 blank lines, which are passed over ({tmp_path / name}:2)."]
+    assert findings.warning_messages() == [f"1 blank lines, which are passed over ({tmp_path / name}:2)."]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
@@ -168,7 +168,7 @@ def test_wrong_lines_of_json_are_reported_with_their_number(tmp_path: Path, line
 
 
 def test_the_ending_of_a_packed_file_is_that_of_what_is_inside():
-    assert [suffix_of(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]
+    assert [get_format_suffix(Path(name)) for name in ("a.tsv.gz", "a.CSV", "a.gz", "a")] == [".tsv", ".csv", "", ""]
 
 
 HEADED = "review,mood\nthe film is good,1\nthe film is bad,0\n"
@@ -186,7 +186,7 @@ HEADED = "review,mood\nthe film is good,1\nthe film is bad,0\n"
 )
 def test_a_header_that_is_read_as_an_example_is_remarked(tmp_path: Path, content: str, columns: str, said: bool):
     _, findings = table(tmp_path, "a.csv", content, columns)
-    assert findings.sentences() == ([f"1 {SUSPECT} ({tmp_path / 'a.csv'}:1)."] if said else [])
+    assert findings.warning_messages() == ([f"1 {HEADER_READ_AS_EXAMPLE} ({tmp_path / 'a.csv'}:1)."] if said else [])
 
 
 def test_the_ending_json_is_read_as_lines_of_json(tmp_path: Path):

@@ -62,8 +62,8 @@ def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
     splits = open_labelled(str(write(tmp_path / "a.tsv", LINES + rare)), fractions=(0.2, 0.2))
     check_labels(splits)
     assert {example.label for example in splits.parts["train"]} == {"a", "b", *(f"r{number}" for number in range(20))}
-    assert len(splits.everything()) == 60
-    (sentence,) = [line for line in splits.findings.sentences() if "held out" in line]
+    assert len(splits.all_examples()) == 60
+    (sentence,) = [line for line in splits.findings.warning_messages() if "held out" in line]
     assert "which are put back into training" in sentence
 
 
@@ -71,10 +71,10 @@ def test_a_division_leaves_no_split_empty(tmp_path: Path):
     """Where all that is held out goes back, another example takes its place: one whose label training keeps."""
     rare = [f"rare {number}\tr{number}" for number in range(20)]
     splits = open_labelled(str(write(tmp_path / "a.tsv", LINES[:6] + rare)))
-    assert any("put back into training" in sentence for sentence in splits.findings.sentences())
+    assert any("put back into training" in sentence for sentence in splits.findings.warning_messages())
     check_labels(splits)
     assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [24, 1, 1]
-    assert len({example.text for example in splits.everything()}) == 26
+    assert len({example.text for example in splits.all_examples()}) == 26
 
 
 def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
@@ -94,15 +94,15 @@ def test_columns_can_be_named_where_the_first_line_looks_like_a_header(tmp_path:
     assert len(read_labelled(path, Findings(), ["review", "mood"])) == 40
     by_number = Findings()
     assert len(read_labelled(path, by_number, ["1", "2"])) == 41
-    assert len(by_number.sentences()) == 1
-    assert "read as examples" in by_number.sentences()[0]
+    assert len(by_number.warning_messages()) == 1
+    assert "read as examples" in by_number.warning_messages()[0]
 
 
 def test_empty_parts_are_dropped_with_their_number_on_request(tmp_path: Path):
     path = write(tmp_path / "a.csv", ["good,1", ",0", "bad,", "fine,1", "poor,0"])
     findings = Findings()
     assert [example.text for example in read_labelled(path, findings, on_empty="drop")] == ["good", "fine", "poor"]
-    assert findings.sentences() == [
+    assert findings.warning_messages() == [
         f"1 examples with an empty text, which are dropped ({path}:2).",
         f"1 examples with an empty label, which are dropped ({path}:3).",
     ]
@@ -114,7 +114,7 @@ def test_what_is_let_pass_is_counted(tmp_path: Path):
     write(tmp_path / "test.tsv", ["new\ta"])
     splits = open_labelled(str(tmp_path))
     check_labels(splits)
-    assert splits.findings.sentences() == [
+    assert splits.findings.warning_messages() == [
         f"1 texts of valid are in train too: what was learned by heart is measured ({tmp_path / 'valid.tsv'}:1).",
         f"1 texts of train come with different labels; all are kept ({tmp_path / 'train.tsv'}:121).",
         "1 label is rare: 'c' has 1 of 122 training examples, 'b' has 61; accuracy says little then, macro_f1 more; "

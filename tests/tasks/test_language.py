@@ -15,7 +15,7 @@ import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.data.corpus.prepare import prepare
-from seqwise.data.corpus.sources import open_corpus, open_whole
+from seqwise.data.corpus.sources import open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
@@ -169,7 +169,7 @@ def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_p
     text = tmp_path / "long.txt"
     text.write_text("the old gate forgets a word.\n" * 700)
     loaded = trained(family)
-    store = prepare(open_whole(text), loaded.run.tokenizer)["all"]
+    store = prepare(open_unsplit(text), loaded.run.tokenizer)["all"]
     whole = score(loaded.model, store, loaded.settings, longest=2000)
     parts = [score(loaded.model, store, loaded.settings, rank, 4, longest=2000) for rank in range(4)]
     assert sum(tokens for _, tokens in parts) == whole[1]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from stores import write_store
 
-from seqwise.data.corpus.batching import Windows
+from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.order import mix
+from seqwise.data.shuffle import hash_integers
 from seqwise.errors import DataError
 from seqwise.tasks.masked.masking import EvaluationMasks, MaskedBatch, MaskedWindows, Masks, uniform
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> TokenStore:
 def stirred(place: int, *key: int) -> float:
     """The formula of `uniform` in plain numbers."""
     whole = (1 << 64) - 1
-    state = (place * 0x9E3779B97F4A7C15 & whole) ^ mix(*key)
+    state = (place * 0x9E3779B97F4A7C15 & whole) ^ hash_integers(*key)
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & whole
     state = (state ^ state >> 27) * 0x94D049BB133111EB & whole
     state ^= state >> 31
@@ -79,7 +79,7 @@ def test_a_row_of_unknown_words_hides_nothing():
 
 
 def windows(store: TokenStore, rows: int = 8, rank: int = 0, world: int = 1, both: bool = False) -> MaskedWindows:
-    return MaskedWindows(Windows(store, rows, 20, 5, rank, world), MASKS, both)
+    return MaskedWindows(WindowLoader(store, rows, 20, 5, rank, world), MASKS, both)
 
 
 def test_masks_are_a_function_of_seed_epoch_and_place(store: TokenStore):

@@ -39,8 +39,8 @@ def test_endings_are_languages_and_names_are_splits(tmp_path):
     assert languages == Languages("en", ("de",))
     pairs = {split: [(pair.source, *pair.targets) for pair in part] for split, part in splits.parts.items()}
     assert pairs == {"train": [("a", "A"), ("b", "B")], "valid": [("c", "C")], "test": [("d", "D"), ("e", "E")]}
-    assert splits.rule == "splits as the files are named; test is test_2016 and test_2017."
-    assert splits.given
+    assert splits.split_rule == "splits as the files are named; test is test_2016 and test_2017."
+    assert splits.has_predefined_splits
     pair = splits.parts["test"][1]
     assert (pair.file, pair.line) == (str(tmp_path / "test_2017.en"), 1)
 
@@ -92,7 +92,7 @@ def test_tables_have_source_and_target(tmp_path, form: str):
     path = put(tmp_path, **{f"pairs__{form}": text}) / f"pairs.{form}"
     splits, languages = opened(path)
     assert languages == Languages()
-    assert sorted((pair.source, pair.targets[0]) for pair in splits.everything()) == sorted(rows)
+    assert sorted((pair.source, pair.targets[0]) for pair in splits.all_examples()) == sorted(rows)
 
 
 def test_columns_are_found_by_name_by_number_and_by_target(tmp_path):
@@ -124,7 +124,7 @@ def test_line_breaks_inside_a_text_become_blanks_and_are_counted(tmp_path):
     path = put(tmp_path, t__jsonl="".join(json.dumps(row) + "\n" for row in rows)) / "t.jsonl"
     splits, _ = opened(path)
     assert splits.parts["train"][0].source == "a b 0"
-    assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.sentences()[0]
+    assert "30 texts with line breaks inside, which are read as blanks" in splits.findings.warning_messages()[0]
 
 
 def test_a_text_becomes_one_line_and_blanks_inside_stay():
@@ -138,7 +138,7 @@ def test_what_is_often_a_mistake_is_counted(tmp_path):
     put(tmp_path, test__en="one 3\nnew\n", test__de="eins 3\nneu\n")
     splits, _ = opened(tmp_path, target="de")
     look_at(splits)
-    remarks = splits.findings.sentences()
+    remarks = splits.findings.warning_messages()
     assert any(
         "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in remarks
     )
@@ -167,6 +167,6 @@ def test_files_whose_names_tell_no_split_are_counted(tmp_path):
     put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"), test__en="d\n", test__de="D\n")
     put(tmp_path, news__en="x\n", news__de="X\n")
     splits, _ = opened(tmp_path, target="de")
-    assert splits.findings.sentences() == [
+    assert splits.findings.warning_messages() == [
         f"2 files whose names tell no split, which are not read (first: {tmp_path / 'news.de'})."
     ]

@@ -126,7 +126,7 @@ def test_evaluation_names_every_metric_with_its_definition(english, folder: Path
     assert found.metrics["pairs"] == 30
     assert set(found.metrics) == {"bleu", "chrf", "exact_match", "rouge_1", "rouge_2", "rouge_l", "pairs"}
     assert set(found.definitions) == set(found.metrics)
-    assert found.remarks == ("BLEU counts runs of four words; most of these texts are shorter.",)
+    assert found.warnings == ("BLEU counts runs of four words; most of these texts are shorter.",)
     assert "tok:13a" in found.as_dict()["definitions"]["bleu"]
     answers, references = out.read_text().splitlines(), (folder / "test.en").read_text().splitlines()
     right = sum(answer == reference for answer, reference in zip(answers, references, strict=True))

@@ -86,7 +86,7 @@ def test_evaluation_tells_what_was_dropped_and_what_was_cut(small, tmp_path: Pat
     path.write_text("source,target\none 1 one,eins 1 eins\none 2,\none 1 2 3 4 5,eins eins\n")
     found = Translate.evaluate(model, chosen, task.preprocessor, str(path), split="all", request=GREEDY)
     assert found.metrics["pairs"] == 2
-    assert found.remarks[:2] == (
+    assert found.warnings[:2] == (
         f"1 pairs with an empty side, which are dropped ({path}:3).",
         f"1 sources of more than 4 tokens, which are cut there (--data.max-length) ({path}:4).",
     )

@@ -225,7 +225,7 @@ def fresh(folder: Path, settings: Settings, task: Task, data: Path) -> Run:
 def _origin(task: Task, data: Path) -> Any:
     from seqwise.training.run import Origin
 
-    return Origin(str(data), task.fingerprint, task.rule, "", "0")
+    return Origin(str(data), task.fingerprint, task.split_rule, "", "0")
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])

@@ -59,7 +59,7 @@ def _as_dict(data: str, settings: Settings, task: Task) -> dict:
     return {
         "data": data,
         "task": settings.task,
-        "split_rule": task.rule,
+        "split_rule": task.split_rule,
         "tokenizer": settings.text.tokenizer,
         "vocabulary": {name: len(tokenizer) for name, tokenizer in task.preprocessor.tokenizers.items()},
         "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},

@@ -77,8 +77,8 @@ def main(argv: Sequence[str]) -> int:
         console.write(f"{name:{width}}{_shown(value):>14}   {found.definitions.get(name, '')}".rstrip())
     for table in found.tables:
         _show(table.title, table.columns, table.rows)
-    for remark in found.remarks:
-        console.log(remark)
+    for warning in found.warnings:
+        console.log(warning)
     if asked.out is not None:
         console.log(f"written: {asked.out}")
     return 0

@@ -102,7 +102,7 @@ def _planned(
         data=data,
         task=str(settings.task),
         fingerprint=task.fingerprint,
-        split=task.rule,
+        split=task.split_rule,
         about=tuple(about),
         command=command,
         seqwise=environment.version(),

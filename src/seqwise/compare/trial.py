@@ -279,7 +279,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
         "definitions": {name: found.definitions.get(name, "") for name in found.metrics},
         "on": found.on,
         "how": found.how,
-        "remarks": list(found.remarks),
+        "remarks": list(found.warnings),
         "seconds": found.seconds,
         "weights": (run.folder / WEIGHTS).stat().st_size,
         "baselines": [asdict(each) for each in open_shared(folder, plan, run.settings).baselines("test")],

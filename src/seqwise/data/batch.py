@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from seqwise.errors import UsageError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
@@ -92,3 +94,14 @@ class TokenBatch(Batch):
     @property
     def count(self) -> int:
         return self.targets.numel() if self.mask is None else int(self.mask.sum())
+
+
+def shard_rows(rows: int, rank: int, world: int) -> range:
+    """The rows of a batch that belong to a rank: an equal, contiguous share."""
+    if rows < 1 or rows % world:
+        raise UsageError(
+            f"{rows} rows cannot be divided among {world} processes.",
+            repair=f"Set --training.batch-size to a multiple of {world}.",
+        )
+    share = rows // world
+    return range(rank * share, (rank + 1) * share)

@@ -13,16 +13,15 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from seqwise.data.batch import Batch
-from seqwise.data.order import shuffled
-from seqwise.data.rows import rows_of_rank
+from seqwise.data.batch import Batch, shard_rows
+from seqwise.data.shuffle import permute_indices
 from seqwise.errors import UsageError
 
 B = TypeVar("B", bound=Batch)
 GROWTH = 1.2  # a bucket holds lengths up to so many times its shortest: little padding, much to shuffle
 
 
-class Buckets(Generic[B]):
+class BucketLoader(Generic[B]):
     """Training batches. `lengths[i]` is the length of example i, `collate` makes a batch of numbers of examples.
 
     A batch has at most `rows` examples, and at most `tokens` tokens with its padding, but always one example per
@@ -39,7 +38,7 @@ class Buckets(Generic[B]):
         rank: int = 0,
         world: int = 1,
     ):
-        rows_of_rank(rows, rank, world)
+        shard_rows(rows, rank, world)
         self.lengths = np.asarray(lengths, dtype=np.int64)
         if len(self.lengths) < world:
             raise UsageError(f"{len(self.lengths)} examples cannot be divided among {world} processes.")
@@ -70,10 +69,10 @@ class Buckets(Generic[B]):
         """The batches of an epoch from batch `start` on."""
         count = len(self.lengths)
         order = np.empty(count, dtype=np.int64)
-        order[shuffled(np.arange(count), count, self.seed, number)] = np.arange(count)
+        order[permute_indices(np.arange(count), count, self.seed, number)] = np.arange(count)
         order = order[np.argsort(self.bucket[order], kind="stable")]  # shuffled within each bucket
         turns = np.empty(self.steps, dtype=np.int64)
-        turns[shuffled(np.arange(self.steps), self.steps, self.seed, number, 1)] = np.arange(self.steps)
+        turns[permute_indices(np.arange(self.steps), self.steps, self.seed, number, 1)] = np.arange(self.steps)
         for turn in turns[start:]:
             begin, end = self.bounds[turn]
             fill = max(0, self.world - (end - begin))
@@ -87,7 +86,7 @@ class Buckets(Generic[B]):
         return max(self.world, rows)
 
 
-def in_order(
+def iterate_by_length(
     lengths: Sequence[int] | np.ndarray, rows: int, tokens: int | None = None, rank: int = 0, world: int = 1
 ) -> Iterator[np.ndarray]:
     """Numbers of examples in batches of alike length, for evaluation: each once, long ones first, by rank in turn."""
@@ -102,7 +101,7 @@ def in_order(
         begin, turn = end, turn + 1
 
 
-def pad(rows: Sequence[np.ndarray], value: int = 0) -> np.ndarray:
+def pad_sequences(rows: Sequence[np.ndarray], value: int = 0) -> np.ndarray:
     """Rows of different length as one array (B, T), filled up with `value`."""
     width = max((len(row) for row in rows), default=0)
     padded = np.full((len(rows), max(1, width)), value, dtype=np.int64)

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 from seqwise.errors import DataError
 
-PIECE = 4 << 20  # most bytes of text in memory at once
+CHUNK_BYTES = 4 << 20  # most bytes of text in memory at once
 BOM = b"\xef\xbb\xbf"
 
 
@@ -69,7 +69,7 @@ class TextFile:
 
     def cut(self, target: int, reach: int) -> int:
         """The first place at or after `target` where a line ends; within reach a blank or any character will do."""
-        with opened(self.path) as file:
+        with open_binary(self.path) as file:
             file.seek(target)
             data = file.read(min(reach, 1 << 20))
         for mark in (b"\n", b" "):
@@ -81,19 +81,19 @@ class TextFile:
     def _pieces(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
         """(bytes, where they begin, line number) of pieces that were found to be UTF-8 text."""
         offset, line, rest = start, 1, b""
-        with opened(self.path) as file:
+        with open_binary(self.path) as file:
             if start:
                 line += _skip(file, start)
             for block in _blocks(file, None if stop is None else stop - start):
                 rest += block
                 end = _end_of_piece(rest)
                 if end:
-                    check_text(rest[:end], offset, line, self.path)
+                    check_utf8(rest[:end], offset, line, self.path)
                     yield rest[:end], offset, line
                     line += rest.count(b"\n", 0, end)
                     offset, rest = offset + end, rest[end:]
         if rest:
-            check_text(rest, offset, line, self.path)
+            check_utf8(rest, offset, line, self.path)
             yield rest, offset, line
 
 
@@ -116,9 +116,9 @@ class JsonLines:
     def documents(self) -> Iterator[Document]:
         """Every document in turn, without those that are blank."""
         offset = 0
-        with opened(self.path) as file:
+        with open_binary(self.path) as file:
             for number, data in enumerate(file, start=1):
-                check_text(data, offset, number, self.path)
+                check_utf8(data, offset, number, self.path)
                 text = self._text(data.removeprefix(BOM if not offset else b""), number)
                 offset += len(data)
                 if text.strip():
@@ -150,15 +150,15 @@ class JsonLines:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def packed(path: Path) -> bool:
+def is_gzip(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_binary(path: Path) -> Iterator[BinaryIO]:
     """The unpacked bytes of a file. Whatever goes wrong until the block is left is a complaint about that file."""
     try:
-        with cast(BinaryIO, gzip.open(path, "rb")) if packed(path) else path.open("rb") as file:
+        with cast(BinaryIO, gzip.open(path, "rb")) if is_gzip(path) else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         cause = "it ends too early" if isinstance(error, EOFError) else str(error)
@@ -168,16 +168,16 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             file=path,
         ) from None
     except OSError as error:
-        raise unreadable(error, path) from None
+        raise read_error(error, path) from None
 
 
-def unreadable(error: OSError, path: str | Path) -> DataError:
+def read_error(error: OSError, path: str | Path) -> DataError:
     """What the system says when it refuses to read, as a complaint."""
     reason = error.strerror or str(error)
     return DataError(f"cannot be read: {reason}.", repair="Check the path and its permissions.", file=path)
 
 
-def check_text(data: bytes, offset: int, line: int, path: Path) -> None:
+def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
     """Complain about bytes that are not UTF-8 text; `offset` and `line` say where they begin."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError("the text is UTF-16, not UTF-8.", repair=_convert(path, "utf-16"), file=path, line=1)
@@ -202,7 +202,7 @@ def check_text(data: bytes, offset: int, line: int, path: Path) -> None:
 
 
 def _convert(path: Path, encoding: str) -> str:
-    source, target = (f"<(zcat {path})", path.with_suffix("")) if packed(path) else (path, path)
+    source, target = (f"<(zcat {path})", path.with_suffix("")) if is_gzip(path) else (path, path)
     made = target.with_name(f"{target.stem}.utf8{target.suffix}")
     return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {made}"
 
@@ -210,7 +210,7 @@ def _convert(path: Path, encoding: str) -> str:
 def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
     """The next `count` bytes (all if None) in blocks."""
     while count is None or count > 0:
-        block = file.read(PIECE if count is None else min(PIECE, count))
+        block = file.read(CHUNK_BYTES if count is None else min(CHUNK_BYTES, count))
         if not block:
             return
         count = None if count is None else count - len(block)
@@ -221,7 +221,7 @@ def _skip(file: BinaryIO, count: int) -> int:
     """Pass over bytes; returns the number of line breaks among them."""
     lines = 0
     while count > 0:
-        block = file.read(min(PIECE, count))
+        block = file.read(min(CHUNK_BYTES, count))
         if not block:
             break
         lines += block.count(b"\n")
@@ -232,7 +232,7 @@ def _skip(file: BinaryIO, count: int) -> int:
 def _end_of_piece(data: bytes) -> int:
     """Where to cut: after the last line break; in a line longer than a piece after a blank, or between characters."""
     end = data.rfind(b"\n") + 1
-    if end or len(data) < PIECE:
+    if end or len(data) < CHUNK_BYTES:
         return end
     end = data.rfind(b" ") + 1
     if end:

@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 SPLITS = ("train", "valid", "test")
-NAMES = {
+SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
     **dict.fromkeys(("test", "testing", "testb"), "test"),
 }
 
 
-def split_of(path: Path) -> str | None:
+def parse_split_name(path: Path) -> str | None:
     """The split that a name spells out between dots, dashes and underscores: `ptb.train.txt` is train."""
     for part in path.parts:
         for word in re.split(r"[._\-\s]+", part.lower()):
-            if word in NAMES:
-                return NAMES[word]
+            if word in SPLIT_NAMES:
+                return SPLIT_NAMES[word]
     return None
 
 
-def by_name(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
+def group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
     """Files by split, or None where the names are no splits.
 
     They are if some file is for training and either another split is named or every file names one. Otherwise
@@ -32,7 +32,7 @@ def by_name(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
     groups: dict[str, list[Path]] = {}
     nameless = False
     for path in paths:
-        split = split_of(path)
+        split = parse_split_name(path)
         if split is None:
             nameless = True
         else:
@@ -40,7 +40,7 @@ def by_name(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
     return groups if "train" in groups and (len(groups) > 1 or not nameless) else None
 
 
-def spread(count: int, valid: float, test: float) -> Callable[[int], str]:
+def evenly_spaced_splits(count: int, valid: float, test: float) -> Callable[[int], str]:
     """Document number → split: the held-out documents stand at even distances, validation and test in turn.
 
     Each fraction above zero gets at least one document.

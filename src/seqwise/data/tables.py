@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.data.findings import Findings
-from seqwise.data.reading import BOM, check_text, opened, packed
+from seqwise.data.reading import BOM, check_utf8, is_gzip, open_binary
 from seqwise.errors import DataError, UsageError, nearest
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 BLANK = "blank lines, which are passed over"
-SUSPECT = "first lines that look like names of columns are read as examples, since --columns gives numbers"
+HEADER_READ_AS_EXAMPLE = (
+    "first lines that look like names of columns are read as examples, since --columns gives numbers"
+)
 WORD = re.compile(r"[^\W\d][\w.-]{0,29}")
 
 
@@ -45,16 +47,16 @@ class Table:
     file: str
 
 
-def suffix_of(path: Path) -> str:
+def get_format_suffix(path: Path) -> str:
     """The ending that tells the format, without `.gz`."""
-    return (Path(path.stem).suffix if packed(path) else path.suffix).lower()
+    return (Path(path.stem).suffix if is_gzip(path) else path.suffix).lower()
 
 
 def read_text(path: Path) -> str:
     """The whole text of a file, checked to be UTF-8, with plain line breaks."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         data = file.read()
-    check_text(data, 0, 1, path)
+    check_utf8(data, 0, 1, path)
     return data.removeprefix(BOM).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -64,16 +66,16 @@ def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Se
     `columns` says which columns of the file those are, by name or by number from 1; without it a header must hold the
     names, or the file has no header and its columns are taken in order. Ragged rows and unclosed quotes are errors.
     """
-    if suffix_of(path) in (".jsonl", ".json"):
+    if get_format_suffix(path) in (".jsonl", ".json"):
         return _from_json(path, names, findings, columns)
     return _from_text(path, names, findings, columns)
 
 
 def _from_text(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None) -> Table:
     text = read_text(path)
-    mark = "," if suffix_of(path) == ".csv" else "\t"
+    mark = "," if get_format_suffix(path) == ".csv" else "\t"
     before = len(findings.errors)
-    lines = list(records(text.rstrip("\n"), mark, path, findings))
+    lines = list(parse_records(text.rstrip("\n"), mark, path, findings))
     if not lines and len(findings.errors) > before:
         return Table([], [], False, str(path))
     if not lines:
@@ -91,7 +93,7 @@ def _from_text(path: Path, names: Sequence[str], findings: Findings, columns: Se
             continue
         rows.append(Row({name: fields[at] for name, at in places.items()}, str(path), line))
     if columns is not None and not header and _suspect(rows):
-        findings.remark(SUSPECT, path, lines[0][0])
+        findings.warn(HEADER_READ_AS_EXAMPLE, path, lines[0][0])
     return Table(lines[0][1] if header else [], rows, header, str(path))
 
 
@@ -116,14 +118,14 @@ def _ragged(mark: str) -> str:
     return "Fields are separated by one tab each; remove tabs inside a text."
 
 
-def records(text: str, mark: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
+def parse_records(text: str, mark: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
     """(line it begins in, fields) of each record. Tab-separated files have no quotes."""
-    records = _quoted(text, path, findings) if mark == "," else enumerate(map(_apart, text.split("\n")), start=1)
-    for line, fields in records:
+    parse_records = _quoted(text, path, findings) if mark == "," else enumerate(map(_apart, text.split("\n")), start=1)
+    for line, fields in parse_records:
         if len(fields) > 1 or "".join(fields).strip():
             yield line, fields
         elif text.strip():
-            findings.remark(BLANK, path, line)
+            findings.warn(BLANK, path, line)
 
 
 def _apart(line: str) -> list[str]:
@@ -210,7 +212,7 @@ def _from_json(path: Path, names: Sequence[str], findings: Findings, columns: Se
     rows, before = [], len(findings.errors)
     for line, text in enumerate(read_text(path).rstrip("\n").split("\n"), start=1):
         if not text.strip():
-            findings.remark(BLANK, path, line)
+            findings.warn(BLANK, path, line)
             continue
         try:
             content = json.loads(text)
@@ -243,24 +245,24 @@ def _sound(value: Any) -> Any:
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
 
 
-def refuse_columns(columns: str | None, instead: str) -> None:
+def reject_columns(columns: str | None, instead: str) -> None:
     """For tasks that do not choose columns in this way."""
     if columns is not None:
         raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
 
 
-def read_inputs(path: Path, names: Sequence[str], columns: str | None) -> list[str]:
+def read_input_column(path: Path, names: Sequence[str], columns: str | None) -> list[str]:
     """The first column that a task reads, of a table with or without the others: what a model is asked about."""
-    findings, chosen = Findings(), split_columns(columns)
+    findings, chosen = Findings(), parse_columns(columns)
     try:
         table = read_table(path, names, findings, chosen)
     except DataError:
         findings = Findings()
         table = read_table(path, names[:1], findings, chosen[:1] if chosen else None)
-    findings.stop()
+    findings.raise_errors()
     return [str(row.values[names[0]]) for row in table.rows]
 
 
-def split_columns(columns: str | None) -> list[str] | None:
+def parse_columns(columns: str | None) -> list[str] | None:
     """`--columns text,label` as a list."""
     return None if columns is None else [column.strip() for column in columns.split(",")]

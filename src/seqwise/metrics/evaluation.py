@@ -38,7 +38,7 @@ class Evaluation:
     on: str  # which data, in words
     how: str = ""  # how the model was used, in words
     tables: tuple[Table, ...] = ()
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     seconds: float = 0.0  # spent on answering, without reading the data
     examples: Examples | None = field(default=None, compare=False, repr=False)  # where the request asked for them
 
@@ -54,5 +54,5 @@ class Evaluation:
             "how": self.how,
             "definitions": {name: self.definitions[name] for name in self.metrics if name in self.definitions},
             **({"tables": tables} if tables else {}),
-            **({"remarks": list(self.remarks)} if self.remarks else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
         }

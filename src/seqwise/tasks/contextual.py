@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqwise.backbones.layerwise import every_layer
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.config import Settings
-from seqwise.data.buckets import in_order, pad
+from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 from seqwise.tasks.tag.batches import Encoded, TagBatch
 from seqwise.tasks.tag.reader import Sentence
@@ -85,7 +85,7 @@ class Contextual:
                       for start in range(0, len(text), step)]  # fmt: skip
             found: list[list[np.ndarray]] = [[] for _ in some]
             made: dict[int, np.ndarray] = {}
-            for numbers in in_order([stop - start for _, start, stop in pieces], ROWS, TOKENS):
+            for numbers in iterate_by_length([stop - start for _, start, stop in pieces], ROWS, TOKENS):
                 rows = [(some[pieces[number][0]], *pieces[number][1:]) for number in numbers]
                 made.update(zip(numbers.tolist(), self._vectors(rows, layer)))
             for number, (at, _, _) in enumerate(pieces):
@@ -113,7 +113,7 @@ class Contextual:
         ids = [np.concatenate([line[:before], text.ids[a:b], line[:behind]]) for text, a, b in rows]
         device = self.model.embedding.weight.device
         lengths = torch.tensor([len(row) for row in ids], device=device)
-        return self.model.embedding(torch.from_numpy(pad(ids)).to(device)), lengths
+        return self.model.embedding(torch.from_numpy(pad_sequences(ids)).to(device)), lengths
 
     def _words(self, rows: list[tuple[TextTokens, int, int]]) -> tuple[Tensor, Tensor]:
         """What the encoder of a tagger reads: vectors of the words and of their characters."""

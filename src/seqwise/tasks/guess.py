@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import get_args
 
 from seqwise.config import TaskName
-from seqwise.data.examples import files_of
-from seqwise.data.reading import BOM, opened, unreadable
-from seqwise.data.tables import suffix_of
+from seqwise.data.examples import find_split_files
+from seqwise.data.reading import BOM, open_binary, read_error
+from seqwise.data.tables import get_format_suffix
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.translate.parallel import parallel_files
 
@@ -50,7 +50,7 @@ def guess_task(data: str) -> tuple[TaskName, str]:
     path = Path(data)
     if path.is_dir():
         return _of_folder(path)
-    files_of(path, ("", suffix_of(path)))  # complains where there is no such file
+    find_split_files(path, ("", get_format_suffix(path)))  # complains where there is no such file
     return _of_file(path)
 
 
@@ -58,13 +58,13 @@ def _of_folder(folder: Path) -> tuple[TaskName, str]:
     try:
         captions = [entry.name for entry in folder.iterdir() if entry.name.startswith("captions.")]
     except OSError as error:
-        raise unreadable(error, folder) from None
+        raise read_error(error, folder) from None
     if captions:
         return "caption", "the folder holds captions"
     if pair := _side_by_side(folder):
         return "translate", f"{pair[0]} and {pair[1]} lie side by side"
     try:
-        files = files_of(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
+        files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
         return "language", "it holds nothing else"  # that task will say what it misses
     task, why = _of_file(files["train"][0])
@@ -81,12 +81,12 @@ def _side_by_side(folder: Path) -> list[str]:
 
 
 def _of_file(path: Path) -> tuple[TaskName, str]:
-    with opened(path) as file:
+    with open_binary(path) as file:
         head = file.read(LOOK)
     text = head.removeprefix(BOM).decode("utf-8", "ignore").replace("\r\n", "\n")
     whole = len(head) < LOOK
     lines = text.split("\n") if whole else text.split("\n")[:-1] or [text]
-    suffix = suffix_of(path)
+    suffix = get_format_suffix(path)
     if suffix == ".jsonl":
         return _of_keys(_keys(lines), path)
     if suffix == ".csv":

@@ -144,7 +144,7 @@ class Summing(Protocol):
 
 
 class Task(ABC):
-    """A task on some data. `fingerprint` and `rule` tell which data and how it was split."""
+    """A task on some data. `fingerprint` and `split_rule` tell which data and how it was split."""
 
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
     example: ClassVar[str] = "the "  # something to ask a model, where `preprocessor.facts` has no better "example"
@@ -154,7 +154,7 @@ class Task(ABC):
     headline: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
 
     fingerprint: str
-    rule: str
+    split_rule: str
     preprocessor: Preprocessor
 
     # The task on some data

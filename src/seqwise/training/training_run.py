@@ -95,7 +95,7 @@ def begin_run(
     log: LogFunction = no_log,
 ) -> Run:
     """The folder of a run with resolved settings."""
-    origin = Origin(data, task.fingerprint, task.rule, command, environment.version())
+    origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
     start = {} if vectors is None else vectors.found(task, log)
     machine = environment.describe()
     if settings.model in RECURRENT:

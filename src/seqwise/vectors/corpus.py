@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from seqwise.data.corpus.sources import Corpus, open_whole
+from seqwise.data.corpus.sources import Corpus, open_unsplit
 from seqwise.errors import DataError, SaveError
 
 PIECE = 1 << 18  # characters split into words at once
@@ -89,7 +89,7 @@ def read_sentences(
     spec: str | Path, reading: Reading, folder: Path | None = None, progress: ProgressCallback | None = None
 ) -> tuple[Sentences, str]:
     """Read a corpus; returns it as ids, and the sentence that says how it was split into words."""
-    corpus = open_whole(spec)
+    corpus = open_unsplit(spec)
     try:
         return _read(corpus, reading, folder, progress)
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from seqwise.data.reading import BOM, check_text, opened
+from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
 
 LOOKED_AT = 3  # lines that say what a file holds; the first may be names of columns
@@ -112,9 +112,9 @@ def _first_number(fields: Sequence[str]) -> int | None:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number, text) of the lines that are neither blank nor a remark."""
     offset = 0
-    with opened(path) as file:
+    with open_binary(path) as file:
         for number, data in enumerate(file, start=1):
-            check_text(data, offset, number, path)
+            check_utf8(data, offset, number, path)
             text = data.removeprefix(BOM if not offset else b"").decode().strip()
             offset += len(data)
             if text and not text.startswith("#"):

@@ -151,7 +151,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     files, fragments = REMARKS[case]
-    said = " ".join(open_captions(write(tmp_path, files), Settings().data).splits.findings.sentences())
+    said = " ".join(open_captions(write(tmp_path, files), Settings().data).splits.findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 

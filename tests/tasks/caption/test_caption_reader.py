@@ -30,7 +30,7 @@ def opened(spec: Path, **settings) -> Gallery:
 
 
 def colour_of(gallery: Gallery, image: str) -> int:
-    (example,) = [each for each in gallery.splits.everything() if each.image == image]
+    (example,) = [each for each in gallery.splits.all_examples() if each.image == image]
     return int(gallery.pictures.arrays[example.number][0, 0, 0])
 
 
@@ -41,9 +41,9 @@ def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
     gallery = opened(album(tmp_path, ROWS))
     splits = gallery.splits
     assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
-    assert "pictures are held out with all their captions" in splits.rule
-    assert all(len(example.captions) == 2 for example in splits.everything())
-    images = [example.image for example in splits.everything()]
+    assert "pictures are held out with all their captions" in splits.split_rule
+    assert all(len(example.captions) == 2 for example in splits.all_examples())
+    images = [example.image for example in splits.all_examples()]
     assert len(images) == len(set(images)) == 40
     assert all(colour_of(gallery, f"{n}.png") == n for n in (0, 17, 39))
     assert (gallery.size, gallery.pictures.kind) == (8, "pictures")
@@ -62,8 +62,8 @@ def test_a_column_of_splits_is_kept(tmp_path: Path):
         "valid": ["1.png"],
         "test": ["2.png"],
     }
-    assert splits.given
-    assert splits.rule == "splits as the data says."
+    assert splits.has_predefined_splits
+    assert splits.split_rule == "splits as the data says."
 
 
 def test_files_of_splits_share_their_pictures(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
     (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join([*rows, "c6,clip 6"]) + "\n")
     gallery = opened(tmp_path)
     assert gallery.pictures.kind == "frames"
-    lengths = {e.image: len(gallery.pictures.arrays[e.number]) for e in gallery.splits.everything()}
+    lengths = {e.image: len(gallery.pictures.arrays[e.number]) for e in gallery.splits.all_examples()}
     assert lengths == {"c0": 1, "c1": 2, "c2": 3, "c3": 1, "c4": 2, "c5": 3, "c6": 4}
 
 
@@ -151,13 +151,13 @@ def test_rows_without_a_caption_are_dropped_and_counted_where_that_is_wanted(tmp
     album(tmp_path, ROWS + "5.png,\n,lost\n")
     gallery = opened(tmp_path, on_empty="drop")
     assert len(gallery.pictures) == 40
-    said = " ".join(gallery.splits.findings.sentences())
+    said = " ".join(gallery.splits.findings.warning_messages())
     assert "2 rows without a picture or a caption, which are dropped" in said
 
 
 def test_quoted_newlines_become_blanks(tmp_path: Path):
     table = 'image,caption\n0.png,"two\nlines, and a ""quote"""\n1.png,b\n2.png,c\n'
-    (example,) = [e for e in opened(album(tmp_path, table, 3)).splits.everything() if e.image == "0.png"]
+    (example,) = [e for e in opened(album(tmp_path, table, 3)).splits.all_examples() if e.image == "0.png"]
     assert example.captions == ('two lines, and a "quote"',)
 
 
@@ -188,5 +188,5 @@ def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, 
 def test_tables_whose_names_tell_no_split_are_counted(tmp_path: Path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         album(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
-    (sentence,) = [line for line in opened(tmp_path).splits.findings.sentences() if "split" in line]
+    (sentence,) = [line for line in opened(tmp_path).splits.findings.warning_messages() if "split" in line]
     assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."

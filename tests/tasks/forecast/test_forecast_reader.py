@@ -24,7 +24,7 @@ def test_a_wide_table_has_a_series_per_column_of_numbers(tmp_path):
     assert series.names == ["a", "b"]
     assert series.values.tolist() == [[1, 4], [2, 5], [3, 6]]
     assert series.span() == "3 steps (step: day) from 2024-01-01 to 2024-01-03"
-    assert any("column that holds no numbers, 'place'" in sentence for sentence in series.findings.sentences())
+    assert any("column that holds no numbers, 'place'" in sentence for sentence in series.findings.warning_messages())
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.tsv", "t.tsv.gz", "T.CSV"])
@@ -48,13 +48,15 @@ def test_a_long_table_has_a_series_per_name(tmp_path):
 def test_rows_out_of_order_are_sorted_and_counted(tmp_path):
     series = read(tmp_path, "t,a\n3,30\n1,10\n2,20\n")
     assert series.values[:, 0].tolist() == [10, 20, 30]
-    assert series.findings.sentences() == [f"1 rows out of order, which are sorted by time ({tmp_path}/t.csv:3)."]
+    assert series.findings.warning_messages() == [
+        f"1 rows out of order, which are sorted by time ({tmp_path}/t.csv:3)."
+    ]
 
 
 def test_missing_stamps_are_inserted_and_counted(tmp_path):
     series = read(tmp_path, "day,a\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n2024-01-06,6\n")
     assert np.nan_to_num(series.values[:, 0], nan=-1).tolist() == [1, 2, 3, -1, -1, 6]
-    (sentence,) = series.findings.sentences()
+    (sentence,) = series.findings.warning_messages()
     assert sentence.startswith("2 missing time stamps (step: day), inserted with missing values")
     assert "t.csv:5" in sentence
 
@@ -63,7 +65,7 @@ def test_missing_values_are_counted_with_their_policy(tmp_path):
     text = "t,a,b\n1,,1\n2,2,NA\n3,,3\n4,4,\n5,,5\n6,,\n"
     series = read(tmp_path, text)
     assert series.end == 5  # the last row has no value
-    assert series.findings.sentences() == [
+    assert series.findings.warning_messages() == [
         f"3 missing values, filled with a line between their neighbours; never a target (first: {tmp_path}/t.csv:4)."
     ]
 
@@ -80,7 +82,7 @@ def test_stamps_a_little_off_are_moved(tmp_path):
     rows = [f"2024-01-01 {hour},{number}" for number, hour in enumerate(hours, start=1)]
     series = read(tmp_path, "\n".join(["time,a", *rows]))
     assert series.values[:, 0].tolist() == [1, 2, 3, 4, 5]
-    assert "1 time stamps a little off the grid (step: hour), moved" in series.findings.sentences()[0]
+    assert "1 time stamps a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
 
 
 def test_what_is_known_goes_beyond_the_last_value(tmp_path):
@@ -148,6 +150,6 @@ def test_columns_are_named_by_what_they_mean(tmp_path):
 def test_tables_whose_names_tell_no_split_are_counted(tmp_path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * at + n},{n}\n" for n in range(4)))
-    assert read_series(str(tmp_path), Settings()).findings.sentences() == [
+    assert read_series(str(tmp_path), Settings()).findings.warning_messages() == [
         f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."
     ]

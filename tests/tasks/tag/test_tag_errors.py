@@ -107,7 +107,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     content, fragments = REMARKS[case]
-    said = " ".join(open_tagged(write(tmp_path, {"a.conll": content})).splits.findings.sentences())
+    said = " ".join(open_tagged(write(tmp_path, {"a.conll": content})).splits.findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 
@@ -120,7 +120,7 @@ def test_a_breach_is_read_as_conlleval_reads_it(tmp_path: Path):
 
 def test_what_parts_the_splits_is_counted(tmp_path: Path):
     files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    said = " ".join(open_tagged(write(tmp_path, files)).splits.findings.sentences())
+    said = " ".join(open_tagged(write(tmp_path, files)).splits.findings.warning_messages())
     assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in said
     assert "test.conll:1" in said
     assert "1 sentences of 5 words or more in valid are in train too" in said
@@ -131,8 +131,8 @@ def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
     path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
     read = open_tagged(path, on_empty="drop")
-    assert len(read.splits.everything()) == 4
-    assert f"1 sentences without words, which are dropped ({path}:5)." in read.splits.findings.sentences()
+    assert len(read.splits.all_examples()) == 4
+    assert f"1 sentences without words, which are dropped ({path}:5)." in read.splits.findings.warning_messages()
 
 
 def test_long_sentences_are_read_in_pieces_and_counted(tmp_path: Path):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.data.corpus.sources import Corpus
-from seqwise.data.corpus.store import FORMAT, StoreFacts, StoreWriter, TokenStore, save_error
+from seqwise.data.corpus.store import FORMAT, StoreInfo, StoreWriter, TokenStore, save_error
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
 from seqwise.text.learning import slices
@@ -118,8 +118,8 @@ def _batches(corpus: Corpus, split: str) -> Iterator[list[str]]:
         yield texts
 
 
-def _facts(tokens: int, counts: _Counts, corpus: Corpus, split: str, tokenizer: Tokenizer) -> StoreFacts:
-    return StoreFacts(
+def _facts(tokens: int, counts: _Counts, corpus: Corpus, split: str, tokenizer: Tokenizer) -> StoreInfo:
+    return StoreInfo(
         tokens=tokens,
         words=counts.words,
         characters=counts.characters,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from seqwise.config import HELD_OUT
 from seqwise.data.corpus.builtin import Builtin
-from seqwise.data.reading import Document, FileSummary, JsonLines, TextFile, packed, unreadable
-from seqwise.data.splitting import SPLITS, by_name, split_of, spread
+from seqwise.data.reading import Document, FileSummary, JsonLines, TextFile, is_gzip, read_error
+from seqwise.data.splitting import SPLITS, evenly_spaced_splits, group_by_split, parse_split_name
 from seqwise.errors import DataError, nearest_path
 
 Source = TextFile | JsonLines | Builtin
@@ -47,11 +47,11 @@ class Corpus:
     """Texts in three splits, with the rule that made them, as a sentence."""
 
     name: str
-    rule: str
+    split_rule: str
     fingerprint: str  # of the content of each split
     parts: dict[str, list[Part]] = field(repr=False)
     files: list[str] = field(repr=False)
-    given: bool = False  # the data came with all three splits
+    has_predefined_splits: bool = False  # the data came with all three splits
 
     def documents(self, split: str) -> Iterator[Document]:
         """Stream a split; nothing is kept in memory beyond one piece of about 4 MB."""
@@ -87,22 +87,22 @@ def open_corpus(spec: str | Path, valid_fraction: float = HELD_OUT, test_fractio
     path = Path(spec)
     try:
         if not path.exists():
-            raise missing_file(path)
+            raise missing_file_error(path)
         if path.is_dir():
             return _open_folder(path, fractions)
     except OSError as error:  # a folder on the way may not be read, or a name is too long
-        raise unreadable(error, error.filename or path) from None
+        raise read_error(error, error.filename or path) from None
     return _assemble(str(spec), {"train": [_source(path)]}, fractions)
 
 
-def open_whole(spec: str | Path) -> Corpus:
+def open_unsplit(spec: str | Path) -> Corpus:
     """The same data without splits: all of it under the name `all`, whatever the files of a folder are called."""
     if not str(spec).startswith("builtin:") and Path(spec).is_dir():
-        return whole_of(_open_folder(Path(spec), {"valid": 0.0, "test": 0.0}, named=False))
-    return whole_of(open_corpus(spec, 0.0, 0.0))
+        return merge_splits(_open_folder(Path(spec), {"valid": 0.0, "test": 0.0}, named=False))
+    return merge_splits(open_corpus(spec, 0.0, 0.0))
 
 
-def whole_of(corpus: Corpus) -> Corpus:
+def merge_splits(corpus: Corpus) -> Corpus:
     """A corpus put together again, under the name `all`; nothing is read for it."""
     parts = [part for split in SPLITS for part in corpus.parts.get(split, [])]
     sources = {part.source.name: part.source for part in parts}
@@ -116,7 +116,7 @@ class TooShortError(DataError):
 
 
 def _open_folder(folder: Path, fractions: dict[str, float], named: bool = True) -> Corpus:
-    found = sorted(path.relative_to(folder) for path in files_below(folder))
+    found = sorted(path.relative_to(folder) for path in list_files(folder))
     texts = [path for path in found if _format(path)]
     if not texts:
         raise DataError(
@@ -124,7 +124,7 @@ def _open_folder(folder: Path, fractions: dict[str, float], named: bool = True) 
             repair="Give .txt or .jsonl files (or gzip of these).",
             file=folder,
         )
-    groups = by_name(texts) or {"train": texts}
+    groups = group_by_split(texts) or {"train": texts}
     if not named:
         first = [path for split in SPLITS for path in groups.get(split, [])]
         groups = {"train": [*first, *(path for path in texts if path not in set(first))]}
@@ -133,11 +133,11 @@ def _open_folder(folder: Path, fractions: dict[str, float], named: bool = True) 
     )
     ignored = len(texts) - sum(map(len, groups.values()))
     if ignored:
-        corpus.rule += f" {ignored} files whose names tell no split are not read."
+        corpus.split_rule += f" {ignored} files whose names tell no split are not read."
     return corpus
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def list_files(folder: Path) -> Iterator[Path]:
     """All files that are not hidden. A folder that may not be read is an error: `rglob` would pass over it."""
 
     def refuse(error: OSError) -> None:
@@ -205,7 +205,7 @@ def _divide(
             repair="Give more documents, or train.*, valid.* and test.* in one folder.",
             file=name,
         )
-    assign = spread(count, missing["valid"], missing["test"])
+    assign = evenly_spaced_splits(count, missing["valid"], missing["test"])
     parts = _scatter(sources, facts, assign, [split for split in SPLITS if split == "train" or missing[split]])
     return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
 
@@ -250,10 +250,10 @@ def _fingerprint(groups: dict, facts: dict[str, FileSummary], rule: str) -> str:
 
 def _format(path: Path) -> type[TextFile] | type[JsonLines] | None:
     """How to read a file, by its suffix; `eng.train` is text too."""
-    suffix = (Path(path.stem).suffix if packed(path) else path.suffix).lower()
+    suffix = (Path(path.stem).suffix if is_gzip(path) else path.suffix).lower()
     if suffix == ".jsonl":
         return JsonLines
-    if suffix == ".txt" or (suffix and split_of(Path(suffix)) is not None):
+    if suffix == ".txt" or (suffix and parse_split_name(Path(suffix)) is not None):
         return TextFile
     return None
 
@@ -269,7 +269,7 @@ def _source(path: Path) -> TextFile | JsonLines:
     return kind(path)
 
 
-def missing_file(path: Path) -> DataError:
+def missing_file_error(path: Path) -> DataError:
     folder = path.parent
     if not folder.is_dir():
         return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)

@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class StoreFacts:
+class StoreInfo:
     """What is known of a store without reading it. The counts of text are those of the original text."""
 
     tokens: int
@@ -40,10 +40,10 @@ class StoreFacts:
 
     @property
     def dtype(self) -> np.dtype:
-        return dtype_for(self.vocabulary)
+        return id_dtype(self.vocabulary)
 
 
-def dtype_for(vocabulary: int) -> np.dtype:
+def id_dtype(vocabulary: int) -> np.dtype:
     """The smallest type that holds every id; little-endian on every machine."""
     return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
 
@@ -116,7 +116,7 @@ class StoreWriter:
 
     def __init__(self, path: str | Path, vocabulary: int):
         self.path, self.vocabulary, self.tokens = Path(path), vocabulary, 0
-        self.dtype = dtype_for(vocabulary)
+        self.dtype = id_dtype(vocabulary)
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class StoreWriter:
             raise save_error(error, self.path) from error
         self.tokens += len(ids)
 
-    def finish(self, facts: StoreFacts) -> TokenStore:
+    def finish(self, facts: StoreInfo) -> TokenStore:
         """Make the store appear, whole: data first, then the facts that vouch for it."""
         try:
             _sync(self._file)
@@ -187,10 +187,10 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 _MAY_NOT = "Check its permissions, or delete it; it is made again."
 
 
-def _read_facts(path: Path) -> StoreFacts:
+def _read_facts(path: Path) -> StoreInfo:
     file = path.with_suffix(".json")
     try:
-        facts = StoreFacts(**json.loads(file.read_text(encoding="utf-8")))
+        facts = StoreInfo(**json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise _unreadable(file, error) from None
     except (ValueError, TypeError):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqwise.config import CaptionSettings, Settings
-from seqwise.data.corpus.sources import files_below
+from seqwise.data.corpus.sources import list_files
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.examples import Examples, Shown
@@ -145,7 +145,7 @@ def inputs_at(path: Path, settings: CaptionSettings) -> list[str] | None:
     if not path.is_dir():
         return None
     wanted = (ARRAY,) if settings.encoder == "features" else PICTURES
-    files = sorted(files_below(path), key=lambda file: natural(str(file)))
+    files = sorted(list_files(path), key=lambda file: natural(str(file)))
     found = [str(file) for file in files if file.suffix.lower() in wanted]
     if settings.frames:
         folders = {str(file.parent): None for file in files if file.suffix.lower() in PICTURES}

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from seqwise.data.corpus.sources import files_below
-from seqwise.data.reading import unreadable
+from seqwise.data.corpus.sources import list_files
+from seqwise.data.reading import read_error
 from seqwise.errors import DataError, nearest
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -45,13 +45,13 @@ class Shelf:
         self.by_stem: dict[str, list[ImageLocation]] = defaultdict(list)
         self.clips: dict[str, list[ImageLocation]] = defaultdict(list)  # folder → its files
         try:
-            for path in sorted(files_below(folder)):
+            for path in sorted(list_files(folder)):
                 if path.suffix.lower() in ENDINGS:
                     self._add(ImageLocation(path.relative_to(folder).as_posix(), folder))
                 elif path.suffix.lower() == ".zip" and path.parent == folder:
                     self._open(path)
         except OSError as error:
-            raise unreadable(error, error.filename or folder) from None
+            raise read_error(error, error.filename or folder) from None
 
     def _open(self, path: Path) -> None:
         try:
@@ -121,7 +121,7 @@ def read_file(place: ImageLocation) -> bytes:
     try:
         return (place.home / place.name).read_bytes()
     except OSError as error:
-        raise unreadable(error, place.shown) from None
+        raise read_error(error, place.shown) from None
 
 
 def natural(name: str) -> list[tuple[int, str]]:

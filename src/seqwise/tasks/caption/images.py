@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from seqwise.data.corpus.sources import missing_file
+from seqwise.data.corpus.sources import missing_file_error
 from seqwise.errors import DataError
 from seqwise.tasks.caption.image_store import ARRAY, PICTURES, ImageLocation, Shelf, natural, read_file
 
@@ -114,7 +114,7 @@ def read_paths(paths: Sequence[Path], size: int, kind: str) -> list[np.ndarray]:
     arrays = []
     for path in paths:
         if not path.exists():
-            raise missing_file(path)
+            raise missing_file_error(path)
         files = [path]
         if path.is_dir():
             files = sorted((f for f in path.iterdir() if f.suffix.lower() in PICTURES), key=lambda f: natural(f.name))

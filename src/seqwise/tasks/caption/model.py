@@ -13,7 +13,7 @@ from seqwise.backbones.image import build_image_encoder, moved
 from seqwise.backbones.memory import Memory
 from seqwise.config import Settings
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad
+from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
 from seqwise.tasks.writing import Writer
@@ -49,8 +49,8 @@ def marked(rows: Sequence[np.ndarray], begin: int, end: int, longest: int) -> tu
 
     What lies beyond `longest` is cut off. A caption that was cut has no end: the model must not learn to stop there.
     """
-    ids = torch.from_numpy(pad([np.append(begin, row)[:longest] for row in rows]))
-    targets = torch.from_numpy(pad([np.append(row, end)[:longest] for row in rows]))
+    ids = torch.from_numpy(pad_sequences([np.append(begin, row)[:longest] for row in rows]))
+    targets = torch.from_numpy(pad_sequences([np.append(row, end)[:longest] for row in rows]))
     lengths = torch.tensor([min(longest, len(row) + 1) for row in rows])
     return ids, targets, torch.arange(ids.shape[1]) < lengths[:, None]
 

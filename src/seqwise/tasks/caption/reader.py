@@ -16,10 +16,10 @@ import numpy as np
 
 from seqwise.config import DataSettings
 from seqwise.data.corpus.sources import TooShortError
-from seqwise.data.examples import Splits, divide, files_of, repeated
+from seqwise.data.examples import Splits, find_split_files, find_training_duplicates, split_examples
 from seqwise.data.findings import Findings
-from seqwise.data.splitting import NAMES, SPLITS
-from seqwise.data.tables import SUFFIXES, Row, read_table, read_text, split_columns, suffix_of
+from seqwise.data.splitting import SPLIT_NAMES, SPLITS
+from seqwise.data.tables import SUFFIXES, Row, get_format_suffix, parse_columns, read_table, read_text
 from seqwise.errors import DataError, nearest
 from seqwise.tasks.caption.image_store import ImageLocation, Shelf
 from seqwise.tasks.caption.images import (
@@ -88,12 +88,12 @@ def open_captions(
         for example in reader.read(path, split)
     ]
     _check_splits(examples, reader.findings)
-    reader.findings.stop()
+    reader.findings.raise_errors()
     if not examples:
         raise DataError("no captions were found.", repair="Give a table with some.", file=spec)
     splits = _divided(str(spec), examples, fractions, reader.findings)
-    for split, example in repeated(splits, lambda example: example.digest):
-        reader.findings.remark(
+    for split, example in find_training_duplicates(splits, lambda example: example.digest):
+        reader.findings.warn(
             f"pictures of {split} are in train as well: what was learned by heart is measured there", example.image
         )
     kind = reader.pictures[0].kind
@@ -107,8 +107,8 @@ def _open_builtin(spec: str, size: int, fractions: Mapping[str, float]) -> Galle
         raise DataError(f"this task has no built-in data {name!r}.", repair=nearest(name, ["shapes"]))
     drawn, captions = shapes()
     examples = [Captioned(f"{BUILTIN}/{n}", (caption,), "", n) for n, caption in enumerate(captions)]
-    splits = divide(spec, {"train": examples}, fractions, Findings(), f"{SAYS}; ")
-    splits.rule = splits.rule.replace("examples are", "pictures are")
+    splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{SAYS}; ")
+    splits.split_rule = splits.split_rule.replace("examples are", "pictures are")
     arrays = list(drawn) if size == SIZE else [from_array(picture, size).array for picture in drawn]
     return Gallery(Pictures("pictures", arrays), splits, size)
 
@@ -119,10 +119,10 @@ def _open_builtin(spec: str, size: int, fractions: Mapping[str, float]) -> Galle
 def _tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
     """The tables of each split; `captions.*` is the one for all where a folder has it."""
     if path.is_dir():
-        named = sorted(file for file in path.glob("captions.*") if suffix_of(file) in SUFFIXES)
+        named = sorted(file for file in path.glob("captions.*") if get_format_suffix(file) in SUFFIXES)
         if len(named) == 1:
             return {"train": named}
-    groups = files_of(path, SUFFIXES, findings)
+    groups = find_split_files(path, SUFFIXES, findings)
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
         raise DataError(
@@ -157,7 +157,7 @@ class _Reader:
         found = [example.places for example in examples]
         self.size = self.size or choose_size(shelf, found)
         for place in shelf.unused(place for places in found for place in places):
-            findings.remark("pictures without a caption, which are left out", place.shown)
+            findings.warn("pictures without a caption, which are left out", place.shown)
         return self._matched(examples, read_many(shelf, found, self.size, self.progress))
 
     def _matched(self, examples: Sequence[Captioned], read: Sequence[Picture | DataError]) -> list[Captioned]:
@@ -176,14 +176,14 @@ class _Reader:
                 self.findings.error(f"{example.image}: {problem}", file=example.file, line=example.line)
                 continue
             for remark in picture.remarks:
-                self.findings.remark(f"pictures {remark}", example.image)
+                self.findings.warn(f"pictures {remark}", example.image)
             kept.append(replace(example, number=len(self.pictures), digest=picture.digest))
             self.pictures.append(picture)
         return kept
 
 
 def _rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
-    chosen = split_columns(columns)
+    chosen = parse_columns(columns)
     names: tuple[str, ...] = COLUMNS
     if chosen and len(chosen) == len(COLUMNS) + 1:
         names = (*COLUMNS, SPLIT)
@@ -197,13 +197,13 @@ def _rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
 def _split_column(path: Path) -> tuple[str, str] | None:
     """The column `split` as the first line spells it, and its number, if there is one."""
     first = next((line for line in read_text(path).split("\n") if line.strip()), "")
-    if suffix_of(path) == ".jsonl":
+    if get_format_suffix(path) == ".jsonl":
         try:
             content = json.loads(first)
         except ValueError:
             return None
         return (SPLIT, SPLIT) if isinstance(content, dict) and SPLIT in content else None
-    mark = "\t" if suffix_of(path) == ".tsv" else ","
+    mark = "\t" if get_format_suffix(path) == ".tsv" else ","
     words = [word.strip(' "') for word in first.split(mark)]
     lowered = [word.lower() for word in words]
     return (words[lowered.index(SPLIT)], str(lowered.index(SPLIT) + 1)) if SPLIT in lowered else None
@@ -218,7 +218,7 @@ def _grouped(rows: Sequence[Row], split: str, drop: bool, findings: Findings) ->
         if not image or not texts:
             what = "the caption is empty" if image else "no picture is named"
             if drop:
-                findings.remark("rows without a picture or a caption, which are dropped", row.file, row.line)
+                findings.warn("rows without a picture or a caption, which are dropped", row.file, row.line)
             else:
                 repair = "Fill it in or remove the row, or pass --data.on-empty drop to leave such rows out."
                 findings.error(f"{what}.", repair=repair, file=row.file, line=row.line)
@@ -243,10 +243,10 @@ def _split_of(row: Row, split: str, findings: Findings) -> str | None:
     if SPLIT not in row.values:
         return split
     word = str(row.values[SPLIT]).strip()
-    if word.lower() not in NAMES:
-        repair = f"Splits are train, valid and test. {nearest(word.lower(), NAMES)}"
+    if word.lower() not in SPLIT_NAMES:
+        repair = f"Splits are train, valid and test. {nearest(word.lower(), SPLIT_NAMES)}"
         findings.error(f"there is no split {word!r}.", repair=repair, file=row.file, line=row.line)
-    return NAMES.get(word.lower())
+    return SPLIT_NAMES.get(word.lower())
 
 
 # Pictures
@@ -318,8 +318,8 @@ def _divided(
     if "train" not in parts and any(fractions.values()):
         repair = "Name some of them train, or leave the column out."
         raise TooShortError(f"no picture is for training: the splits are {', '.join(parts)}.", repair=repair, file=spec)
-    splits = divide(spec, parts, fractions, findings)
-    splits.rule = splits.rule.replace("as the files are named", "as the data says").replace(
+    splits = split_examples(spec, parts, fractions, findings)
+    splits.split_rule = splits.split_rule.replace("as the files are named", "as the data says").replace(
         "examples are held out", "pictures are held out with all their captions"
     )
     return splits

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import Buckets, in_order
-from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.buckets import BucketLoader, iterate_by_length
+from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
@@ -78,7 +78,7 @@ class Caption(Task):
 
     def __init__(self, gallery: Gallery, preprocessor: Preprocessor, longest: int):
         self.gallery, self.splits, self.preprocessor, self.longest = gallery, gallery.splits, preprocessor, longest
-        self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
+        self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
         self.pairs = {split: Pairs(examples, preprocessor.tokenizer) for split, examples in self.splits.parts.items()}
         captions = [text for example in self.splits.parts["train"] for text in example.captions]
         if sum(len(text.split()) for text in captions) < SHORT * len(captions):
@@ -118,17 +118,17 @@ class Caption(Task):
             for row, owner in zip(pairs.rows, pairs.owners):
                 if len(row) >= self.longest:
                     example = pairs.examples[int(owner)]
-                    self.splits.findings.remark(what, example.file or example.image, example.line or None)
+                    self.splits.findings.warn(what, example.file or example.image, example.line or None)
 
     def introduce(self, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(pairs.examples):,}" for split, pairs in self.pairs.items())
         captions = sum(len(pairs.rows) for pairs in self.pairs.values())
-        rule = f"{self.rule[0].upper()}{self.rule[1:]}"
+        rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
         log(
             f"{self.described()}: {sizes}; {captions:,} captions; "
             f"vocabulary {len(self.preprocessor.tokenizer):,}. {rule}"
         )
-        for sentence in self.splits.findings.sentences():
+        for sentence in self.splits.findings.warning_messages():
             log(f"note: {sentence}")
 
     def described(self) -> str:
@@ -166,14 +166,14 @@ class Caption(Task):
     def embeddings(self, model: Captioner) -> dict[str, Embedding]:
         return {"text": model.writer.embedding}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[CaptionBatch]:
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[CaptionBatch]:
         """Training batches of captions of roughly alike length, each beside its picture."""
         lengths = [-(-min(len(row) + 1, self.longest) // GRAIN) * GRAIN for row in self.pairs["train"].rows]
 
         def batch(numbers: np.ndarray) -> CaptionBatch:
             return self.collate("train", numbers)
 
-        return Buckets(
+        return BucketLoader(
             lengths, batch, settings.training.batch_size or 1, settings.data.max_tokens, settings.seed, rank, world
         )
 
@@ -195,7 +195,7 @@ class Caption(Task):
         pairs, device = self.pairs["valid"], next(model.parameters()).device
         model.eval()
         nats, tokens = 0.0, 0.0
-        for numbers in in_order([len(row) + 1 for row in pairs.rows], ROWS, None, world.rank, world.size):
+        for numbers in iterate_by_length([len(row) + 1 for row in pairs.rows], ROWS, None, world.rank, world.size):
             loss, _ = model(self.collate("valid", numbers).to(device))
             nats, tokens = nats + float(loss.total), tokens + loss.count
         scores = (0.0, 0.0)
@@ -224,10 +224,10 @@ class Caption(Task):
         sentences = (
             f"{self.described()}",
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
-            f"split: {self.rule}",
+            f"split: {self.split_rule}",
         )
         columns = ("pictures", "captions", "tokens", "unknown")
-        return Report(columns, rows, sentences, tuple(self.splits.findings.sentences()))
+        return Report(columns, rows, sentences, tuple(self.splits.findings.warning_messages()))
 
     # A trained model, without that data
 
@@ -262,11 +262,11 @@ class Caption(Task):
         if request.out is not None:
             write_captions(request.out, examples, outputs)
         metrics, definitions = measured(outputs, references)
-        remarks = tuple(gallery.splits.findings.sentences())
+        remarks = tuple(gallery.splits.findings.warning_messages())
         metric = request.headline or cls.headline[0]
         each = one_by_one(metric, examples, outputs, references) if request.examples else None
         on, made = f"{data}, {part}", how(settings, request)
-        return Evaluation(metrics, definitions, on, made, remarks=remarks, seconds=seconds, examples=each)
+        return Evaluation(metrics, definitions, on, made, warnings=remarks, seconds=seconds, examples=each)
 
     @classmethod
     def questions(
@@ -330,7 +330,7 @@ def _to_score(
         return galleries[-1].splits
 
     fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-    examples, part = examples_to_score(open_with, fractions, split, trained_on)
+    examples, part = select_evaluation_examples(open_with, fractions, split, trained_on)
     return galleries[-1], examples, part
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.config import Settings
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import in_order, pad
+from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.heads.label import Label, balanced, make_pooling
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
@@ -98,7 +98,7 @@ class Classifier(nn.Module):
 def collate(rows: Sequence[np.ndarray], labels: np.ndarray, numbers: np.ndarray) -> TextBatch:
     """Rows of different length as a batch; id 0 is that of padding."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    ids, positions = torch.from_numpy(pad(rows)), torch.from_numpy(np.asarray(numbers, dtype=np.int64))
+    ids, positions = torch.from_numpy(pad_sequences(rows)), torch.from_numpy(np.asarray(numbers, dtype=np.int64))
     return TextBatch(ids, lengths, torch.from_numpy(np.asarray(labels, dtype=np.int64)), positions=positions)
 
 
@@ -110,7 +110,7 @@ def score(
     device = model.embedding.weight.device
     cut = [row[:longest] for row in rows]
     model.eval()
-    for numbers in in_order([len(row) for row in cut], ROWS, TOKENS, rank, world):
+    for numbers in iterate_by_length([len(row) for row in cut], ROWS, TOKENS, rank, world):
         batch = collate([cut[number] for number in numbers], np.zeros(len(numbers)), numbers).to(device)
         yield numbers, model.scores(batch.ids, batch.lengths).double().log_softmax(-1).cpu().numpy()
 

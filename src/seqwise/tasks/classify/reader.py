@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqwise.data.examples import Splits, open_examples, repeated
+from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUSPECT, Row, Table, read_table, split_columns
+from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
 from seqwise.errors import DataError
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
@@ -47,7 +47,7 @@ def open_labelled(
     spec: str, columns: str | None = None, on_empty: str = "stop", fractions: tuple[float, float] = (0.05, 0.05)
 ) -> Splits[LabelledText]:
     """All splits, read and checked; what does not stop is in `splits.findings`."""
-    wanted = split_columns(columns)
+    wanted = parse_columns(columns)
 
     def read(path: Path, findings: Findings) -> list[LabelledText]:
         return read_labelled(path, findings, wanted, on_empty)
@@ -82,7 +82,7 @@ def _example(row: Row, findings: Findings, on_empty: str) -> LabelledText | None
     if not empty:
         return LabelledText(text.strip(), label.strip(), row.file, row.line)
     if on_empty == "drop":
-        findings.remark(f"examples with an empty {empty[0]}, which are dropped", row.file, row.line)
+        findings.warn(f"examples with an empty {empty[0]}, which are dropped", row.file, row.line)
     else:
         findings.error(
             f"the {' and the '.join(empty)} of this example {'are' if len(empty) > 1 else 'is'} empty.",
@@ -118,8 +118,8 @@ def _suspect_header(table: Table, findings: Findings, columns: Sequence[str] | N
         return
     text, label = str(first.values["text"])[:40], first.values["label"]
     if columns is not None:
-        if SUSPECT not in findings.remarks:
-            findings.remark(
+        if HEADER_READ_AS_EXAMPLE not in findings.warnings:
+            findings.warn(
                 f"first lines with a label found nowhere else ({label!r}), which are read as examples", first.file, 1
             )
         return
@@ -142,7 +142,7 @@ def _keep_single_labels(splits: Splits[LabelledText]) -> None:
                 splits.parts[split].remove(example)
                 train.append(example)
                 what = "examples held out with all of their label, which are put back into training"
-                splits.findings.remark(what, example.file, example.line)
+                splits.findings.warn(what, example.file, example.line)
         if split in splits.parts and not splits.parts[split]:
             splits.parts[split] = _spared(train)
 
@@ -187,16 +187,16 @@ def check_labels(splits: Splits[LabelledText]) -> None:
             file=train[0].file,
         )
     refuse_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
-    findings.stop()
-    for split, example in repeated(splits, lambda example: example.text):
-        findings.remark(
+    findings.raise_errors()
+    for split, example in find_training_duplicates(splits, lambda example: example.text):
+        findings.warn(
             f"texts of {split} are in train too: what was learned by heart is measured", example.file, example.line
         )
     for example in _contradicted(train):
-        findings.remark("texts of train come with different labels; all are kept", example.file, example.line)
+        findings.warn("texts of train come with different labels; all are kept", example.file, example.line)
     (most, many), (least, few) = counts.most_common(1)[0], counts.most_common()[-1]
     if many > UNBALANCED * few:
-        findings.remark(
+        findings.warn(
             f"label is rare: {least!r} has {few:,} of {len(train):,} training examples, {most!r} has {many:,}; "
             "accuracy says little then, macro_f1 more; --classify.class-weights balanced makes them weigh alike"
         )

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import Buckets
-from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.buckets import BucketLoader
+from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUFFIXES, read_inputs, suffix_of
+from seqwise.data.tables import SUFFIXES, get_format_suffix, read_input_column
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.examples import Examples, Shown, hits
 from seqwise.tasks.answers import check_out, write_out
@@ -59,7 +59,7 @@ class Classify(Task):
 
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, longest: int):
         self.splits, self.preprocessor, self.longest = splits, preprocessor, longest
-        self.fingerprint, self.rule = splits.fingerprint, splits.rule
+        self.fingerprint, self.split_rule = splits.fingerprint, splits.split_rule
         self.labels: list[str] = preprocessor.facts["labels"]
         self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -88,8 +88,8 @@ class Classify(Task):
         if "text" not in preprocessor.tokenizers:
             preprocessor.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, log, offered)
         preprocessor.facts.setdefault("labels", labels_of(splits))
-        refuse_unknown_labels(splits.everything(), preprocessor.facts["labels"], splits.findings)
-        splits.findings.stop()
+        refuse_unknown_labels(splits.all_examples(), preprocessor.facts["labels"], splits.findings)
+        splits.findings.raise_errors()
         task = cls(splits, preprocessor, settings.data.max_length or MOST_TOKENS)
         if settings.data.max_length is None:
             settings.data.max_length = min(MOST_TOKENS, max(1, task.size().longest))
@@ -104,11 +104,11 @@ class Classify(Task):
             for ids, example in zip(self.ids[split], examples):
                 if len(ids) > self.longest:
                     what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.max-length)"
-                    self.splits.findings.remark(what, example.file, example.line)
+                    self.splits.findings.warn(what, example.file, example.line)
 
     def introduce(self, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(examples):,}" for split, examples in self.splits.parts.items())
-        rule = f"{self.rule[0].upper()}{self.rule[1:]}"
+        rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
         log(f"texts: {sizes}; vocabulary {len(self.preprocessor.tokenizer):,}; {self.shares()}. {rule}")
         for sentence in self.remarks():
             log(f"note: {sentence}")
@@ -122,7 +122,7 @@ class Classify(Task):
     def remarks(self) -> list[str]:
         """What was let pass, with its number and the policy."""
         unknown = self.preprocessor.tokenizer.unknown
-        found = self.splits.findings.sentences()
+        found = self.splits.findings.warning_messages()
         for split in ("valid", "test"):
             rows = self.ids.get(split, [])
             share = sum(int((row == unknown).sum()) for row in rows) / max(1, sum(map(len, rows)))
@@ -153,7 +153,7 @@ class Classify(Task):
         ids = np.concatenate(self.ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TextBatch]:
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[TextBatch]:
         """Training batches of texts of alike length."""
         rows = [row[: self.longest] for row in self.ids["train"]]
         targets = self.targets["train"]
@@ -162,7 +162,7 @@ class Classify(Task):
             return collate([rows[number] for number in numbers], targets[numbers], numbers)
 
         batch_rows, lengths = settings.training.batch_size or 1, [len(row) for row in rows]
-        return Buckets(lengths, batch, batch_rows, settings.data.max_tokens, settings.seed, rank, world)
+        return BucketLoader(lengths, batch, batch_rows, settings.data.max_tokens, settings.seed, rank, world)
 
     def validate(self, model: Classifier, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss, accuracy and macro-F1 on the validation split, shared among the processes.
@@ -197,7 +197,7 @@ class Classify(Task):
         sentences = (
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
             f"training: {self.shares()}",
-            f"split: {self.rule}",
+            f"split: {self.split_rule}",
         )
         return Report(("texts", "tokens", "longest", "unknown"), rows, sentences, tuple(self.remarks()))
 
@@ -234,9 +234,9 @@ class Classify(Task):
             return splits
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        examples, part = examples_to_score(open_with, fractions, split, trained_on)
+        examples, part = select_evaluation_examples(open_with, fractions, split, trained_on)
         refuse_unknown_labels(examples, labels, found)
-        found.stop()
+        found.raise_errors()
         rows, longest = encode(preprocessor.tokenizer, examples), settings.data.max_length or MOST_TOKENS
         targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
         began = perf_counter()
@@ -246,7 +246,7 @@ class Classify(Task):
             write_answers(request.out, examples, [labels[number] for number in scored.predicted], scored.chances)
         cut = sum(len(row) > longest for row in rows)
         remarks = [
-            *found.sentences(),
+            *found.warning_messages(),
             *([f"{cut:,} texts of more than {longest:,} tokens were cut there."] if cut else []),
         ]
         counts = scored.counts
@@ -275,16 +275,16 @@ class Classify(Task):
             return open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        texts = [example.text for example in examples_to_score(open_with, fractions, split, trained_on)[0]]
+        texts = [example.text for example in select_evaluation_examples(open_with, fractions, split, trained_on)[0]]
         return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text]))
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_input_column(cls, text: str, settings: Settings) -> list[str] | None:
         """The text column of a table; anything else is read line by line."""
         path = Path(text)
-        if text == "-" or suffix_of(path) not in SUFFIXES or not path.is_file():
+        if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
             return None
-        return read_inputs(path, ("text", "label"), settings.columns)
+        return read_input_column(path, ("text", "label"), settings.columns)
 
     @classmethod
     def predict(

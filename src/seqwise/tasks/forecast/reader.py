@@ -21,7 +21,7 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.data.findings import Findings
 from seqwise.data.splitting import SPLITS
-from seqwise.data.tables import refuse_columns
+from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError
 from seqwise.tasks.forecast.table import Columns, Frame, choose_columns, demand, merged, numbers, read_frames, ticks_of
 from seqwise.tasks.forecast.timestamps import OFF, Clock, clock_of
@@ -59,13 +59,13 @@ def read_series(spec: str, settings: Settings, columns: Columns | None = None, c
     """
     findings = Findings()
     frame = merged(read_frames(spec, findings))
-    findings.stop()
+    findings.raise_errors()
     if not frame.lines:
         raise DataError(
             "there is a header, but no row below it.", repair="Give a table with rows.", file=frame.files[0]
         )
     if columns is None:
-        refuse_columns(
+        reject_columns(
             settings.columns, "Name them with --target, --forecast.time, --forecast.known-future, --forecast.series."
         )
     columns = columns or choose_columns(frame, settings.forecast, settings.target, findings)
@@ -74,13 +74,13 @@ def read_series(spec: str, settings: Settings, columns: Columns | None = None, c
     values = np.stack([numbers(frame, column, findings) for column in columns.targets], axis=1)
     known = np.stack([numbers(frame, column, findings) for column in columns.known], axis=1) if columns.known else None
     ticks, style = ticks_of(frame, columns.time, findings, clock)
-    findings.stop()
+    findings.raise_errors()
     groups = _groups(frame, columns, ticks, findings)
-    findings.stop()
+    findings.raise_errors()
     clock = clock_of(np.unique(ticks), style) if clock is None else clock.from_first(ticks)
     policy = settings.forecast.missing
     places = _on_grid(frame, groups, ticks, clock, findings, policy)
-    findings.stop()
+    findings.raise_errors()
     series = _gridded(spec, frame, columns, groups, places, (values, known), clock, findings)
     _check_missing(frame, groups, places, values, series, policy)
     return series
@@ -138,7 +138,7 @@ def _on_grid(
         )
         after = "A stamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
         frame.wrong(findings, row, f"{problem}; the longest gap ends here.", repair=after)
-        findings.stop()
+        findings.raise_errors()
     uneven = "Give stamps at even distances, one row per step: sum or average the rows of each step first."
     for row in np.flatnonzero(off > OFF).tolist():
         frame.wrong(
@@ -188,7 +188,7 @@ def _gridded(
         if known is not None:
             there[number, places[rows]] = known[rows]
             _fill_known(there[number], frame, columns, rows, places, findings)
-    findings.stop()
+    findings.raise_errors()
     observed = np.flatnonzero(~np.isnan(grid).all(axis=1))
     if not len(observed):
         raise DataError("all values are missing.", repair="Give some numbers.", file=frame.files[0])
@@ -259,7 +259,7 @@ def _check_missing(
                     frame.wrong(series.findings, row, f"the value of {name!r} is missing.", repair)
                 else:
                     frame.note(series.findings, row, f"missing values, filled with {FILLED[policy]}; never a target")
-    series.findings.stop()
+    series.findings.raise_errors()
 
 
 def filled(values: np.ndarray, policy: str) -> np.ndarray:

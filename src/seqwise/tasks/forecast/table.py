@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.config import ForecastSettings
-from seqwise.data.examples import files_of
+from seqwise.data.examples import find_split_files
 from seqwise.data.findings import Findings
-from seqwise.data.tables import read_text, records, split_columns, suffix_of
+from seqwise.data.tables import get_format_suffix, parse_columns, parse_records, read_text
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.forecast import sunspots
 from seqwise.tasks.forecast.timestamps import SHAPE, Clock, style_of, tick_of
@@ -53,7 +53,7 @@ class Frame:
 
     def note(self, findings: Findings, row: int, what: str) -> None:
         """A remark about a row."""
-        findings.remark(what, self.files[row], self.lines[row])
+        findings.warn(what, self.files[row], self.lines[row])
 
 
 def read_frames(spec: str, findings: Findings) -> list[Frame]:
@@ -64,7 +64,7 @@ def read_frames(spec: str, findings: Findings) -> list[Frame]:
     if "\n" in spec:  # a table itself, as it came from standard input
         first = spec.partition("\n")[0]
         return [_frame(spec, "\t" if "\t" in first else ",", Path("standard input"), "train", findings)]
-    groups = files_of(Path(spec), SUFFIXES, findings)
+    groups = find_split_files(Path(spec), SUFFIXES, findings)
     files = [(split, path) for split, paths in groups.items() for path in paths]
     if len(files) > 1 and len(groups) == 1:
         raise DataError(
@@ -73,13 +73,13 @@ def read_frames(spec: str, findings: Findings) -> list[Frame]:
             file=spec,
         )
     marks = {".tsv": "\t", ".csv": ","}
-    return [_frame(read_text(path), marks[suffix_of(path)], path, split, findings) for split, path in files]
+    return [_frame(read_text(path), marks[get_format_suffix(path)], path, split, findings) for split, path in files]
 
 
 def _frame(text: str, mark: str, path: Path, split: str, findings: Findings) -> Frame:
-    rows = list(records(text.rstrip("\n"), mark, path, findings))
+    rows = list(parse_records(text.rstrip("\n"), mark, path, findings))
     if not rows:
-        findings.stop()
+        findings.raise_errors()
         raise DataError("the file is empty.", repair="Give a table with a column of stamps and numbers.", file=path)
     line, header = rows[0][0], [name.strip() for name in rows[0][1]]
     _check_header(header, path, line)
@@ -141,15 +141,15 @@ def merged(frames: list[Frame]) -> Frame:
 
 
 def choose_columns(frame: Frame, wishes: ForecastSettings, target: str | None, findings: Findings) -> Columns:
-    known = tuple(split_columns(wishes.known_future) or ())
+    known = tuple(parse_columns(wishes.known_future) or ())
     time = wishes.time or _time_column(frame)
     if target is not None:
-        return _apart(Columns(time, tuple(split_columns(target) or ()), known, wishes.series))
+        return _apart(Columns(time, tuple(parse_columns(target) or ()), known, wishes.series))
     others = [name for name in frame.header if name not in (time, wishes.series, *known)]
     targets = [name for name in others if _mostly_numbers(frame.fields[name])]
     for name in others:
         if name not in targets:
-            findings.remark(f"column that holds no numbers, {name!r}, which is not read", frame.files[0], 1)
+            findings.warn(f"column that holds no numbers, {name!r}, which is not read", frame.files[0], 1)
     if not targets:
         raise DataError(
             f"no column holds numbers besides the stamps; the columns are {', '.join(frame.header)}.",

@@ -19,7 +19,7 @@ import numpy as np
 
 from seqwise.config import HELD_OUT, Settings
 from seqwise.data.splitting import SPLITS
-from seqwise.data.tables import split_columns
+from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.tasks.answers import check_out
@@ -59,8 +59,8 @@ class Forecast(Task):
         self.series, self.measures = series, measures
         self.splits = settings.forecast.splits or SHARES
         self.parts = borders(series, self.splits)
-        self.rule = rule_of(series, self.splits)
-        self.fingerprint = fingerprint(series, self.rule)
+        self.split_rule = rule_of(series, self.splits)
+        self.fingerprint = fingerprint(series, self.split_rule)
         self.preprocessor = Preprocessor(facts=measures.facts() | {"example": series.name})
         self.rolling = rolling_of(series, measures.of(series), settings)
         season = measures.season
@@ -114,12 +114,12 @@ class Forecast(Task):
         sizes = ", ".join(f"{split} {len(windows):,}" for split, windows in self.windows.items())
         return [
             f"{some}: {names}; {self.series.span()}, time in column {self.series.columns.time!r}.",
-            f"{self.rule[0].upper()}{self.rule[1:]} Scaling is learned on the training part.",
+            f"{self.split_rule[0].upper()}{self.split_rule[1:]} Scaling is learned on the training part.",
             f"windows: {sizes}; each forecasts {settings.horizon} steps from the last {settings.forecast.lookback}.",
         ]
 
     def _remarks(self) -> list[str]:
-        remarks = self.series.findings.sentences()
+        remarks = self.series.findings.warning_messages()
         flat = [name for name, same in zip(self.series.names, constant(self._train())) if same]
         if flat:
             remarks.append(f"{len(flat):,} series never change in the training part (first: {flat[0]!r}).")
@@ -172,7 +172,7 @@ class Forecast(Task):
             there = ~np.isnan(self.series.values[start:stop])
             rows[split] = (stop - start, int(there.sum()), int((~there).sum()), len(self.windows[split]))
         spread = f"season: {self.measures.season} steps; calendar: {', '.join(self.measures.calendar) or 'nothing'}."
-        sentences = (f"{', '.join(self.series.names)}: {self.series.span()}.", spread, f"split: {self.rule}")
+        sentences = (f"{', '.join(self.series.names)}: {self.series.span()}.", spread, f"split: {self.split_rule}")
         return Report(("steps", "values", "missing", "windows"), rows, sentences, tuple(self._remarks()))
 
     # A trained model, without that data
@@ -215,7 +215,7 @@ class Forecast(Task):
         seconds = perf_counter() - began
         if request.out is not None:
             save_picture(request.out, drawn_windows(model, rolling, windows, measures.of(series)))
-        remarks = series.findings.sentences()
+        remarks = series.findings.warning_messages()
         if unknown := measures.unknown(series):
             remarks.append(
                 f"{len(unknown):,} series are new to the run and scaled by their own values ({unknown[0]} …)."
@@ -287,7 +287,7 @@ def quantiles_of(settings: Settings) -> tuple[float, ...]:
     if settings.forecast.quantiles.strip().lower() in ("", "none"):
         return ()
     try:
-        levels = sorted({float(part) for part in split_columns(settings.forecast.quantiles) or ()})
+        levels = sorted({float(part) for part in parse_columns(settings.forecast.quantiles) or ()})
     except ValueError:
         levels = [0.0]
     if not all(0 < level < 1 for level in levels):

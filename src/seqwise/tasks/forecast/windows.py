@@ -19,9 +19,9 @@ from torch import Tensor
 
 from seqwise.config import Settings
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import Buckets
+from seqwise.data.buckets import BucketLoader
 from seqwise.data.splitting import SPLITS
-from seqwise.data.tables import split_columns
+from seqwise.data.tables import parse_columns
 from seqwise.errors import UsageError
 from seqwise.tasks.forecast.reader import Series, filled
 from seqwise.tasks.forecast.scaling import Measures, calendar_features
@@ -61,7 +61,7 @@ def borders(series: Series, splits: str) -> dict[str, tuple[int, int]]:
 def _ends(splits: str, steps: int) -> list[int]:
     repair = "Give three numbers of steps, 8640,2880,2880, or three shares, 0.7,0.1,0.2."
     try:
-        sizes = [float(part) for part in split_columns(splits) or []]
+        sizes = [float(part) for part in parse_columns(splits) or []]
     except ValueError:
         sizes = []
     if len(sizes) != 3 or min(sizes) <= 0:
@@ -162,7 +162,7 @@ class WindowBatches:
     def __init__(self, rolling: Rolling, windows: np.ndarray, settings: Settings, rank: int = 0, world: int = 1):
         lengths = np.full(len(windows), rolling.past)
         rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
-        self._shuffled = Buckets(
+        self._shuffled = BucketLoader(
             lengths, lambda at: rolling.batch(windows[at]), rows, tokens, settings.seed, rank, world
         )
 

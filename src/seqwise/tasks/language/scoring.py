@@ -18,7 +18,7 @@ from torch import nn
 from seqwise.backbones.states import ModelState, detach
 from seqwise.config import Settings
 from seqwise.data.batch import TokenBatch
-from seqwise.data.corpus.batching import EvaluationStreams, EvaluationWindows
+from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
@@ -76,12 +76,12 @@ def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: Tally 
 
 def evaluation_batches(
     carries: bool, store: TokenStore, settings: Settings, rank: int = 0, world: int = 1
-) -> EvaluationStreams | EvaluationWindows:
+) -> StreamEvaluationLoader | WindowEvaluationLoader:
     """Streams for a model that carries a state, half-overlapping windows for one that does not."""
     window = _window(settings)
     if not carries:
-        return EvaluationWindows(store, ROWS, window, window // 2, rank, world)
-    return EvaluationStreams(store, evaluation_rows(store), window, rank, world)
+        return WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
+    return StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world)
 
 
 def evaluation_rows(store: TokenStore) -> int:
@@ -120,9 +120,9 @@ def score_dynamically(
         raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
     model.eval()
     device, window = next(model.parameters()).device, _window(settings)
-    batches: EvaluationStreams | EvaluationWindows = EvaluationWindows(store, 1, window, window // 2)
+    batches: StreamEvaluationLoader | WindowEvaluationLoader = WindowEvaluationLoader(store, 1, window, window // 2)
     if model.carries:
-        batches = EvaluationStreams(store, 1, DYNAMIC_WINDOW)
+        batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW)
     optimiser = torch.optim.SGD(model.parameters(), lr=rate)
     carry, nats, tokens = None, 0.0, 0
     for batch in batches.epoch():
@@ -153,6 +153,6 @@ def _window(settings: Settings) -> int:
     return settings.data.window if isinstance(settings.data.window, int) else WINDOW
 
 
-def _tokens(batches: EvaluationStreams | EvaluationWindows) -> int:
+def _tokens(batches: StreamEvaluationLoader | WindowEvaluationLoader) -> int:
     """Targets that a full batch counts, over all ranks."""
-    return batches.rows * (batches.window if isinstance(batches, EvaluationStreams) else batches.stride)
+    return batches.rows * (batches.window if isinstance(batches, StreamEvaluationLoader) else batches.stride)

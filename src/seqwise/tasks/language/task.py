@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from seqwise.config import MAX_LENGTH, Settings
-from seqwise.data.corpus.batching import Streams, Windows
+from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.prepare import prepare as prepare_stores
-from seqwise.data.corpus.sources import Corpus, TooShortError, open_corpus, open_whole, whole_of
+from seqwise.data.corpus.sources import Corpus, TooShortError, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.tables import refuse_columns
+from seqwise.data.tables import reject_columns
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError, nearest
@@ -65,7 +65,7 @@ class Language(Task):
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
-        self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
+        self.fingerprint, self.split_rule = corpus.fingerprint, corpus.split_rule
         self.preprocessor = Preprocessor({"text": tokenizer})
 
     @classmethod
@@ -78,12 +78,12 @@ class Language(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Read the data; learn the tokeniser from the training split unless there is one already."""
-        refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
+        reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
         sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
-        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.split_rule[0].upper()}{corpus.split_rule[1:]}")
         return cls(corpus, tokenizer, stores)
 
     def size(self) -> Size:
@@ -123,7 +123,7 @@ class Language(Task):
         columns = ("lines", "words", "characters", "tokens", "unknown")
         rows = {split: tuple(getattr(store.facts, name) for name in columns) for split, store in self.stores.items()}
         vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
-        return Report(columns, rows, (vocabulary, f"split: {self.rule}"), tuple(self.remarks()))
+        return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.remarks()))
 
     def remarks(self) -> list[str]:
         """What is no error, but makes a result worse or too good."""
@@ -157,9 +157,9 @@ class Language(Task):
         check_counting(len(store), vocabulary, length)
         return CountedModel(NGram.count(store.read(0, len(store)), vocabulary, length, self.tokenizer.end))
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Streams | Windows:
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> StreamLoader | WindowLoader:
         """Training batches in the order that suits the model."""
-        kind = Streams if settings.data.order == "streams" else Windows
+        kind = StreamLoader if settings.data.order == "streams" else WindowLoader
         rows, window = settings.training.batch_size or 1, settings.data.window or 1
         return kind(self.stores["train"], rows, window, settings.seed, rank, world)
 
@@ -221,7 +221,7 @@ class Language(Task):
             )
         examples = None if blocks is None else examples_of(blocks, store, preprocessor.tokenizer)
         return Evaluation(
-            result.metrics(), DEFINITIONS, on, how, remarks=tuple(remarks), seconds=seconds, examples=examples
+            result.metrics(), DEFINITIONS, on, how, warnings=tuple(remarks), seconds=seconds, examples=examples
         )
 
     @classmethod
@@ -265,10 +265,10 @@ def text_to_score(data: str, settings: Settings, split: str | None, trained_on: 
     except TooShortError:
         if split not in (None, "all"):
             raise
-        return open_whole(data), "all"
-    known = corpus.given or corpus.fingerprint == trained_on
+        return open_unsplit(data), "all"
+    known = corpus.has_predefined_splits or corpus.fingerprint == trained_on
     if split == "all" or (split is None and not known):
-        return whole_of(corpus), "all"
+        return merge_splits(corpus), "all"
     if split is not None and split not in corpus.parts:
         raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
     return corpus, split or "test"

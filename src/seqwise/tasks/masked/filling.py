@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.data.buckets import pad
+from seqwise.data.buckets import pad_sequences
 from seqwise.errors import UsageError
 from seqwise.tasks.masked.model import MaskedModel, TwoWayModel
 from seqwise.tasks.task import Prediction
@@ -82,7 +82,7 @@ def _fill(
     rows = [ids[start : start + window] for start in starts]
     device = model.embedding.weight.device
     lengths = torch.tensor([len(row) for row in rows], device=device)
-    states = model.states(torch.from_numpy(pad(rows)).to(device), lengths)
+    states = model.states(torch.from_numpy(pad_sequences(rows)).to(device), lengths)
     at = torch.tensor([place - start for place, start in zip(places, starts)], device=device)
     scores = model.scores(states, torch.arange(len(rows), device=device), at, lengths)
     none = _no_answers(tokenizer)

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from seqwise.data.batch import Batch
-from seqwise.data.corpus.batching import Windows
+from seqwise.data.corpus.batching import WindowLoader, require_targets
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.order import mix
-from seqwise.data.rows import require
+from seqwise.data.shuffle import hash_integers
 
 # Of the chosen tokens so many become <mask>, so many a random token; the rest stays (Devlin et al. 2019, §3.1).
 MASKED, RANDOM = 0.8, 0.1
@@ -95,7 +94,7 @@ class Masks:
 
 def uniform(places: np.ndarray, *key: int) -> np.ndarray:
     """A number in [0, 1) for each place: the finaliser of SplitMix64 over the place and the key."""
-    state = places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(mix(*key))
+    state = places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(hash_integers(*key))
     state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     state ^= state >> np.uint64(31)
@@ -103,9 +102,9 @@ def uniform(places: np.ndarray, *key: int) -> np.ndarray:
 
 
 class MaskedWindows:
-    """Training batches: the shuffled windows of `Windows`, with new masks in every epoch."""
+    """Training batches: the shuffled windows of `WindowLoader`, with new masks in every epoch."""
 
-    def __init__(self, windows: Windows, masks: Masks, both: bool):
+    def __init__(self, windows: WindowLoader, masks: Masks, both: bool):
         self.windows, self.masks, self.both = windows, masks, both
 
     @property
@@ -132,7 +131,7 @@ class EvaluationMasks:
     """
 
     def __init__(self, store: TokenStore, masks: Masks, rows: int, window: int, both: bool):
-        require(store, 2, rows, window)
+        require_targets(store, 2, rows, window)
         self.store, self.masks, self.rows, self.both = store, masks, rows, both
         self.window = min(window, len(store))
         stride, last = max(1, self.window // 2), len(store) - self.window

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from seqwise.config import Settings
-from seqwise.data.corpus.batching import Windows
+from seqwise.data.corpus.batching import WindowLoader
 from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.tables import refuse_columns
+from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp
@@ -71,7 +71,7 @@ class Masked(Task):
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
-        self.fingerprint, self.rule = corpus.fingerprint, corpus.rule
+        self.fingerprint, self.split_rule = corpus.fingerprint, corpus.split_rule
         self.preprocessor = Preprocessor({"text": tokenizer}, {"example": EXAMPLE})
 
     @classmethod
@@ -84,12 +84,12 @@ class Masked(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Read the data; learn the tokeniser from the training split unless there is one already."""
-        refuse_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
+        reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
         tokenizer = learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
         stores = prepare_stores(corpus, tokenizer, progress)
         sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
-        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.rule[0].upper()}{corpus.rule[1:]}")
+        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.split_rule[0].upper()}{corpus.split_rule[1:]}")
         return cls(corpus, tokenizer, stores)
 
     def size(self) -> Size:
@@ -131,7 +131,7 @@ class Masked(Task):
 
     def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch_size or 1, settings.data.window or LEAST_WINDOW
-        windows = Windows(self.stores["train"], rows, window, settings.seed, rank, world)
+        windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world)
         return MaskedWindows(windows, masks_of(self.tokenizer, settings), settings.model not in AT_ONCE)
 
     def validate(self, model: MaskedModel | TwoWayModel, settings: Settings, world: Summing) -> dict[str, float]:
@@ -187,7 +187,7 @@ class Masked(Task):
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
         examples = None if fillings is None else fillings.examples(store, preprocessor.tokenizer)
         how += model.output.describe()
-        return Evaluation(metrics, DEFINITIONS, on, how, remarks=remarks, seconds=seconds, examples=examples)
+        return Evaluation(metrics, DEFINITIONS, on, how, warnings=remarks, seconds=seconds, examples=examples)
 
     @classmethod
     def questions(

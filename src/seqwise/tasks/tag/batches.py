@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqwise.config import TextSettings
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad
+from seqwise.data.buckets import pad_sequences
 from seqwise.tasks.tag.reader import Sentence
 from seqwise.tasks.tag.schemes import as_bioes, spans_of
 from seqwise.text.tokenizer import Tokenizer
@@ -100,20 +100,20 @@ class Encoded:
         spellings = [[numbers.setdefault(word, len(numbers)) for word in sentence.words] for sentence in sentences]
         self.spellings = [np.array(row, dtype=np.int64) for row in spellings]
         self.words = np.array([lexicon.word(word) for word in numbers], dtype=np.int64)
-        self.letters = pad([np.array(lexicon.letters(word)) for word in numbers], PADDING)
+        self.letters = pad_sequences([np.array(lexicon.letters(word)) for word in numbers], PADDING)
         self.sizes = (self.letters != PADDING).sum(axis=1)
         self.tags = [np.array(lexicon.tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
         self.lengths = np.array([len(row) for row in self.spellings], dtype=np.int64)
 
     def collate(self, numbers: np.ndarray) -> TagBatch:
         """The batch of some sentences."""
-        rows = pad([self.spellings[number] for number in numbers])
+        rows = pad_sequences([self.spellings[number] for number in numbers])
         different, places = np.unique(rows, return_inverse=True)
         longest = int(self.sizes[different].max(initial=1))
         return TagBatch(
             words=torch.from_numpy(self.words[rows]),
             spellings=torch.from_numpy(places.reshape(rows.shape)),
-            tags=torch.from_numpy(pad([self.tags[number] for number in numbers])),
+            tags=torch.from_numpy(pad_sequences([self.tags[number] for number in numbers])),
             lengths=torch.from_numpy(self.lengths[numbers]),
             letters=torch.from_numpy(self.letters[different, :longest]),
             positions=torch.from_numpy(np.asarray(numbers, dtype=np.int64)),

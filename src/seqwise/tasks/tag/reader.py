@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from seqwise.config import HELD_OUT
-from seqwise.data.examples import Splits, open_examples, repeated
+from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import read_table, read_text, split_columns, suffix_of
+from seqwise.data.tables import get_format_suffix, parse_columns, read_table, read_text
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.tag.code import code_lines
 from seqwise.tasks.tag.schemes import OUTSIDE, TITLES, Guess, breaches, guess_scheme, parts
@@ -63,20 +63,20 @@ def open_tagged(
     test_fraction: float = HELD_OUT,
 ) -> Tagged:
     """Read everything, decide the splits, find the scheme of the tags, and check them against it."""
-    chosen = split_columns(columns)
+    chosen = parse_columns(columns)
 
     def read(path: Path, findings: Findings) -> list[Sentence]:
-        if suffix_of(path) in (".jsonl", ".json"):
+        if get_format_suffix(path) in (".jsonl", ".json"):
             return _read_json(path, findings, chosen, on_empty)
         return read_columns(path, findings, chosen)
 
     splits = open_examples(spec, read, SUFFIXES, BUILTINS, valid_fraction, test_fraction)
-    guess = guess_scheme(sentence.tags for sentence in splits.everything())
+    guess = guess_scheme(sentence.tags for sentence in splits.all_examples())
     if scheme != "auto":
         guess = Guess(scheme, "it was asked for")
     if guess.scheme != "plain":
         splits.parts = {split: _checked(some, guess, splits.findings) for split, some in splits.parts.items()}
-    splits.findings.stop()
+    splits.findings.raise_errors()
     _compare(splits, guess.scheme)
     return Tagged(splits, guess.scheme, guess.why)
 
@@ -98,10 +98,10 @@ def read_columns(path: Path, findings: Findings, columns: Sequence[str] | None =
                 found.append(Sentence(tuple(words), tuple(tags), str(path), first, 1))
                 words, tags = [], []
             if line.startswith(DOCUMENT):
-                findings.remark(f"document marks ({DOCUMENT}), which are no sentences", path, number)
+                findings.warn(f"document marks ({DOCUMENT}), which are no sentences", path, number)
             continue
         if not words and COMMENT.match(line):
-            findings.remark("comment lines, which are skipped", path, number)
+            findings.warn("comment lines, which are skipped", path, number)
             continue
         fields = line.rstrip().split("\t") if tabbed else line.split()
         if not width:
@@ -164,7 +164,7 @@ def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, on
         if problem:
             findings.error(problem, repair=repair, file=path, line=row.line)
         elif not words:
-            findings.remark("sentences without words, which are dropped", path, row.line)
+            findings.warn("sentences without words, which are dropped", path, row.line)
         else:
             found.append(Sentence(tuple(words), tuple(tags), row.file, row.line))
     return found
@@ -211,8 +211,8 @@ def _checked(sentences: list[Sentence], guess: Guess, findings: Findings) -> lis
                 line=line,
             )
         for at, what in breaches(sentence.tags, guess.scheme) if not bad else ():
-            known = next((key for key in findings.remarks if key.startswith(f"tags that {title} ")), "")
-            findings.remark(
+            known = next((key for key in findings.warnings if key.startswith(f"tags that {title} ")), "")
+            findings.warn(
                 known or f"tags that {title} does not allow where they stand, such as {what}; "
                 "they are read as conlleval reads them", *sentence.place(at)
             )  # fmt: skip
@@ -230,13 +230,13 @@ def _compare(splits: Splits[Sentence], scheme: str) -> None:
         for sentence in splits.parts.get(split, []):
             for at, tag in enumerate(sentence.tags):
                 if name(tag) not in known and name(tag):
-                    splits.findings.remark(
+                    splits.findings.warn(
                         f"tags of the {split} split are {name(tag)!r}, never seen in training; they count as errors",
                         *sentence.place(at),
                     )
-    for split, sentence in repeated(splits, lambda sentence: sentence.words):
+    for split, sentence in find_training_duplicates(splits, lambda sentence: sentence.words):
         if len(sentence.words) >= SHORT:
-            splits.findings.remark(
+            splits.findings.warn(
                 f"sentences of {SHORT} words or more in {split} are in train too; they are kept",
                 sentence.file,
                 sentence.line,

@@ -20,9 +20,9 @@ from typing import Any, Self
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import Buckets, in_order
-from seqwise.data.examples import examples_to_score
-from seqwise.data.tables import suffix_of
+from seqwise.data.buckets import BucketLoader, iterate_by_length
+from seqwise.data.examples import select_evaluation_examples
+from seqwise.data.tables import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.tasks.answers import check_out
@@ -62,7 +62,7 @@ class Tag(Task):
     def __init__(self, tagged: Tagged, preprocessor: Preprocessor, longest: int = LONGEST):
         self.tagged, self.preprocessor, self.longest = tagged, preprocessor, longest
         self.splits = tagged.splits
-        self.fingerprint, self.rule = self.splits.fingerprint, self.splits.rule
+        self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
         self.lexicon = lexicon_of(preprocessor)
         if not self.lexicon.spans:
             self.headline = ("token_accuracy", "accuracy")
@@ -84,11 +84,11 @@ class Tag(Task):
         long = [s for some in parts.values() for s in some if len(s.words) > task.longest]
         for sentence in long:
             what = f"sentences are longer than {task.longest} words; they are read in pieces"
-            tagged.splits.findings.remark(what, sentence.file, sentence.line)
+            tagged.splits.findings.warn(what, sentence.file, sentence.line)
         sizes = ", ".join(f"{split} {len(some):,}" for split, some in parts.items())
-        rule = f"{task.rule[0].upper()}{task.rule[1:]}"
+        rule = f"{task.split_rule[0].upper()}{task.split_rule[1:]}"
         log(f"sentences: {sizes}; vocabulary {len(task.lexicon.tokenizer):,}. {rule}")
-        for remark in [task.about_tags(), *tagged.splits.findings.sentences()]:
+        for remark in [task.about_tags(), *tagged.splits.findings.warning_messages()]:
             log(remark)
         if settings.tag.crf is None:
             settings.tag.crf = tagged.marks_spans
@@ -140,10 +140,10 @@ class Tag(Task):
     def token_counts(self) -> dict[str, torch.Tensor]:
         return {"text": self.counts}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[TagBatch]:
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[TagBatch]:
         encoded = self._encoded("train", settings.data.max_length or self.longest)
         rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
-        return Buckets(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
+        return BucketLoader(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
 
     def _encoded(self, split: str, longest: int) -> Encoded:
         known = self.__dict__.setdefault("_cache", {})
@@ -158,7 +158,7 @@ class Tag(Task):
         counts, nats = SpanCounts(), 0.0
         model.eval()
         device = model.embedding.weight.device
-        for numbers in in_order(encoded.lengths, ROWS, TOKENS, world.rank, world.size):
+        for numbers in iterate_by_length(encoded.lengths, ROWS, TOKENS, world.rank, world.size):
             batch = encoded.collate(numbers).to(device)
             with torch.no_grad():
                 states = model.states(batch)
@@ -192,8 +192,8 @@ class Tag(Task):
             rows[split] = (len(sentences), len(words), *((marked,) if self.lexicon.spans else ()), unknown)
         columns = ("sentences", "words", *(("spans",) if self.lexicon.spans else ()), "unknown")
         vocabulary = f"vocabulary: {len(self.lexicon.tokenizer):,} words, {self.lexicon.characters:,} characters"
-        says = (f"{vocabulary} (from the training split)", self.about_tags(), f"split: {self.rule}")
-        return Report(columns, rows, says, tuple(self.splits.findings.sentences()))
+        says = (f"{vocabulary} (from the training split)", self.about_tags(), f"split: {self.split_rule}")
+        return Report(columns, rows, says, tuple(self.splits.findings.warning_messages()))
 
     # A trained model, without that data
 
@@ -223,7 +223,7 @@ class Tag(Task):
             return opened[-1].splits
 
         fractions = settings.data.valid_fraction, settings.data.test_fraction
-        sentences, on = examples_to_score(open_with, fractions, split, trained_on)
+        sentences, on = select_evaluation_examples(open_with, fractions, split, trained_on)
         tagged = opened[-1]
         bare = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
         if lexicon.spans and not tagged.marks_spans and bare:  # sentences without a span fit every scheme
@@ -249,7 +249,7 @@ class Tag(Task):
             f"{data}, {on}",
             _how(settings, tagged.scheme, lexicon.spans),
             (counts.table(),) if lexicon.spans else (),
-            tuple(tagged.splits.findings.sentences()),
+            tuple(tagged.splits.findings.warning_messages()),
             seconds,
             one_by_one(sentences, answers, lexicon.spans) if request.examples else None,
         )
@@ -268,7 +268,7 @@ class Tag(Task):
             return _open(data, settings, valid, test).splits
 
         fractions = settings.data.valid_fraction, settings.data.test_fraction
-        sentences, _ = examples_to_score(open_with, fractions, split, trained_on)
+        sentences, _ = select_evaluation_examples(open_with, fractions, split, trained_on)
         lexicon, longest = lexicon_of(preprocessor), settings.data.max_length or LONGEST
         return sentences, lambda sentence: best_tags(model, lexicon, [sentence], longest)
 
@@ -276,7 +276,7 @@ class Tag(Task):
     def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
         """Lines of text; refuses files whose words have tags already."""
         path = Path(text)
-        if text != "-" and suffix_of(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
+        if text != "-" and get_format_suffix(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
             raise UsageError(
                 "predict reads one sentence per line, not words with tags.",
                 repair="Tag such a file with: seqwise evaluate RUN FILE --out TAGGED",
@@ -368,7 +368,7 @@ def best_tags(
     found: list[list[str]] = [[] for _ in pieces]
     model.eval()
     device, done = model.embedding.weight.device, 0
-    for numbers in in_order(encoded.lengths, ROWS, TOKENS):
+    for numbers in iterate_by_length(encoded.lengths, ROWS, TOKENS):
         best = model.best(encoded.collate(numbers).to(device)).tolist()
         for number, ids in zip(numbers, best):
             found[number] = [lexicon.tags[i] for i in ids[: len(pieces[number].words)]]

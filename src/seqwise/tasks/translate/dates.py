@@ -12,7 +12,7 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from seqwise.data.order import mix, shuffled
+from seqwise.data.shuffle import hash_integers, permute_indices
 
 COUNT = 16_000
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
@@ -87,8 +87,8 @@ SHORT_SPELLINGS: tuple[Callable[[date], str], ...] = (
 def written_dates(count: int = COUNT) -> list[tuple[str, str]]:
     """(as somebody wrote it, as ISO 8601 has it) of `count` different days; always the same."""
     days = (LAST - FIRST).days + 1
-    numbers = shuffled(np.arange(count), days, SEED)
-    return [_pair(FIRST + timedelta(days=int(number)), mix(SEED, int(number))) for number in numbers]
+    numbers = permute_indices(np.arange(count), days, SEED)
+    return [_pair(FIRST + timedelta(days=int(number)), hash_integers(SEED, int(number))) for number in numbers]
 
 
 def _pair(day: date, chance: int) -> tuple[str, str]:

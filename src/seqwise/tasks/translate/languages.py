@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.reading import opened
-from seqwise.data.tables import split_columns, suffix_of
+from seqwise.data.reading import open_binary
+from seqwise.data.tables import get_format_suffix, parse_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.translate.parallel import FileSet
 
@@ -42,7 +42,7 @@ def languages_of_files(
 ) -> Languages:
     """Source and targets among the endings of files; every set must have them all."""
     known = sorted({language for each in sets for language in each.paths})
-    languages = _chosen(known, first, split_columns(columns), split_columns(target), spec)
+    languages = _chosen(known, first, parse_columns(columns), parse_columns(target), spec)
     for each in sets:
         for language in languages.all:
             if language not in each.paths:
@@ -88,7 +88,7 @@ def _chosen(
 
 def languages_of_table(path: Path, columns: str | None, target: str | None) -> tuple[Languages, list[str] | None]:
     """The languages of a table and the columns that hold them, or None where the columns are called like them."""
-    named, wanted = split_columns(columns), split_columns(target)
+    named, wanted = parse_columns(columns), parse_columns(target)
     if named is None and wanted is None:
         return Languages(), None
     header = header_of(path)
@@ -110,15 +110,15 @@ def languages_of_table(path: Path, columns: str | None, target: str | None) -> t
 
 def header_of(path: Path) -> list[str]:
     """The names in the first line of a table, as they stand there."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         line = file.readline().decode("utf-8-sig", "replace").strip()
-    if suffix_of(path) == ".jsonl":
+    if get_format_suffix(path) == ".jsonl":
         try:
             content = json.loads(line)
         except ValueError:
             return []
         return list(content) if isinstance(content, dict) else []
-    return next(csv.reader([line], delimiter="\t" if suffix_of(path) == ".tsv" else ","), [])
+    return next(csv.reader([line], delimiter="\t" if get_format_suffix(path) == ".tsv" else ","), [])
 
 
 def _source(header: list[str], targets: list[str], path: Path) -> str:

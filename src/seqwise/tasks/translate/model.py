@@ -18,7 +18,7 @@ from seqwise.backbones.decoder import Memory
 from seqwise.backbones.encoder import build_encoder
 from seqwise.config import Settings
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import pad
+from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
@@ -74,9 +74,9 @@ def collate(
     real = np.arange(width) < np.array([len(ids) for ids in wanted])[:, None]
     filled = [np.concatenate([ids, np.zeros(width - len(ids), dtype=np.int64)]) for ids in wanted]
     return PairBatch(
-        torch.from_numpy(pad(sources)),
+        torch.from_numpy(pad_sequences(sources)),
         torch.tensor([len(row) for row in sources], dtype=torch.int64),
-        torch.from_numpy(pad(inputs)).view(shape),
+        torch.from_numpy(pad_sequences(inputs)).view(shape),
         torch.from_numpy(np.stack(filled).astype(np.int64)).view(shape),
         torch.from_numpy(real).view(shape),
     )

@@ -38,7 +38,7 @@ def translate_all(
     for pair, row in zip(pairs, rows):
         if len(row) > translation.longest:
             what = f"sources of more than {translation.longest:,} tokens, which are cut there (--data.max-length)"
-            findings.remark(what, pair.file, pair.line)
+            findings.warn(what, pair.file, pair.line)
     names = [target.name for target in translation.targets]
     found: dict[str, list[tuple[str, str]]] = {name: [("", "")] * len(pairs) for name in names}
     for done, (number, targets) in enumerate(translation.of_ids(rows), start=1):

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.corpus.sources import files_below, missing_file
-from seqwise.data.reading import packed, unreadable
-from seqwise.data.tables import SUFFIXES, suffix_of
+from seqwise.data.corpus.sources import list_files, missing_file_error
+from seqwise.data.reading import is_gzip, read_error
+from seqwise.data.tables import SUFFIXES, get_format_suffix
 from seqwise.errors import DataError
 
 _LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_][a-z0-9]+)?|\.source|\.target", re.IGNORECASE)
@@ -48,11 +48,11 @@ def parallel_files(path: Path) -> tuple[list[FileSet] | None, str | None]:
     """
     try:
         if path.is_dir():
-            sets = _sets(path, files_below(path))
+            sets = _sets(path, list_files(path))
             if not sets:
                 _require_tables(path)
             return sets or None, None
-        if suffix_of(path) in SUFFIXES:
+        if get_format_suffix(path) in SUFFIXES:
             return None, None
         beside = [each for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
         if path.exists():
@@ -63,9 +63,9 @@ def parallel_files(path: Path) -> tuple[list[FileSet] | None, str | None]:
             return sets, language
         sets = [each for each in _sets(path.parent, beside) if each.stem == path.name]
     except OSError as error:
-        raise unreadable(error, error.filename or path) from None
+        raise read_error(error, error.filename or path) from None
     if not sets:
-        raise missing_file(path)
+        raise missing_file_error(path)
     return sets, None
 
 
@@ -85,7 +85,7 @@ def _sets(folder: Path, files: Iterable[Path]) -> list[FileSet]:
 
 def _divided(path: Path) -> tuple[str, str | None]:
     """`train.de.gz` → (train, de); no language where the ending is that of a format."""
-    name = path.with_suffix("") if packed(path) else path
+    name = path.with_suffix("") if is_gzip(path) else path
     suffix = name.suffix
     if not _LANGUAGE.fullmatch(suffix) or suffix.lower() in _FORMATS:
         return str(path), None
@@ -94,8 +94,8 @@ def _divided(path: Path) -> tuple[str, str | None]:
 
 def _require_tables(folder: Path) -> None:
     """A folder without sets may hold tables; a single text without its partner is an error."""
-    files = sorted(files_below(folder))
-    if any(suffix_of(path) in SUFFIXES for path in files):
+    files = sorted(list_files(folder))
+    if any(get_format_suffix(path) in SUFFIXES for path in files):
         return
     alone = [path for path in files if _divided(path)[1] is not None]
     if alone:

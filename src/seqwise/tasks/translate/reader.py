@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import median
 
 from seqwise.config import Settings
-from seqwise.data.examples import Splits, divide, open_examples, repeated
+from seqwise.data.examples import Splits, find_training_duplicates, open_examples, split_examples
 from seqwise.data.findings import Findings
-from seqwise.data.splitting import SPLITS, by_name
+from seqwise.data.splitting import SPLITS, group_by_split
 from seqwise.data.tables import SUFFIXES, read_table, read_text
 from seqwise.errors import DataError
 from seqwise.tasks.translate.alignment import Parting, find_parting
@@ -70,25 +70,25 @@ def _open_files(
 ) -> tuple[Splits[Pair], Languages]:
     languages = languages_of_files(spec, sets, first, settings.columns, settings.target)
     stems = {Path(each.stem): each for each in sets}
-    groups = by_name(stems) or {"train": list(stems)}
+    groups = group_by_split(stems) or {"train": list(stems)}
     findings = Findings()
     for stem in sorted(set(stems).difference(*groups.values())):
         for path in stems[stem].paths.values():
-            findings.remark("files whose names tell no split, which are not read", path)
+            findings.warn("files whose names tell no split, which are not read", path)
     parts: dict[str, list[Pair]] = {}
     for split in (split for split in SPLITS if split in groups):
         chosen = [stems[stem] for stem in groups[split]]
         parts[split] = [
             pair for each in chosen for pair in read_files(each, languages, settings.data.on_empty, findings)
         ]
-    findings.stop()
+    findings.raise_errors()
     for split in parts:
         if not parts[split]:
             raise DataError(f"no pairs are left for {split}.", repair="Give files with some.", file=spec)
-    splits = divide(spec, parts, fractions, findings)
+    splits = split_examples(spec, parts, fractions, findings)
     many = [f"{split} is {' and '.join(map(str, groups[split]))}" for split in parts if len(groups[split]) > 1]
     if many:
-        splits.rule = f"{splits.rule.rstrip('.')}; {'; '.join(many)}."
+        splits.split_rule = f"{splits.split_rule.rstrip('.')}; {'; '.join(many)}."
     return splits, languages
 
 
@@ -147,7 +147,7 @@ def _match(source: _Text, target: _Text, on_empty: str, alone: bool, findings: F
     more, less = (source, target) if len(source.lines) > len(target.lines) else (target, source)
     while len(more.lines) > len(less.lines) and not more.lines[-1].strip():
         number = more.drop(len(more.lines) - 1)
-        findings.remark("empty lines at the end of a file, which are passed over", more.path, number)
+        findings.warn("empty lines at the end of a file, which are passed over", more.path, number)
     surplus = len(more.lines) - len(less.lines)
     if not surplus:
         return True
@@ -155,7 +155,7 @@ def _match(source: _Text, target: _Text, on_empty: str, alone: bool, findings: F
     empty = [place for place in parting.surplus if not more.lines[place].strip()]
     if on_empty == "drop" and (more is target or alone) and len(empty) == len(parting.surplus) == surplus:
         for place in reversed(empty):
-            findings.remark("empty lines without a partner, which are dropped", more.path, more.drop(place))
+            findings.warn("empty lines without a partner, which are dropped", more.path, more.drop(place))
         return True
     findings.errors.append(_parted(more, less, parting))
     return False
@@ -190,7 +190,7 @@ def read_rows(
                 break
             texts.append(one_line(value or ""))
             if value and _broken(value.strip()):
-                findings.remark("texts with line breaks inside, which are read as blanks", path, row.line)
+                findings.warn("texts with line breaks inside, which are read as blanks", path, row.line)
         else:
             if _complete(texts, [(path, row.line)] * len(texts), on_empty, findings, list(row.values)):
                 pairs.append(Pair(texts[0], tuple(texts[1:]), str(path), row.line))
@@ -220,12 +220,12 @@ def _complete(
     if all(texts):
         return True
     if not any(texts):
-        findings.remark("pairs that are empty on all sides, which are dropped", *places[0])
+        findings.warn("pairs that are empty on all sides, which are dropped", *places[0])
         return False
     at = next(number for number, text in enumerate(texts) if not text)
     (path, line), other = places[at], next(number for number, text in enumerate(texts) if text)
     if on_empty == "drop":
-        findings.remark("pairs with an empty side, which are dropped", path, line)
+        findings.warn("pairs with an empty side, which are dropped", path, line)
         return False
     empty, full = (names[at], names[other]) if names else (path.name, places[other][0].name)
     repair = f"Fill it in, remove the pair on all sides, or pass {DROP} to drop such pairs whole."
@@ -235,18 +235,18 @@ def _complete(
 
 def look_at(splits: Splits[Pair]) -> None:
     """Remark on what is no error, but is often a mistake."""
-    findings, pairs = splits.findings, splits.everything()
+    findings, pairs = splits.findings, splits.all_examples()
     usual = median(_ratio(pair) for pair in pairs)
     for pair in pairs:
         if pair.source in pair.targets:
-            findings.remark("pairs whose target equals the source; they are kept", pair.file, pair.line)
+            findings.warn("pairs whose target equals the source; they are kept", pair.file, pair.line)
         far = abs(_ratio(pair) - usual) > math.log(STRANGE)
         if far and max(len(pair.source), *map(len, pair.targets)) >= STRANGE_LENGTH:
             what = f"pairs with a ratio of lengths {STRANGE:g} times that of most; they are kept"
-            findings.remark(what, pair.file, pair.line)
-    for split, pair in repeated(splits, lambda pair: (pair.source, pair.targets)):
+            findings.warn(what, pair.file, pair.line)
+    for split, pair in find_training_duplicates(splits, lambda pair: (pair.source, pair.targets)):
         what = f"pairs of {split} that are in train as well; they are kept: what was learned by heart is measured there"
-        findings.remark(what, pair.file, pair.line)
+        findings.warn(what, pair.file, pair.line)
 
 
 def _ratio(pair: Pair) -> float:

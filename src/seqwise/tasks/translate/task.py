@@ -22,10 +22,10 @@ from torch import Tensor
 
 from seqwise.backbones.decoder import can_be_fed
 from seqwise.config import Settings
-from seqwise.data.buckets import Buckets, in_order
-from seqwise.data.examples import Splits, examples_to_score
+from seqwise.data.buckets import BucketLoader, iterate_by_length
+from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUFFIXES, read_inputs, split_columns, suffix_of
+from seqwise.data.tables import SUFFIXES, get_format_suffix, parse_columns, read_input_column
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.layers.embedding import Embedding
@@ -70,7 +70,7 @@ class Translate(Task):
 
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
         self.splits, self.preprocessor = splits, preprocessor
-        self.fingerprint, self.rule = splits.fingerprint, splits.rule
+        self.fingerprint, self.split_rule = splits.fingerprint, splits.split_rule
         self.names: list[str] = preprocessor.facts["targets"]
         self.marks = marks_of(preprocessor.tokenizers, self.names, settings)
         self.longest = settings.data.max_length or MOST_TOKENS
@@ -122,11 +122,11 @@ class Translate(Task):
             for pair, source, targets in zip(pairs, self.sources[split], self.written[split]):
                 for ids in (source, *targets):
                     if len(ids) > self.longest:
-                        self.splits.findings.remark(what, pair.file, pair.line)
+                        self.splits.findings.warn(what, pair.file, pair.line)
 
     def introduce(self, languages: Languages, log: LogFunction) -> None:
         sizes = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.parts.items())
-        log(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.rule[0].upper()}{self.rule[1:]}")
+        log(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.split_rule[0].upper()}{self.split_rule[1:]}")
         for sentence in self.remarks():
             log(f"note: {sentence}")
 
@@ -140,7 +140,7 @@ class Translate(Task):
 
     def remarks(self) -> list[str]:
         """What was let pass, with its number and the policy."""
-        found = self.splits.findings.sentences()
+        found = self.splits.findings.warning_messages()
         for split in ("valid", "test"):
             share = self._unknown(split) / max(1, self._tokens(split))
             if share > MANY_UNKNOWN:
@@ -210,10 +210,10 @@ class Translate(Task):
         read = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
         return {"text": read, **dict(zip(self.names, self.counts))}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Buckets[PairBatch]:
+    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
         """Training batches of pairs of alike length."""
         rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
-        return Buckets(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
+        return BucketLoader(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
 
     def validate(self, model: Translator, settings: Settings, world: Summing) -> dict[str, float]:
         """Loss on the validation split; BLEU and exact match of greedy translations of a part of it."""
@@ -221,7 +221,7 @@ class Translate(Task):
         device = model.embedding.weight.device
         nats, count = 0.0, 0
         with torch.no_grad():
-            for numbers in in_order(self._lengths("valid"), ROWS, TOKENS, world.rank, world.size):
+            for numbers in iterate_by_length(self._lengths("valid"), ROWS, TOKENS, world.rank, world.size):
                 loss, _ = model(self._collate(numbers, "valid").to(device))
                 nats, count = nats + float(loss.total), count + loss.count
         some = _spread(len(self.sources["valid"]), INTERIM.get(device.type, 200))
@@ -262,7 +262,7 @@ class Translate(Task):
             longest = max(len(ids) for side in sides for ids in side)
             rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._unknown(split))
         kind = self.preprocessor.tokenizer.kind
-        sentences = (f"tokeniser: {kind}, {self._vocabulary()} (from the training split)", f"split: {self.rule}")
+        sentences = (f"tokeniser: {kind}, {self._vocabulary()} (from the training split)", f"split: {self.split_rule}")
         columns = ("pairs", *(f"{name} tokens" for name in names), "longest", "unknown")
         return Report(columns, rows, sentences, tuple(self.remarks()))
 
@@ -296,13 +296,13 @@ class Translate(Task):
             return splits
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        pairs, which = examples_to_score(read, fractions, split, trained_on)
+        pairs, which = select_evaluation_examples(read, fractions, split, trained_on)
         began = perf_counter()
         outputs = translate_all(Translation(model, settings, preprocessor, request), pairs, findings, progress)
         seconds = perf_counter() - began
         if request.out is not None:
             write_lines(request.out, outputs)
-        found = measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.sentences())
+        found = measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.warning_messages())
         each = one_by_one(request.headline or cls.headline[0], outputs, pairs) if request.examples else None
         return replace(found, seconds=seconds, examples=each)
 
@@ -323,16 +323,16 @@ class Translate(Task):
             return open_pairs(data, asked, valid, test)[0]
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        texts = [pair.source for pair in examples_to_score(read, fractions, split, trained_on)[0]]
+        texts = [pair.source for pair in select_evaluation_examples(read, fractions, split, trained_on)[0]]
         return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], request))
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_input_column(cls, text: str, settings: Settings) -> list[str] | None:
         """The source column of a table; anything else is read line by line."""
         path = Path(text)
-        if text == "-" or suffix_of(path) not in SUFFIXES or not path.is_file():
+        if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
             return None
-        return read_inputs(path, ("source", "target"), settings.columns)
+        return read_input_column(path, ("source", "target"), settings.columns)
 
     @classmethod
     def predict(
@@ -359,7 +359,7 @@ def _asked(settings: Settings, preprocessor: Preprocessor, request: InferenceOpt
     if settings.target is None:
         return asked
     asked.target = ",".join(target.name for target in targets)
-    columns = split_columns(settings.columns)
+    columns = parse_columns(settings.columns)
     if columns is not None:
         # Files need no column for each target, since they are found by their endings.
         each = len(columns) == 1 + len(preprocessor.facts["targets"])

@@ -14,9 +14,9 @@ import torch
 
 from seqwise.backbones.memory import Memory, join_memories
 from seqwise.config import Settings
-from seqwise.data.buckets import in_order, pad
-from seqwise.data.order import mix
-from seqwise.data.tables import split_columns
+from seqwise.data.buckets import iterate_by_length, pad_sequences
+from seqwise.data.shuffle import hash_integers
+from seqwise.data.tables import parse_columns
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import UsageError, nearest
 from seqwise.tasks.task import InferenceOptions, Preprocessor
@@ -40,7 +40,7 @@ class Target:
 def targets_of(preprocessor: Preprocessor, wish: str | None) -> list[Target]:
     """The languages that are asked for: those of `--target`, or all that the run knows."""
     known: list[str] = preprocessor.facts["targets"]
-    names = split_columns(wish) or known
+    names = parse_columns(wish) or known
     for name in names:
         if name not in known:
             raise UsageError(
@@ -78,7 +78,7 @@ class Translation:
         """
         lengths = [min(len(row), self.longest) for row in rows]
         kind = self.device.type
-        for numbers in in_order(lengths, ROWS.get(kind, 64), TOKENS.get(kind, 4_096), rank, world):
+        for numbers in iterate_by_length(lengths, ROWS.get(kind, 64), TOKENS.get(kind, 4_096), rank, world):
             full = [int(number) for number in numbers if lengths[number]]
             empty = [int(number) for number in numbers if not lengths[number]]
             yield from ((number, [[Hypothesis([], 0.0, 0.0)] for _ in self.targets]) for number in empty)
@@ -96,7 +96,7 @@ class Translation:
 
     def _encode(self, rows: list[np.ndarray]) -> Memory:
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        return self.model.encode(torch.from_numpy(pad(rows)).to(self.device), lengths)
+        return self.model.encode(torch.from_numpy(pad_sequences(rows)).to(self.device), lengths)
 
     def _write(self, memory: Memory, lengths: list[int], at: int, first: int) -> list[list[Hypothesis]]:
         number, request = self.targets[at].number, self.request
@@ -104,7 +104,7 @@ class Translation:
         longest = torch.tensor([self._limit(length, number) for length in lengths], device=self.device)
         if request.choice is not None:
             choice, search_as = request.choice, request.search
-            seed = mix(request.seed, first, number) % 2**63  # each batch and target has draws of its own
+            seed = hash_integers(request.seed, first, number) % 2**63  # each batch and target has draws of its own
             return sample(
                 writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
                 start=self.starts[at], never=self.never[at],

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqwise.data.reading import opened, packed
+from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import UsageError, nearest
 from seqwise.tasks import answers
 
@@ -48,7 +48,7 @@ def load_vectors(
 
     path = Path(path)
     chosen = _kind(path, kind)
-    with opened(path) as file:
+    with open_binary(path) as file:
         refuse_foreign(path, file.read(64), chosen)
     if chosen == "safetensors":
         return read_tensors(path)
@@ -92,7 +92,7 @@ def _kind(path: Path, kind: str | None) -> str | None:
     """The kind asked for, or that of the ending; None for an ending that says nothing."""
     if kind is not None and kind not in KINDS:
         raise UsageError(f"kind: {kind!r} is not known.", repair=nearest(kind, KINDS))
-    found = kind or ENDINGS.get((path.with_suffix("") if packed(path) else path).suffix.lower())
-    if found == "safetensors" and packed(path):
+    found = kind or ENDINGS.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
+    if found == "safetensors" and is_gzip(path):
         raise UsageError("safetensors files are not packed.", repair="Leave .gz away.", file=path)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.data.reading import opened, packed
+from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import DataError
 from seqwise.vectors.formats.files import Table, check_words, place, sizes, written
 from seqwise.vectors.keyed import KeyedVectors
@@ -27,10 +27,10 @@ AGAIN = "Copy or download it again; if it is whole, its first line is wrong."
 def read_binary(
     path: Path, progress: Callable[[int, int], None] | None = None, log: Callable[[str], None] | None = None
 ) -> KeyedVectors:
-    with opened(path) as file:
+    with open_binary(path) as file:
         size = path.stat().st_size
         promised, dim = _sizes(path, file.readline(LONGEST))
-        reserved = ROWS if packed(path) else size // (4 * dim + 2) + 1
+        reserved = ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
         table, rest = Table(dim, min(promised, reserved)), b""
         while table.read < promised:
             block = file.read(max(BLOCK, 8 * dim))

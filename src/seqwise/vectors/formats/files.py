@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from seqwise.data.reading import packed
+from seqwise.data.reading import is_gzip
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.answers import replacing
 from seqwise.vectors.keyed import KeyedVectors
@@ -149,7 +149,7 @@ def _unwritable(word: str) -> str:
 def written(path: Path) -> Iterator[BinaryIO]:
     """A file to write bytes to, packed if its name ends in .gz; it appears when all is written."""
     with replacing(path) as temporary:
-        if packed(path):
+        if is_gzip(path):
             # No time and no name inside: the same vectors give the same file.
             with temporary.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
                 yield cast(BinaryIO, file)

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from seqwise.data.reading import BOM, check_text, opened
+from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
 from seqwise.vectors.formats.files import Table, check_words, place, sizes, written
 from seqwise.vectors.keyed import KeyedVectors
@@ -41,7 +41,7 @@ def read_text(
 ) -> KeyedVectors:
     """`header` says whether the first line holds the sizes; None: see for yourself."""
     promised, dim = _sizes(path, header)
-    with opened(path) as file:
+    with open_binary(path) as file:
         size = path.stat().st_size
         reader = _Reader(path, dim, promised, size)
         for data in _blocks(path, file):
@@ -120,7 +120,7 @@ class _Reader:
     def _not_text(self, data: bytes) -> list[int]:
         """The lines that are not UTF-8, if they are few: words that somebody cut inside a letter. Else a complaint."""
         try:
-            check_text(data, self.offset, self.line, self.path)
+            check_utf8(data, self.offset, self.line, self.path)
         except DataError as error:
             bad = [] if b"\0" in data else [at for at, line in enumerate(data.split(b"\n")) if not _is_text(line)]
             if 0 < len(bad) <= FEW * data.count(b"\n"):
@@ -175,7 +175,7 @@ def _is_text(line: bytes) -> bool:
 
 def _sizes(path: Path, header: bool | None) -> tuple[int | None, int]:
     """(how many words are promised, numbers per word); nothing is promised where there is no header."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         first = file.readline(LONGEST).removeprefix(BOM)
         found = None if header is False else sizes(path, first)
         if found:

@@ -12,7 +12,7 @@ _ROUNDS = 6
 _MASK = (1 << 64) - 1
 
 
-def mix(*numbers: int) -> int:
+def hash_integers(*numbers: int) -> int:
     """64 well-stirred bits from some numbers (the finaliser of SplitMix64, once per number)."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
@@ -23,14 +23,14 @@ def mix(*numbers: int) -> int:
     return state
 
 
-def shuffled(places: np.ndarray, count: int, *key: int) -> np.ndarray:
+def permute_indices(places: np.ndarray, count: int, *key: int) -> np.ndarray:
     """Where the given places of 0 … count-1 go in the permutation that belongs to the key.
 
     A Feistel network permutes the numbers of 2b bits; a result outside 0 … count-1 is sent through again until it is
     inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
-    keys = [np.uint64(mix(*key, turn)) for turn in range(_ROUNDS)]
+    keys = [np.uint64(hash_integers(*key, turn)) for turn in range(_ROUNDS)]
     values = places.astype(np.uint64)
     values = _feistel(values, half, keys)
     outside = np.flatnonzero(values >= count)

@@ -4,35 +4,35 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.data.order import mix, shuffled
+from seqwise.data.shuffle import hash_integers, permute_indices
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**40), st.integers(0, 1000))
 def test_a_shuffle_is_a_permutation(count: int, seed: int, epoch: int) -> None:
-    assert sorted(shuffled(np.arange(count), count, seed, epoch)) == list(range(count))
+    assert sorted(permute_indices(np.arange(count), count, seed, epoch)) == list(range(count))
 
 
 def test_any_part_of_a_shuffle_can_be_looked_up_alone() -> None:
-    whole = shuffled(np.arange(1000), 1000, 7, 3)
-    assert shuffled(np.array([3, 999, 500]), 1000, 7, 3).tolist() == whole[[3, 999, 500]].tolist()
+    whole = permute_indices(np.arange(1000), 1000, 7, 3)
+    assert permute_indices(np.array([3, 999, 500]), 1000, 7, 3).tolist() == whole[[3, 999, 500]].tolist()
 
 
 def test_a_shuffle_belongs_to_its_key_for_all_time() -> None:
-    assert shuffled(np.arange(10), 10, 0, 0).tolist() == [3, 6, 8, 5, 7, 2, 9, 0, 4, 1]
-    assert mix(1, 2) != mix(2, 1)
+    assert permute_indices(np.arange(10), 10, 0, 0).tolist() == [3, 6, 8, 5, 7, 2, 9, 0, 4, 1]
+    assert hash_integers(1, 2) != hash_integers(2, 1)
 
 
 def test_every_place_goes_anywhere_with_equal_chance() -> None:
     count, trials = 12, 6000
     table = np.zeros((count, count))
     for epoch in range(trials):
-        table[np.arange(count), shuffled(np.arange(count), count, 1, epoch)] += 1
+        table[np.arange(count), permute_indices(np.arange(count), count, 1, epoch)] += 1
     expected = trials / count
     chi_squared = ((table - expected) ** 2 / expected).sum()
     assert chi_squared < 175  # 121 degrees of freedom: the 99.9 % point
 
 
 def test_neighbours_do_not_stay_neighbours() -> None:
-    places = shuffled(np.arange(10_000), 10_000, 5, 5)
+    places = permute_indices(np.arange(10_000), 10_000, 5, 5)
     assert (np.abs(np.diff(places)) == 1).sum() < 10
     assert abs(np.corrcoef(np.arange(10_000), places)[0, 1]) < 0.04

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from seqwise.data.batch import TokenBatch
+from seqwise.data.batch import TokenBatch, shard_rows
+from seqwise.data.corpus.batching import Window, require_targets
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.rows import Window, require, rows_of_rank
 from seqwise.errors import UsageError
 
 
-class EvaluationStreams:
+class StreamEvaluationLoader:
     """The text as `rows` contiguous streams, for models that carry a state; lengths differ by at most one.
 
     A stream begins with the last token of the stream before it, so no target is lost at the borders: its first target
@@ -27,9 +27,9 @@ class EvaluationStreams:
 
     def __init__(self, store: TokenStore, rows: int, window: Window, rank: int = 0, world: int = 1):
         self.store, self.rows = store, rows
-        self.mine = rows_of_rank(rows, rank, world)
+        self.mine = shard_rows(rows, rank, world)
         self.tokens = len(store) - 1
-        require(store, 1, rows, window)
+        require_targets(store, 1, rows, window)
         bounds = np.arange(rows + 1, dtype=np.int64)
         base, longer = divmod(self.tokens, rows)
         self.bounds = bounds * base + np.minimum(bounds, longer)  # the first `longer` streams have one more
@@ -52,7 +52,7 @@ class EvaluationStreams:
             yield _masked(self.store, begin + done, end, width, fresh=step == 0)
 
 
-class EvaluationWindows:
+class WindowEvaluationLoader:
     """Overlapping windows, for models that see a window only.
 
     Windows overlap by `context - 1` tokens, and only targets that no window before has counted are counted. So each is
@@ -62,9 +62,9 @@ class EvaluationWindows:
 
     def __init__(self, store: TokenStore, rows: int, window: Window, context: int = 0, rank: int = 0, world: int = 1):
         self.store, self.rows, self.rank, self.world = store, rows, rank, world
-        rows_of_rank(rows, rank, world)
+        shard_rows(rows, rank, world)
         self.tokens = len(store) - 1
-        require(store, 1, rows, window)
+        require_targets(store, 1, rows, window)
         self.window = self.tokens if window == "full" else min(window, self.tokens)
         if context < 0 or (window != "full" and context > window):
             raise UsageError(
