@@ -12,10 +12,14 @@ import platform
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from seqwise.errors import SaveError
+from seqwise.files import write_text
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich", "llvmlite")
 
@@ -165,13 +169,9 @@ def _remembered() -> dict[str, Any]:
 
 def _remember(known: dict[str, Any]) -> None:
     target = cache_folder() / "bfloat16.json"
-    try:
+    with suppress(OSError, SaveError):  # without a writable cache the probe runs again
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(known, indent=2), encoding="utf-8")
-        temporary.replace(target)
-    except OSError:
-        pass  # without a writable cache the probe simply runs again
+        write_text(target, json.dumps(known, indent=2), concurrent=True)
 
 
 def _torch() -> Any:

@@ -152,7 +152,7 @@ def test_metrics_that_cannot_be_written_are_one_message_and_cost_nothing(book, t
         assert train(*fresh(book, tmp_path / "run")) == 1
     said = capsys.readouterr().err
     assert said.count("error: ") == 1
-    assert f"error: could not save {file}: the disk is full.\nWhat was saved before is complete." in said
+    assert f"error: {file}: cannot write: the disk is full.\nWhat was saved before is complete." in said
     (tmp_path / "kept").rename(file)
     assert train("--resume", tmp_path / "run") == 0
     assert train(*fresh(book, tmp_path / "whole")) == 0
@@ -188,8 +188,8 @@ def test_a_picture_that_cannot_be_saved_does_not_cost_the_checkpoint(book, tmp_p
         patch.setattr(TrainingDisplay, "show", put_in_the_way)
         assert train(*fresh(book, tmp_path / "run", "--training.validate-every", "100")) == 1
     said = capsys.readouterr().err
-    assert f"error: could not save {tmp_path / 'run/curve.svg'}" in said
-    assert f"Mend that, then go on with: seqwise train --resume {tmp_path / 'run'}" in said
+    assert f"error: {tmp_path / 'run/curve.svg'}: cannot write" in said
+    assert f"Fix the cause, then resume with: seqwise train --resume {tmp_path / 'run'}" in said
     assert kept(tmp_path / "run") == (10, True)
 
 

@@ -210,7 +210,7 @@ def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_space
     assert (tmp_path / "disk.statuses").read_text().split() == ["1", "0"]
     assert (tmp_path / "disk.kept").read_text().split() == ["step-10"]
     said = [line for line in (tmp_path / "disk.said").read_text().splitlines() if "rule" not in line][-2:]
-    assert said[0] == f"error: could not save {tmp_path}/disk/run/checkpoints/step-20: the disk is full."
+    assert said[0] == f"error: {tmp_path}/disk/run/checkpoints/step-20: cannot write: the disk is full."
     assert "--resume" in said[1]
     status, said = run(*words, "--training.save-every", "10", "--out", tmp_path / "whole")
     assert outcome(tmp_path / "disk.run") == outcome(tmp_path / "whole")

@@ -21,7 +21,7 @@ from seqwise.compare.running import Stage, carry_out, reopen
 from seqwise.compare.threads import limit, settled
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
-from seqwise.tasks.answers import write_out
+from seqwise.files import write_text
 from seqwise.training.api import TrainedModel, load, merged
 from seqwise.training.training_run import choose_device, interruptible
 
@@ -176,8 +176,8 @@ def complete(
 def write_report(folder: Path, plan: Plan) -> dict[str, Any]:
     """`report.json` and `report.html` of whatever is there."""
     report = gather(folder, plan)
-    write_out(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    write_out(folder / "report.html", page(report))
+    write_text(folder / "report.json", json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(folder / "report.html", page(report))
     return report
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqwise.compare.plan import TRIALS, Plan, Trial
-from seqwise.errors import SaveError
-from seqwise.training.checkpoints import write_text
+from seqwise.files import explain_write_errors, write_text
 
 Status = Literal["done", "failed"]
 JobKind = Literal["rehearse", "train", "test", "pace"]
@@ -58,12 +57,10 @@ class Outcome:
     values: dict[str, Any] | None = None
 
     def save(self, path: Path) -> None:
-        try:
+        repair = "What was saved before is complete. Fix the cause, then resume the comparison."
+        with explain_write_errors(path, repair):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(asdict(self), indent=1) + "\n")
-        except SaveError as error:  # it speaks of a single run
-            repair = "What was saved before is complete. Mend that, then resume the comparison."
-            raise SaveError(error.problem, repair=repair) from error
+            write_text(path, json.dumps(asdict(self), indent=1) + "\n", repair=repair)
 
     @classmethod
     def load(cls, path: Path) -> Outcome | None:

@@ -21,7 +21,7 @@ from seqwise.budget import Budget
 from seqwise.compare.question import Match
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
-from seqwise.training.checkpoints import write_text
+from seqwise.files import write_text
 from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
 FORMAT = 1

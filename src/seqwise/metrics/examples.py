@@ -7,7 +7,6 @@ knows nothing of models, tasks or of how examples are drawn.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from seqwise.errors import RunError, SaveError
+from seqwise.errors import RunError
+from seqwise.files import explain_write_errors, write_bytes, write_text
 
 SCORES, REST = "scores.safetensors", "examples.json"
 BLOCK = 128  # tokens of a row where the text is one long stream
@@ -77,14 +77,12 @@ class Examples:
     def save(self, folder: Path) -> None:
         """Two files. The second one is written last: where it is, both are whole."""
         rest = {"metric": self.metric, "unit": self.unit, "shown": [asdict(each) for each in self.shown]}
-        try:
+        scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
+        with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / REST).unlink(missing_ok=True)
-            _write(folder / SCORES, save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)}))
-            _write(folder / REST, json.dumps(rest, ensure_ascii=False).encode())
-        except OSError as error:
-            problem = f"cannot write the scores of examples: {error.strerror or error}."
-            raise SaveError(problem, repair="Make room there.", file=folder) from error
+            write_bytes(folder / SCORES, scores, concurrent=True)
+            write_text(folder / REST, json.dumps(rest, ensure_ascii=False), concurrent=True)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -96,15 +94,6 @@ class Examples:
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             problem = f"the scores of examples are missing or damaged: {error}."
             raise RunError(problem, repair="Evaluate again.", file=folder) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class Tally:

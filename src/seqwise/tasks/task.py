@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import RunError
+from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.tasks.latency import median_seconds
@@ -60,7 +61,7 @@ class Preprocessor:
         for name, tokenizer in self.tokenizers.items():
             tokenizer.save(folder / _file(name))
         if self.facts:
-            (folder / FACTS).write_text(json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_text(folder / FACTS, json.dumps(self.facts, indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Preprocessor:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.tasks import answers
-from seqwise.tasks.answers import replacing
+from seqwise.files import check_output_path, replace_file, write_text
 from seqwise.tasks.contextual import Contextual, TextTokens
 
 SUFFIXES = (".npy", ".jsonl")
@@ -21,7 +20,7 @@ ProgressCallback = Callable[[int, int], None]
 
 def check_out(out: Path) -> None:
     """Refuse a file that cannot be written, before anything is computed."""
-    answers.check_out(out, SUFFIXES)
+    check_output_path(out, SUFFIXES)
 
 
 def save_vectors(
@@ -50,7 +49,7 @@ def _save_array(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], 
     """All vectors below each other in `out`; which are whose in the `.json` beside it."""
     mean = facts["pool"] == "mean"
     rows, at, texts = facts["texts" if mean else "tokens"], 0, []
-    with replacing(out) as temporary:
+    with replace_file(out, concurrent=True) as temporary:
         array = np.lib.format.open_memmap(temporary, "w+", np.float32, (rows, facts["width"]))
         for text, vectors in zip(read, found):
             array[at : at + len(vectors)] = vectors
@@ -58,15 +57,14 @@ def _save_array(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], 
             at += len(vectors)
         array.flush()
         del array
-    with replacing(out.with_suffix(".json")) as temporary:
-        content = json.dumps({**facts, "texts": texts}, ensure_ascii=False)
-        temporary.write_text(content + "\n", encoding="utf-8")
+    content = json.dumps({**facts, "texts": texts}, ensure_ascii=False)
+    write_text(out.with_suffix(".json"), content + "\n", concurrent=True)
 
 
 def _save_lines(out: Path, read: list[TextTokens], found: Iterator[np.ndarray], facts: dict[str, Any]) -> None:
     """One object per text."""
     mean = facts["pool"] == "mean"
-    with replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with replace_file(out, concurrent=True) as temporary, temporary.open("w", encoding="utf-8") as file:
         for text, vectors in zip(read, found):
             numbers = [[float(f"{value:.{DIGITS}g}") for value in row] for row in vectors.tolist()]
             line = {**_about(text), **({"vector": numbers[0]} if mean else {"vectors": numbers})}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from seqwise.errors import DataError, SaveError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, nearest
+from seqwise.files import write_text
 from seqwise.text import learning
 from seqwise.text.patterns import END, UNKNOWN, join_pieces, join_spaces, join_words
 
@@ -186,13 +186,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the file whole or not at all."""
-        temporary = Path(f"{path}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(self._json(), encoding="utf-8")
-            os.replace(temporary, path)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise SaveError(f"cannot write: {error.strerror}.", repair="Make room there.", file=path) from error
+        write_text(Path(path), self._json())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

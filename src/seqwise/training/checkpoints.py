@@ -6,25 +6,22 @@ and digest of both. Nothing in it can execute code. This module knows nothing of
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from seqwise.errors import RunError, SaveError
+from seqwise.errors import RunError
+from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
 
 KEEP = 2  # the newest, and the one before in case the newest was damaged
 
@@ -44,18 +41,19 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         if _damage(final) is None:
             return final
         shutil.rmtree(final)
-    temporary = folder / f".step-{step}.writing"
+    temporary = folder / f".step-{step}{PARTIAL_SUFFIX}"
     shutil.rmtree(temporary, ignore_errors=True)
-    with saving(final, folder.parent):
+    with explain_write_errors(final, how_to_resume(folder.parent)):
         try:
             temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
-            _write(temporary / STATE, json.dumps(snapshot.state))
+            (temporary / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
             manifest = {name: _seal(temporary / name) for name in (TENSORS, STATE)}
-            _write(temporary / MANIFEST, json.dumps(manifest))
-            _sync(temporary)
+            (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+            sync(temporary / MANIFEST)
+            sync(temporary)
             temporary.rename(final)
-            _sync(folder)
+            sync(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -77,7 +75,7 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | N
 def drop_remains(folder: Path, step: int) -> None:
     """Remove what a resumed run has no use for: damaged checkpoints after its `step`, and writes that were cut off."""
     damaged = [path for number, path in _steps(folder) if number > step]
-    for path in [*damaged, *folder.glob(".step-*.writing")]:
+    for path in [*damaged, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -109,7 +107,7 @@ def _damage(path: Path) -> str | None:
 
 
 def _seal(path: Path) -> dict[str, Any]:
-    _sync(path)
+    sync(path)
     return {"bytes": path.stat().st_size, "blake2b": _digest(path)}
 
 
@@ -118,45 +116,14 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def resume_command(run: Path) -> str:
-    """How to go on with the run in this folder."""
+    """Return the command that resumes the run in this folder."""
     return shlex.join(["seqwise", "train", "--resume", str(run)])
 
 
-@contextmanager
-def saving(path: Path, run: Path) -> Iterator[None]:
-    """Turn a failed write in the folder of a run into one clear message."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        cause = "the disk is full" if full else str(error)
-        remedy = "Free some space, then go on" if full else "Mend that, then go on"
-        raise SaveError(
-            f"could not save {path}: {cause}.",
-            repair=f"What was saved before is complete. {remedy} with: {resume_command(run)}",
-        ) from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a small file of a run in one step."""
-    with saving(path, path.parent), _replacing(path) as temporary:
-        _write(temporary, text)
+def how_to_resume(run: Path) -> str:
+    """Return the advice for a write in a run folder that failed."""
+    return f"What was saved before is complete. Fix the cause, then resume with: {resume_command(run)}"
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -167,24 +134,9 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
-    """Replace the weights file of a run in one step."""
-    with saving(path, path.parent), _replacing(path) as temporary:
+    """Write the weights file of a run."""
+    with replace_file(path, repair=how_to_resume(path.parent)) as temporary:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, temporary)
-        temporary.chmod(path.parent.stat().st_mode & 0o666)  # the library writes for the owner alone
-        _sync(temporary)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` once it is whole."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 @torch.no_grad()

@@ -16,7 +16,6 @@ from seqwise.ngram import NGram
 from seqwise.tasks.language.scoring import score
 from seqwise.tasks.language.task import Language
 from seqwise.training.card import model_card
-from seqwise.training.checkpoints import write_text
 from seqwise.training.distribution import World
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
@@ -70,7 +69,7 @@ class Count:
         )
         self.run.log(step)
         size = model.counts.describe()
-        write_text(self.run.folder / "README.md", model_card(self.run, size, self.run.metrics(), self.task.headline))
+        self.run.write_text("README.md", model_card(self.run, size, self.run.metrics(), self.task.headline))
         self.log(size)
         return step
 

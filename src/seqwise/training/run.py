@@ -26,9 +26,10 @@ from torch import Tensor
 
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, nearest_path
+from seqwise.files import explain_write_errors, write_text
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
-from seqwise.training.checkpoints import resume_command, save_weights, saving, write_text
+from seqwise.training.checkpoints import how_to_resume, resume_command, save_weights
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
@@ -68,7 +69,7 @@ class Run:
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
         with _whole_or_gone(folder):
-            with saving(folder, folder):
+            with explain_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 preprocessor.save(folder)
             if start:
@@ -170,14 +171,15 @@ class Run:
         with suppress(OSError, ValueError):  # lost or damaged: what is known now is better than nothing
             known = json.loads(path.read_text(encoding="utf-8"))
         if {**known, **facts} != known:
-            write_text(path, json.dumps({**known, **facts}, indent=2) + "\n")
+            self.write_text(ENVIRONMENT, json.dumps({**known, **facts}, indent=2) + "\n")
 
     def log(self, step: Step) -> None:
         """One more line of `metrics.jsonl`."""
         values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
         row = {"step": values.pop("number"), **values}
-        with saving(self.metrics_file, self.folder), self.metrics_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        with explain_write_errors(self.metrics_file, how_to_resume(self.folder)):
+            with self.metrics_file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every complete line of `metrics.jsonl`."""
@@ -192,7 +194,11 @@ class Run:
     def forget_metrics_after(self, step: int) -> None:
         """Drop what a killed process wrote after its last checkpoint; the resumed run writes it again."""
         kept = [json.dumps(row) for row in self.metrics() if row["step"] <= step]
-        write_text(self.metrics_file, "".join(line + "\n" for line in kept))
+        self.write_text(self.metrics_file.name, "".join(line + "\n" for line in kept))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Replace a small file of the run."""
+        write_text(self.folder / name, text, repair=how_to_resume(self.folder))
 
 
 CONFIG, ENVIRONMENT, WEIGHTS, START = "config.yaml", "env.json", "model.safetensors", "start.safetensors"

@@ -27,7 +27,7 @@ from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
 from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.card import model_card
-from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of, write_text
+from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of
 from seqwise.training.compiling import check_compiling, compile_layers
 from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
@@ -246,9 +246,9 @@ class TrainingRun:
         """The learning curve and the model card."""
         rows = self.run.metrics()
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        write_text(self.run.folder / "curve.svg", curve_svg(rows, self.task.unit))
+        self.run.write_text("curve.svg", curve_svg(rows, self.task.unit))
         card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.headline, self.task.unit)
-        write_text(self.run.folder / "README.md", card)
+        self.run.write_text("README.md", card)
 
 
 def choose_device(settings: Settings) -> torch.device:

@@ -60,10 +60,10 @@ def main(argv: Sequence[str]) -> int:
     _check(asked)
     from seqwise.cli.progress import Bar
     from seqwise.cli.vectors.shown import check_words, opened, say_composed
-    from seqwise.tasks.answers import check_out
+    from seqwise.files import check_output_path
     from seqwise.vectors.map.chart import around, chart, frequent
 
-    check_out(asked.out, SUFFIXES)
+    check_output_path(asked.out, SUFFIXES)
     keyed = opened(asked.file)
     check_words(keyed, asked.words)
     if asked.words:

@@ -37,7 +37,7 @@ from seqwise.compare.outcomes import Job
 from seqwise.compare.plan import AT_ONCE, BESIDE, Plan, resume_command
 from seqwise.compare.trial import Interrupted, Lost, execute
 from seqwise.errors import SeqwiseError, UsageError
-from seqwise.training.checkpoints import write_text
+from seqwise.files import write_text
 from seqwise.training.run import ENVIRONMENT
 
 POLL = 0.2  # seconds between two questions

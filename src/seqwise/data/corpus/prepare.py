@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.data.corpus.sources import Corpus
-from seqwise.data.corpus.store import FORMAT, StoreInfo, StoreWriter, TokenStore, save_error
+from seqwise.data.corpus.store import FORMAT, StoreInfo, StoreWriter, TokenStore
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
 from seqwise.text.learning import slices
@@ -95,12 +95,10 @@ def _make(path: Path, corpus: Corpus, split: str, tokenizer: Tokenizer, report: 
                 report(min(counts.bytes, corpus.size(split)))
             store = writer.finish(_facts(writer.tokens, counts, corpus, split, tokenizer))
         except SaveError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError):
-                raise
             per_byte = writer.tokens / counts.bytes if writer.tokens else 1.0
             needed = int(per_byte * corpus.size(split) * writer.dtype.itemsize)
-            raise save_error(cause, path, needed) from cause
+            problem = f"{error.problem} About {needed / 1e6:,.1f} MB are needed."
+            raise SaveError(problem, repair=error.repair, file=error.file) from error.__cause__
     report(corpus.size(split))
     return store
 

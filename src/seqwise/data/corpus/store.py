@@ -7,20 +7,19 @@ written last, so a store without it was never finished. The store knows nothing 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 import numpy as np
 
-from seqwise.errors import DataError, SaveError
+from seqwise.errors import DataError
+from seqwise.files import AtomicFile, explain_write_errors, write_text
 
 FORMAT = 1
+OTHER_CACHE = "Make room there, or set SEQWISE_CACHE to a folder on another disk."
 
 
 @dataclass(frozen=True)
@@ -117,31 +116,23 @@ class StoreWriter:
     def __init__(self, path: str | Path, vocabulary: int):
         self.path, self.vocabulary, self.tokens = Path(path), vocabulary, 0
         self.dtype = id_dtype(vocabulary)
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
-        try:
+        with explain_write_errors(self.path.parent, OTHER_CACHE):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._temporary.open("wb")
-        except OSError as error:
-            raise save_error(error, self.path) from error
+            self._output = AtomicFile(self.path.with_suffix(".bin"), concurrent=True)
+            self._file = self._output.temporary.open("wb")
 
     def append(self, ids: np.ndarray) -> None:
-        try:
+        with explain_write_errors(self.path.parent, OTHER_CACHE):
             self._file.write(ids.astype(self.dtype).tobytes())
-        except OSError as error:
-            raise save_error(error, self.path) from error
         self.tokens += len(ids)
 
     def finish(self, facts: StoreInfo) -> TokenStore:
         """Make the store appear, whole: data first, then the facts that vouch for it."""
-        try:
-            _sync(self._file)
-            os.replace(self._temporary, self.path.with_suffix(".bin"))
-            with self._temporary.open("w", encoding="utf-8") as file:
-                json.dump(asdict(facts), file, indent=1)
-                _sync(file)
-            os.replace(self._temporary, self.path.with_suffix(".json"))
-        except OSError as error:
-            raise save_error(error, self.path) from error
+        with explain_write_errors(self.path.parent, OTHER_CACHE):
+            self._file.close()
+            self._output.commit()
+        content = json.dumps(asdict(facts), indent=1)
+        write_text(self.path.with_suffix(".json"), content, repair=OTHER_CACHE, concurrent=True)
         return TokenStore(self.path)
 
     def __enter__(self) -> StoreWriter:
@@ -154,24 +145,7 @@ class StoreWriter:
             if error is None:
                 raise
         finally:
-            self._temporary.unlink(missing_ok=True)
-
-
-def _sync(file: IO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
-
-
-def save_error(error: OSError, path: Path, needed: int | None = None) -> SaveError:
-    """A failed write as a sentence; `needed` says how many bytes the whole store takes."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return SaveError(f"cannot write: {error.strerror}.", repair=_ELSEWHERE, file=path.parent)
-    much = "" if needed is None else f" About {needed / 1e6:,.1f} MB are needed."
-    return SaveError(f"the disk is full.{much}", repair=f"Make room there. {_ELSEWHERE}", file=path.parent)
-
-
-_ELSEWHERE = "Or set SEQWISE_CACHE to a folder on another disk."
+            self._output.discard()
 
 
 def _damaged(path: Path, cause: str) -> DataError:

@@ -18,9 +18,9 @@ from seqwise.config import CaptionSettings, Settings
 from seqwise.data.corpus.sources import list_files
 from seqwise.decoding.beam import Hypothesis, sample, search
 from seqwise.errors import DataError, UsageError
+from seqwise.files import write_text
 from seqwise.metrics.examples import Examples, Shown
 from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
-from seqwise.tasks.answers import write_out
 from seqwise.tasks.caption.image_store import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.tasks.caption.images import KINDS, Pictures, from_array, read_paths
 from seqwise.tasks.caption.model import Captioner
@@ -123,7 +123,8 @@ def one_by_one(
 
 def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[str]) -> None:
     """A line for each picture: its name, a tab, its caption."""
-    write_out(path, "".join(f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)))
+    lines = [f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)]
+    write_text(path, "".join(lines), concurrent=True)
 
 
 def how(settings: Settings, request: InferenceOptions) -> str:

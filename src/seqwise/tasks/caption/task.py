@@ -22,10 +22,10 @@ from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
+from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
-from seqwise.tasks.answers import check_out
 from seqwise.tasks.caption.describing import (
     BEGIN,
     LONGEST,
@@ -251,7 +251,7 @@ class Caption(Task):
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
-        check_out(request.out)
+        check_output_path(request.out)
         gallery, examples, part = _to_score(data, settings, split, trained_on)
         require_alike(gallery.pictures, preprocessor.facts)
         numbers = np.array([example.number for example in examples])

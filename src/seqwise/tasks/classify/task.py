@@ -23,9 +23,9 @@ from seqwise.data.buckets import BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.findings import Findings
 from seqwise.data.tables import SUFFIXES, get_format_suffix, read_input_column
+from seqwise.files import check_output_path, write_text
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.examples import Examples, Shown, hits
-from seqwise.tasks.answers import check_out, write_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
@@ -223,7 +223,7 @@ class Classify(Task):
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Accuracy, macro-F1, and who is mistaken for whom."""
-        check_out(request.out)
+        check_output_path(request.out)
         labels: list[str] = preprocessor.facts["labels"]
         found = Findings()
 
@@ -354,4 +354,4 @@ def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence
     """Text, true label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
     rows = zip(examples, labels, chances.tolist())
     lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{chance:.4f}\n" for e, label, chance in rows)
-    write_out(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines))
+    write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)

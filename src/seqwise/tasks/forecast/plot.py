@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from seqwise.tasks.answers import check_out, write_out
+from seqwise.files import check_output_path, write_text
 
 SUFFIXES = (".svg",)
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 240, 64, 16, 34, 36
@@ -24,8 +24,8 @@ TrainerState = Callable[[Point], str]
 
 def save_picture(path: Path, panels: Mapping[str, Any]) -> None:
     """Draw into a file, which must be called .svg."""
-    check_out(path, SUFFIXES)
-    write_out(path, forecast_svg(panels))
+    check_output_path(path, SUFFIXES)
+    write_text(path, forecast_svg(panels), concurrent=True)
 
 
 def forecast_svg(panels: Mapping[str, Any]) -> str:

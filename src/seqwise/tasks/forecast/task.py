@@ -21,8 +21,8 @@ from seqwise.config import HELD_OUT, Settings
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, nearest
+from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
@@ -196,7 +196,7 @@ class Forecast(Task):
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Rolling over the test split of the training data or of a folder, or over a whole other table."""
-        check_out(request.out, SUFFIXES)
+        check_output_path(request.out, SUFFIXES)
         measures = Measures.from_facts(preprocessor.facts)
         series = read_series(data, settings, measures.columns, measures.clock)
         start, stop, which = _part_to_score(series, settings, split, trained_on)
@@ -252,7 +252,7 @@ class Forecast(Task):
         request: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The steps after the end of each table. With `request.out` the last of them is drawn into that file."""
-        check_out(request.out, SUFFIXES)
+        check_output_path(request.out, SUFFIXES)
         measures = Measures.from_facts(preprocessor.facts)
         for each in inputs:
             series = read_series(each, settings, measures.columns, measures.clock)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from seqwise.files import write_text
 from seqwise.metrics.examples import Examples, Shown
-from seqwise.tasks.answers import write_out
 from seqwise.tasks.tag.batches import unbroken
 from seqwise.tasks.tag.metrics import SpanCounts
 from seqwise.tasks.tag.reader import Sentence
@@ -28,7 +28,7 @@ def write_columns(path: Path, sentences: Sequence[Sentence], answers: Sequence[T
         "".join(f"{unbroken(word)} {a} {b}\n" for word, a, b in zip(sentence.words, true, found))
         for sentence, (true, found) in zip(sentences, answers)
     )
-    write_out(path, "".join(f"{block}\n" for block in blocks))
+    write_text(path, "".join(f"{block}\n" for block in blocks), concurrent=True)
 
 
 def one_by_one(sentences: Sequence[Sentence], answers: Sequence[Tags], spans: bool) -> Examples:

@@ -24,8 +24,8 @@ from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import select_evaluation_examples
 from seqwise.data.tables import get_format_suffix
 from seqwise.errors import DataError, UsageError
+from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
-from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
 from seqwise.tasks.tag.code import words_of
@@ -214,7 +214,7 @@ class Tag(Task):
         request: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        check_out(request.out)
+        check_output_path(request.out)
         lexicon = lexicon_of(preprocessor)
         opened: list[Tagged] = []
 

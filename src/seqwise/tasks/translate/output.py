@@ -11,10 +11,10 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.data.findings import Findings
 from seqwise.decoding.beam import Hypothesis
+from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.examples import Examples, Shown
 from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
-from seqwise.tasks.answers import write_out
 from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback
 from seqwise.tasks.translate.reader import Pair
 from seqwise.tasks.translate.rouge import DEFINITIONS as ROUGE
@@ -116,7 +116,7 @@ def write_lines(path: Path, outputs: Outputs) -> None:
     """One translation per line; of several targets in one file each, NAME.de beside NAME.fr."""
     for name, texts in outputs.items():
         file = path if len(outputs) == 1 else path.with_name(f"{path.name}.{name}")
-        write_out(file, "".join(f"{output}\n" for output, _ in texts))
+        write_text(file, "".join(f"{output}\n" for output, _ in texts), concurrent=True)
 
 
 def prediction(source: str, found: dict[str, list[tuple[str, Hypothesis]]], unread: dict[str, int]) -> Prediction:

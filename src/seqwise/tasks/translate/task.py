@@ -28,10 +28,10 @@ from seqwise.data.findings import Findings
 from seqwise.data.tables import SUFFIXES, get_format_suffix, parse_columns, read_input_column
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
+from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
-from seqwise.tasks.answers import check_out
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -286,7 +286,7 @@ class Translate(Task):
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
-        check_out(request.out)
+        check_output_path(request.out)
         asked, findings = _asked(settings, preprocessor, request), Findings()
 
         def read(valid: float, test: float) -> Splits[Pair]:

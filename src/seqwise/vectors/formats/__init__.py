@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import UsageError, nearest
-from seqwise.tasks import answers
+from seqwise.files import check_output_path
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
@@ -84,7 +84,7 @@ def check_out(path: str | Path, kind: str | None = None) -> str:
             f"the ending of {path.name!r} does not say which kind of file to write.",
             repair=f"End it in {', '.join(ENDINGS)} (convert also takes --to with {', '.join(KINDS)}).",
         )
-    answers.check_out(path)
+    check_output_path(path)
     return chosen
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from seqwise.data.reading import is_gzip
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.answers import replacing
+from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
 
 WIDEST = 100_000  # numbers per word; a header that promises more is no header
@@ -148,7 +148,7 @@ def _unwritable(word: str) -> str:
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """A file to write bytes to, packed if its name ends in .gz; it appears when all is written."""
-    with replacing(path) as temporary:
+    with replace_file(path, concurrent=True) as temporary:
         if is_gzip(path):
             # No time and no name inside: the same vectors give the same file.
             with temporary.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save, save_file
 
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.answers import replacing
+from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
 
@@ -50,17 +50,11 @@ def write_tensors(path: Path, keyed: KeyedVectors) -> None:
     if keyed.subwords is not None:
         tensors["subwords"] = keyed.subwords.matrix
         metadata |= {"least": str(keyed.subwords.least), "most": str(keyed.subwords.most)}
-    with replacing(path) as temporary:
+    with replace_file(path, concurrent=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which the library would replace
             temporary.write_bytes(save(tensors, metadata))
             return
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(tensors, temporary, metadata)
-        except SafetensorError as error:
-            raise OSError(str(error)) from None
-        temporary.chmod(mode & 0o777)  # the library writes for the owner alone
+        save_file(tensors, temporary, metadata)
 
 
 def _content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:

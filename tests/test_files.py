@@ -1,4 +1,4 @@
-"""The file of --out: refused before anything is computed, written whole or not at all."""
+"""Files are written completely or not at all, and `--out` is refused before anything is computed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.tasks.answers import check_out, replacing, write_out
+from seqwise.files import check_output_path, replace_file, write_text
 
 
 def test_what_can_be_written_passes(tmp_path: Path):
-    check_out(None)
-    check_out(Path("answers.txt"))
-    check_out(tmp_path / "a.SVG", (".svg",))
+    check_output_path(None)
+    check_output_path(Path("answers.txt"))
+    check_output_path(tmp_path / "a.SVG", (".svg",))
     assert not list(tmp_path.iterdir())
 
 
@@ -30,25 +30,25 @@ def test_what_can_be_written_passes(tmp_path: Path):
 def test_what_cannot_be_written_is_refused(tmp_path: Path, name: str, fragment: str):
     (tmp_path / "folder.svg").mkdir()
     with pytest.raises(UsageError, match=fragment):
-        check_out(tmp_path / name, (".svg",))
+        check_output_path(tmp_path / name, (".svg",))
 
 
 def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match="no permission"):
-        check_out(tmp_path / "a.txt")
+        check_output_path(tmp_path / "a.txt")
 
 
 def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a.txt"
-    write_out(path, "old\n")
+    write_text(path, "old\n")
 
     def full(self: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(SaveError, match="cannot write: No space left on device"):
-        write_out(path, "new\n")
+    with pytest.raises(SaveError, match="cannot write: the disk is full"):
+        write_text(path, "new\n")
     assert path.read_text() == "old\n"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
@@ -56,13 +56,13 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path, monke
 def test_a_link_stays_a_link(tmp_path: Path):
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
-    write_out(tmp_path / "link.txt", "new")
+    write_text(tmp_path / "link.txt", "new")
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "real.txt").read_text() == "new"
 
 
 def test_a_device_is_written_to_and_not_replaced():
-    write_out(Path(os.devnull), "lost")
+    write_text(Path(os.devnull), "lost")
     assert not Path(os.devnull).is_file()
 
 
@@ -71,8 +71,8 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path):
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: got.append(pipe.read_text()), daemon=True)
     reader.start()
-    check_out(pipe)
-    write_out(pipe, "through")
+    check_output_path(pipe)
+    write_text(pipe, "through")
     reader.join(10)
     assert got == ["through"]
     assert pipe.is_fifo()
@@ -82,7 +82,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path):
 def test_a_link_into_a_missing_folder_is_refused(tmp_path: Path):
     (tmp_path / "link.txt").symlink_to("nowhere/real.txt")
     with pytest.raises(UsageError, match=f"its folder does not exist.\nMake it: mkdir -p {tmp_path}/nowhere"):
-        check_out(tmp_path / "link.txt")
+        check_output_path(tmp_path / "link.txt")
 
 
 def test_a_folder_that_takes_no_file_is_refused_even_where_the_file_is_there(tmp_path: Path, monkeypatch):
@@ -90,13 +90,13 @@ def test_a_folder_that_takes_no_file_is_refused_even_where_the_file_is_there(tmp
     (tmp_path / "a.txt").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
     with pytest.raises(UsageError, match="no permission"):
-        check_out(tmp_path / "a.txt")
+        check_output_path(tmp_path / "a.txt")
 
 
 def test_two_processes_do_not_write_into_each_others_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    with replacing(tmp_path / "a.txt") as first:
+    with replace_file(tmp_path / "a.txt", concurrent=True) as first:
         monkeypatch.setattr(os, "getpid", lambda: 12345)
-        with replacing(tmp_path / "a.txt") as second:
+        with replace_file(tmp_path / "a.txt", concurrent=True) as second:
             assert first != second
             second.write_text("second")
         first.write_text("first")

@@ -1,0 +1,134 @@
+"""Atomic file writes: after a crash or on a full disk the old file or the new one is there, never half of one.
+
+A file is written under a temporary name in the same folder, flushed to the disk (fsync) and renamed. This is the only
+module that does so; it knows nothing of what the files contain.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from seqwise.errors import SaveError, UsageError
+
+PARTIAL_SUFFIX = ".writing"  # of temporary files and folders
+FREE_SPACE = "Make room there, or name another file."
+
+
+def write_text(path: Path, text: str, *, repair: str = FREE_SPACE, concurrent: bool = False) -> None:
+    """Write a text file in UTF-8."""
+    write_bytes(path, text.encode(), repair=repair, concurrent=concurrent)
+
+
+def write_bytes(path: Path, content: bytes, *, repair: str = FREE_SPACE, concurrent: bool = False) -> None:
+    """Write a binary file."""
+    with replace_file(path, repair=repair, concurrent=concurrent) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replace_file(path: Path, *, repair: str = FREE_SPACE, concurrent: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; at the end of the block the file written there replaces `path`.
+
+    If the block raises, the temporary file is removed. Errors of the file system become a `SaveError` with `repair`.
+    """
+    with explain_write_errors(path, repair):
+        file = AtomicFile(path, concurrent)
+        try:
+            yield file.temporary
+            file.commit()
+        finally:
+            file.discard()
+
+
+class AtomicFile:
+    """A temporary file beside `path` that replaces it when `commit` is called.
+
+    The target of a symbolic link is replaced, not the link. A pipe or a device cannot be replaced: it is written to
+    directly. With `concurrent`, several processes may write `path` at once, each under a temporary name of its own;
+    otherwise the name is fixed, so that the next write removes what a killed process left behind.
+    """
+
+    def __init__(self, path: Path, concurrent: bool = False):
+        self.path = resolve_target(path)
+        self.temporary = self.path
+        if is_replaceable(self.path):
+            unique = f".{uuid.uuid4().hex[:12]}" if concurrent else ""
+            self.temporary = self.path.with_name(f".{self.path.name}{unique}{PARTIAL_SUFFIX}")
+            self.temporary.touch()
+            self._mode = self.temporary.stat().st_mode & 0o777
+
+    def commit(self) -> None:
+        """Replace the file by what was written, which must be closed."""
+        if self.temporary != self.path:
+            self.temporary.chmod(self._mode)  # safetensors creates files that only their owner can read
+            sync(self.temporary)
+            self.temporary.replace(self.path)
+
+    def discard(self) -> None:
+        """Remove the temporary file; after `commit` there is none."""
+        if self.temporary != self.path:
+            with suppress(OSError):
+                self.temporary.unlink(missing_ok=True)
+
+
+def resolve_target(path: Path) -> Path:
+    """Follow symbolic links, except to pipes and devices: behind /dev/stdout may be one without a name."""
+    return path if path.exists() and not path.is_file() else path.resolve()
+
+
+def is_replaceable(target: Path) -> bool:
+    """Return whether the path is free or an ordinary file, rather than a pipe or a device."""
+    return target.is_file() or not target.exists()
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_output_path(path: Path | None, suffixes: Sequence[str] = ()) -> None:
+    """Refuse the file of `--out` if it cannot be written or has none of the suffixes; None passes."""
+    if path is None:
+        return
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise UsageError(
+            f"--out: expected a file that ends in {' or '.join(suffixes)}; received {path.name!r}.",
+            repair=f"For example: --out {path.with_suffix(suffixes[0]) if path.name else f'answers{suffixes[0]}'}",
+        )
+    if path.is_dir():
+        raise UsageError("expected a file, received a folder.", repair="Name a file in it.", file=path)
+    target = resolve_target(path)
+    if not target.parent.is_dir():
+        folder = target.parent if path.is_symlink() else path.parent
+        raise UsageError("its folder does not exist.", repair=f"Make it: mkdir -p {folder}", file=path)
+    # An ordinary file is written beside its target and renamed, so its folder must be writable as well.
+    needed = [*([target] if target.exists() else []), *([target.parent] if is_replaceable(target) else [])]
+    if not all(os.access(each, os.W_OK) for each in needed):
+        raise UsageError("there is no permission to write it.", repair="Name another file.", file=path)
+
+
+@contextmanager
+def explain_write_errors(path: Path, repair: str = FREE_SPACE) -> Iterator[None]:
+    """Turn an error of the file system or of safetensors inside the block into a `SaveError`."""
+    try:
+        yield
+    except Exception as error:
+        # By its name, because importing safetensors here would slow down every command.
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+            raise
+        raise SaveError(f"cannot write: {describe_write_error(error)}.", repair=repair, file=path) from error
+
+
+def describe_write_error(error: Exception) -> str:
+    """Return the cause in words, "the disk is full" where it is."""
+    is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+    return "the disk is full" if is_full else getattr(error, "strerror", None) or str(error)
