@@ -386,12 +386,12 @@ def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> No
 
 @pytest.mark.usefixtures("_drawing")
 @pytest.mark.parametrize("device", DEVICES)
-def test_whoever_looks_inside_sees_every_step(device: str) -> None:
+def test_values_recorded_during_replay_come_from_every_step(device: str) -> None:
     trainer = make(settings_of("lstm"), device, batches=Batches(steps=20))
     steps = trainer.steps()
     for _ in range(RECORDED + 2):
         next(steps)
-    assert trainer.replay.recorded
+    assert trainer.replay.recorded, trainer.replay.refused
     seen = counted(trainer)
     with record(trainer.model, "*.forget") as found:
         next(steps)
@@ -402,6 +402,22 @@ def test_whoever_looks_inside_sees_every_step(device: str) -> None:
     }
     next(steps)
     assert seen[0] == 1, "afterwards it goes on as before"
+
+
+@pytest.mark.usefixtures("_drawing")
+def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
+    """It might destroy another graph, which makes the capture fail."""
+    trainer, enabled = make(settings_of("gru")), []
+
+    class Capture(Pretended):
+        def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+            enabled.append(gc.isenabled())
+            return super().record(work)
+
+    trainer.replay.graph = lambda: Capture(trainer.model)
+    list(trainer.steps())
+    assert enabled == [False]
+    assert gc.isenabled()
 
 
 def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ It knows nothing of losses and of optimisers.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -190,7 +191,8 @@ class Recorded:
         self.given = [*inputs_of(rows, carry), factor]
         for parameter in self.parameters:
             parameter.grad = None
-        self.loss, self.after = graph.record(lambda: compute(rows, carry, factor))
+        with no_garbage_collection():
+            self.loss, self.after = graph.record(lambda: compute(rows, carry, factor))
         self.gradients = [parameter.grad for parameter in self.parameters]
 
     def replay(self, rows: Batch, carry: ModelState, factor: Tensor) -> tuple[Tensor, ModelState]:
@@ -349,6 +351,22 @@ class Draws:
 def _host_draws() -> tuple[Tensor, Any, tuple[Any, ...]]:
     kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
     return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Pause Python's cyclic garbage collector inside the block.
+
+    A collection may destroy a CUDA graph that is part of a reference cycle. CUDA forbids that while another graph is
+    captured, and the capture fails (https://github.com/pytorch/pytorch/pull/161037).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
