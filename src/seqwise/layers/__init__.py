@@ -32,6 +32,7 @@ _NAMES = {
     "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
     "positions": "LearnedPositions Rotary SinusoidalPositions rotary",
     "recurrent": "Bidirectional Deep Recurrent",
+    "rnn": "GRU LSTM RNN",
     "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer PreNormDecoderLayer PreNormEncoderLayer",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,0 +1,248 @@
+"""`LSTM`, `GRU` and `RNN` in place of `torch.nn`'s: the same arguments, parameters and results, by our faster scans.
+
+    from seqwise.layers import LSTM                      # instead of: from torch.nn import LSTM
+    lstm = LSTM(256, 512, num_layers=2, bidirectional=True, batch_first=True)
+    outputs, (h, c) = lstm(x)
+
+Each class is a subclass of PyTorch's. Parameters have PyTorch's names (`weight_ih_l0`, `bias_hh_l1_reverse`, …), shapes
+and initial values, so a `state_dict` of either loads into the other, and `from_torch` and `to_torch` convert modules.
+Where no scan of ours is faster, PyTorch's own `forward` runs on the same weights.
+
+Beyond PyTorch, `forward` takes `lengths` instead of a `PackedSequence`, and `record` shows every gate. Cells with other
+equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from seqwise.errors import UsageError
+from seqwise.layers.cells import Cell, GRUCell, LSTMCell, RNNCell
+from seqwise.layers.fused import KINDS, path_of
+from seqwise.layers.record import observed_within
+from seqwise.layers.recurrent import Bidirectional, Recurrent
+from seqwise.layers.scan import TWINS
+
+ARGUMENTS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+
+State = Any  # h (layers · directions, B, H); of an LSTM (h, c). Without B where the input has no batch.
+
+
+class _BorrowedWeights(Cell):
+    """A cell without parameters of its own: it reads those of one layer and direction of the module `owner`."""
+
+    owner: Any  # an `nn.RNNBase`, set before each scan, past `nn.Module`: the owner is no part of its own cell
+
+    def __init__(self, inputs: int, owner: Any, suffix: str):
+        nn.Module.__init__(self)
+        self.inputs, self.units, self.suffix = inputs, owner.hidden_size, suffix
+
+    @property
+    def weight_input(self) -> Tensor:  # type: ignore[override]
+        return getattr(self.owner, f"weight_ih_{self.suffix}")
+
+    @property
+    def weight_hidden(self) -> Tensor:  # type: ignore[override]
+        return getattr(self.owner, f"weight_hh_{self.suffix}")
+
+    @property
+    def bias(self) -> Tensor:  # type: ignore[override]
+        """The sum of the two biases: apart from a GRU's candidate, every gate adds both."""
+        if not self.owner.bias:
+            return self.weight_hidden.new_zeros(self.blocks * self.units)
+        return getattr(self.owner, f"bias_ih_{self.suffix}") + getattr(self.owner, f"bias_hh_{self.suffix}")
+
+
+class _LSTMCell(_BorrowedWeights, LSTMCell):  # type: ignore[misc]
+    pass
+
+
+class _RNNCell(_BorrowedWeights, RNNCell):
+    def __init__(self, inputs: int, owner: Any, suffix: str):
+        super().__init__(inputs, owner, suffix)
+        self.activation = owner.nonlinearity
+
+
+class _GRUCell(_BorrowedWeights, GRUCell):
+    @property
+    def bias(self) -> Tensor:  # type: ignore[override]
+        """Both biases of reset and update gate, the first one of the candidate."""
+        if not self.owner.bias:
+            return super().bias
+        reset_and_update = getattr(self.owner, f"bias_hh_{self.suffix}")[: 2 * self.units]
+        return getattr(self.owner, f"bias_ih_{self.suffix}") + F.pad(reset_and_update, (0, self.units))
+
+    @property
+    def bias_hidden(self) -> Tensor:  # type: ignore[override]
+        """The candidate's second bias, which the reset gate multiplies."""
+        if not self.owner.bias:
+            return self.weight_hidden.new_zeros(self.units)
+        return getattr(self.owner, f"bias_hh_{self.suffix}")[2 * self.units :]
+
+
+# The same equations, so the same scans.
+KINDS |= {_LSTMCell: KINDS[LSTMCell], _GRUCell: KINDS[GRUCell], _RNNCell: KINDS[RNNCell]}
+TWINS |= {_LSTMCell: TWINS[LSTMCell], _GRUCell: TWINS[GRUCell], _RNNCell: TWINS[RNNCell]}
+
+
+class _TorchCompatible(nn.RNNBase):
+    """`forward` and conversions of the three classes; everything else is inherited from `torch.nn`."""
+
+    torch_class: ClassVar[type[nn.RNNBase]]
+    cell_class: ClassVar[type[_BorrowedWeights]]
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        self.layer = nn.ModuleList()  # has no parameters, but a path for every gate: `layer.0.lstm.forget`
+        for number in range(self.num_layers):
+            inputs = self.hidden_size * len(directions) if number else self.input_size
+            scans = [Recurrent(self.cell_class(inputs, self, f"l{number}{suffix}")) for suffix in directions]
+            self.layer.append(Bidirectional(*scans) if self.bidirectional else scans[0])
+
+    @classmethod
+    def from_torch(cls, module: nn.RNNBase) -> Self:
+        """A copy of PyTorch's module as ours: the same settings, weights, device, dtype and mode."""
+        if not isinstance(module, cls.torch_class):
+            expected = f"torch.nn.{cls.torch_class.__name__}"
+            raise UsageError(f"expected a {expected}, received a {type(module).__name__}.")
+        return _convert(module, cls)
+
+    def to_torch(self) -> nn.RNNBase:
+        """A copy of this module as PyTorch's."""
+        return _convert(self, self.torch_class)
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: State = None, *, lengths: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """Outputs and the last state, both as `torch.nn` returns them.
+
+        `lengths` (B,) says how many steps of each row are no padding: outputs are zero behind them, the state is that
+        after the last of them, and the backward direction begins there. The result is that of a `PackedSequence`.
+        """
+        if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise UsageError("a PackedSequence has its own lengths; received lengths as well.")
+            return self._forward_packed(input, hx)
+        unbatched = input.dim() == 2 and all(part.dim() == 2 for part in _parts(hx))
+        if not unbatched:
+            return self._forward_padded(input, hx, lengths)
+        if lengths is not None:
+            raise UsageError("lengths belong to a batch; received a single sequence with lengths.")
+        batch = 0 if self.batch_first else 1
+        outputs, after = self._forward_padded(input.unsqueeze(batch), _map(hx, lambda part: part.unsqueeze(1)), None)
+        return outputs.squeeze(batch), _map(after, lambda part: part.squeeze(1))
+
+    def _forward_padded(self, input: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        x = input if self.batch_first or input.dim() != 3 else input.transpose(0, 1)
+        if self._has_scan(x, lengths):
+            self.check_input(input, None)
+            if hx is not None:
+                self.check_forward_args(input, hx, None)
+            outputs, after = self._scan(x, hx, lengths)
+            return outputs if self.batch_first else outputs.transpose(0, 1), after
+        if lengths is None:
+            return super().forward(input, hx)
+        packed = pack_padded_sequence(input, lengths.cpu(), self.batch_first, enforce_sorted=False)
+        outputs, after = super().forward(packed, hx)
+        return pad_packed_sequence(outputs, self.batch_first, total_length=x.shape[1])[0], after
+
+    def _forward_packed(self, packed: PackedSequence, hx: State) -> tuple[PackedSequence, State]:
+        data, batch_sizes, order, original_order = packed
+        shape = (int(batch_sizes[0]), len(batch_sizes), data.shape[-1])
+        sorted_lengths = (torch.arange(shape[0])[:, None] < batch_sizes).sum(1)
+        # The choice needs the shape, not yet the numbers: padding waits until a scan of ours wants it.
+        if not self._has_scan(data.new_empty(1).expand(shape), sorted_lengths):
+            return super().forward(packed, hx)
+        self.check_input(data, batch_sizes)
+        if hx is not None:
+            self.check_forward_args(data, hx, batch_sizes)
+        x, lengths = pad_packed_sequence(packed, batch_first=True)
+        outputs, after = self._scan(x, hx, lengths)
+        outputs = outputs if order is None else outputs[order]
+        data = pack_padded_sequence(outputs, sorted_lengths, batch_first=True).data
+        return PackedSequence(data, batch_sizes, order, original_order), after
+
+    def _has_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
+        """Whether our own scans compute this call of x (B, T, D), rather than PyTorch's `forward`."""
+        if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
+            return False
+        cell = self._lend_weights()
+        if observed_within(self) or path_of(cell, x, lengths, 1 + self.bidirectional) != "aten":
+            return True
+        return lengths is not None and not bool((lengths > 0).all())  # which PyTorch refuses
+
+    def _lend_weights(self) -> Cell:
+        """Let the cells read this module's weights, also where it is a replica of another; returns the first cell."""
+        cells = [part for part in self.layer.modules() if isinstance(part, _BorrowedWeights)]
+        for cell in cells:
+            cell.__dict__["owner"] = self
+        return cells[0]
+
+    def _scan(self, x: Tensor, hx: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """x (B, T, D) → outputs (B, T, directions · H) and the state after."""
+        after: list[tuple[Tensor, ...]] = []
+        for number, layer in enumerate(self.layer):
+            x = F.dropout(x, self.dropout, self.training) if number else x
+            if self.bidirectional:
+                before = [tuple(part[2 * number + direction] for part in _parts(hx)) for direction in (0, 1)]
+                x, states = layer(x, None if hx is None else before, lengths)
+                after += states
+            else:
+                x, state = layer(x, None if hx is None else tuple(part[number] for part in _parts(hx)), lengths)
+                after.append(state)
+        h, *c = (torch.stack(parts) for parts in zip(*after, strict=True))
+        return x, (h, *c) if c else h
+
+
+class LSTM(_TorchCompatible, nn.LSTM):  # type: ignore[misc]
+    """`torch.nn.LSTM`, by our faster scans: arguments, parameters and results are PyTorch's."""
+
+    torch_class, cell_class = nn.LSTM, _LSTMCell
+
+
+class GRU(_TorchCompatible, nn.GRU):  # type: ignore[misc]
+    """`torch.nn.GRU`, by our faster scans: arguments, parameters and results are PyTorch's."""
+
+    torch_class, cell_class = nn.GRU, _GRUCell
+
+
+class RNN(_TorchCompatible, nn.RNN):  # type: ignore[misc]
+    """`torch.nn.RNN`, by our faster scans: arguments, parameters and results are PyTorch's."""
+
+    torch_class, cell_class = nn.RNN, _RNNCell
+
+
+def _convert(module: nn.RNNBase, target: Any) -> Any:
+    """A copy of the module as an object of the class `target`."""
+    arguments = {name: getattr(module, name) for name in ARGUMENTS}
+    if isinstance(module, nn.RNN):
+        arguments["nonlinearity"] = module.nonlinearity
+    if module.proj_size:
+        arguments["proj_size"] = module.proj_size
+    weight = module.weight_ih_l0
+    copy = target(**arguments, device=weight.device, dtype=weight.dtype)
+    copy.load_state_dict(module.state_dict())
+    for name, parameter in module.named_parameters():
+        copy.get_parameter(name).requires_grad_(parameter.requires_grad)
+    return copy.train(module.training)
+
+
+def _parts(hx: State) -> tuple[Tensor, ...]:
+    """The tensors of a state: none, h, or h and c."""
+    if hx is None:
+        return ()
+    return (hx,) if isinstance(hx, Tensor) else tuple(hx)
+
+
+def _map(hx: State, function: Callable[[Tensor], Tensor]) -> State:
+    """The state with a function applied to each of its tensors."""
+    if hx is None:
+        return None
+    return function(hx) if isinstance(hx, Tensor) else tuple(function(part) for part in hx)
