@@ -28,7 +28,7 @@ from torch import Tensor
 
 from seqwise.backbones.memory import Memory
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
-from seqwise.decoding.beam import search
+from seqwise.decoding.beam import beam_search
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
@@ -138,7 +138,7 @@ def searching(row: Row, device: torch.device) -> dict[str, Write]:
     how = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
     def cached() -> Tensor:
-        found = search(writer, memory, begin=BEGIN, end=END, how=how, longest=row.tokens)
+        found = beam_search(writer, memory, begin=BEGIN, end=END, how=how, longest=row.tokens)
         return torch.tensor([best[0].ids for best in found])
 
     return {"cached": cached, "anew": lambda: plain_beam(writer, memory, row.tokens)}

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.memory import Memory, join_memories
 from seqwise.config import NetworkSettings, Settings, TransformerSettings
-from seqwise.decoding.beam import search
+from seqwise.decoding.beam import beam_search
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.layers.embedding import Embedding
 from seqwise.tasks.writing import Writer
@@ -120,7 +120,7 @@ class Ours(nn.Module):
     def translate(self, sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
         memory = join_memories([self.encode(sources[i : i + ENCODED]) for i in range(0, len(sources), ENCODED)])
         how, longest = BeamSearchOptions(beam=BEAM), torch.tensor(targets)
-        found = search(self.writer, memory, begin=BEGIN, end=END, how=how, longest=longest, never=(PAD, END))
+        found = beam_search(self.writer, memory, begin=BEGIN, end=END, how=how, longest=longest, never=(PAD, END))
         return [hypotheses[0].ids for hypotheses in found]
 
 

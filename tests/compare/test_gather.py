@@ -25,7 +25,7 @@ from seqwise.compare.plan import Plan
 from seqwise.compare.rules import command_of, rules_of
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError
-from seqwise.metrics.examples import Examples, Shown
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
 from seqwise.training.run import Run
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
@@ -220,12 +220,12 @@ def test_an_infinite_value_does_not_break_the_report(folder: Path):
 @pytest.mark.parametrize("what", ["input", "expected", "fewer"])
 def test_other_examples_are_refused(folder: Path, what: str):
     scores = Job("test", "gru/seed-1").scores(folder)
-    found = Examples.load(scores)
+    found = ExampleScores.load(scores)
     shown = (
-        [replace(found.shown[0], **{what: "something else"}), *found.shown[1:]] if what != "fewer" else found.shown[1:]
+        [replace(found.texts[0], **{what: "something else"}), *found.texts[1:]] if what != "fewer" else found.texts[1:]
     )
     sums = found.sums if what != "fewer" else found.sums[1:]
-    Examples(found.metric, found.unit, sums, tuple(shown)).save(scores)
+    ExampleScores(found.metric, found.unit, sums, tuple(shown)).save(scores)
     words = "number 1 differs" if what != "fewer" else rf"gru/seed-1 on {len(found.sums) - 1}\."
     with pytest.raises(SeqwiseError, match=words):
         gather(folder, Plan.open(folder))
@@ -381,7 +381,7 @@ def test_examples_are_those_on_which_families_differ_most(folder: Path, report: 
 
 
 def _values(folder: Path, name: str, seed: int) -> np.ndarray:
-    sums = Examples.load(Job("test", f"{name}/seed-{seed}").scores(folder)).sums
+    sums = ExampleScores.load(Job("test", f"{name}/seed-{seed}").scores(folder)).sums
     return np.exp(sums[:, 0] / sums[:, 1])
 
 
@@ -391,10 +391,10 @@ def test_no_examples_are_kept_where_none_are_wanted(folder: Path):
     assert len(gather(folder, replace(plan, examples=1000))["examples"]) <= len(_values(folder, "rnn", 0))
 
 
-def judged(*right: int) -> Examples:
+def judged(*right: int) -> ExampleScores:
     sums = np.stack([np.array(right, dtype=float), np.ones(len(right))], axis=1)
-    shown = tuple(Shown(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
-    return Examples("accuracy", "questions", sums, shown)
+    shown = tuple(ExampleText(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
+    return ExampleScores("accuracy", "questions", sums, shown)
 
 
 def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp_path: Path):

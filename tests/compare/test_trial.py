@@ -38,7 +38,7 @@ from seqwise.compare.outcomes import (
 from seqwise.compare.plan import Plan
 from seqwise.compare.trial import Interrupted, Lost, execute, open_shared
 from seqwise.errors import NonFiniteError, SaveError
-from seqwise.metrics.examples import Examples
+from seqwise.metrics.example_scores import ExampleScores
 from seqwise.tasks.language.task import Language
 from seqwise.training.checkpoints import newest_checkpoint, resume_command
 from seqwise.training.launching import LostProcessError
@@ -402,7 +402,7 @@ def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(tex
     ]
     assert engine.closed
     for name in read:
-        examples = Examples.load(Job("test", name).scores(folder))
+        examples = ExampleScores.load(Job("test", name).scores(folder))
         assert examples.metric == "perplexity"
         assert len(examples.sums) > 1
     again = finish(folder, plan)

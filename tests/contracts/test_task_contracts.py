@@ -18,7 +18,7 @@ import torch
 from task_row import TaskRow
 
 from seqwise.config import parse_settings
-from seqwise.metrics.examples import value_of
+from seqwise.metrics.example_scores import compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
@@ -197,14 +197,14 @@ def test_examples_add_up_to_the_headline_and_are_the_same_for_every_model(made, 
         assert found.metrics == plain.metrics
         assert found.as_dict().keys() == plain.as_dict().keys()
         assert found.examples.metric == metric
-        assert value_of(metric, found.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
+        assert compute_metric(metric, found.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
         against = other.evaluate(data, examples=True, headline=metric).examples
         assert found.examples.unit == against.unit
         assert found.examples.sums.shape == against.sums.shape
-        assert [(each.input, each.expected) for each in found.examples.shown] == [
-            (each.input, each.expected) for each in against.shown
+        assert [(each.input, each.expected) for each in found.examples.texts] == [
+            (each.input, each.expected) for each in against.texts
         ]
-        assert all(each.input for each in found.examples.shown)
+        assert all(each.input for each in found.examples.texts)
 
 
 @pytest.mark.parametrize(("task", "family"), SOME)

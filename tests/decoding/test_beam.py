@@ -12,8 +12,15 @@ from torch import Tensor
 
 from seqwise.backbones.memory import Memory
 from seqwise.config import parse_settings
-from seqwise.decoding.beam import Hypothesis, Written, coverage, length_penalty, sample, search
-from seqwise.decoding.constraints import best, forbid
+from seqwise.decoding.beam import (
+    Hypothesis,
+    StepOutput,
+    beam_search,
+    coverage_penalty,
+    length_penalty,
+    sample_sequences,
+)
+from seqwise.decoding.constraints import apply_constraints, topk
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.tasks.writing import Writer
@@ -57,7 +64,7 @@ def row_of(memory: Memory, row: int) -> Memory:
 
 
 def find(writer, memory: Memory, how: BeamSearchOptions, longest=6, **more) -> list[list[Hypothesis]]:
-    return search(writer, memory, begin=BEGIN, end=END, how=how, longest=longest, **more)
+    return beam_search(writer, memory, begin=BEGIN, end=END, how=how, longest=longest, **more)
 
 
 def ids_of(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
@@ -178,7 +185,7 @@ def test_the_search_equals_a_plain_slow_one(variant, how, start):
 @every
 def test_a_beam_of_one_is_greedy_to_the_token(variant):
     writer, memory = build(variant), memory_of()
-    drawn = sample(writer, memory, begin=BEGIN, end=END, choice=SamplingOptions(greedy=True), longest=12)
+    drawn = sample_sequences(writer, memory, begin=BEGIN, end=END, choice=SamplingOptions(greedy=True), longest=12)
     searched = find(writer, memory, BeamSearchOptions(), longest=12)
     assert ids_of(searched) == ids_of(drawn)
     for one, other in zip(searched, drawn):
@@ -312,7 +319,7 @@ class Sure:
     def step(self, ids, carry, weights=False):
         wanted = torch.where(carry < 3, carry + 3, END)
         scores = torch.full((len(ids), 6), 0.02).log()
-        return Written(scores.scatter(1, wanted[:, None], math.log(0.9)), carry + 1)
+        return StepOutput(scores.scatter(1, wanted[:, None], math.log(0.9)), carry + 1)
 
     def select(self, carry, rows, sources=None):
         return carry[rows]
@@ -320,7 +327,9 @@ class Sure:
 
 def test_early_ends_of_a_sure_model_do_not_stop_what_is_better():
     """At each step some of the five best continuations end too soon; five of them are no reason to give up."""
-    (row,) = search(Sure(), Memory(torch.zeros(1, 1, 1)), begin=1, end=END, how=BeamSearchOptions(beam=5), longest=9)
+    (row,) = beam_search(
+        Sure(), Memory(torch.zeros(1, 1, 1)), begin=1, end=END, how=BeamSearchOptions(beam=5), longest=9
+    )
     assert row[0].ids == [3, 4, 5]
     assert row[0].log_probability == pytest.approx(4 * math.log(0.9), rel=1e-5)
     assert row[0].score == pytest.approx(4 * math.log(0.9) / (9 / 6), rel=1e-5)
@@ -331,7 +340,7 @@ def test_penalties_by_hand():
     assert length_penalty(7, 0.0) == 1.0
     assert length_penalty(19, 0.5) == 2.0
     missing = torch.tensor([0.5, 0.0, -0.7, 0.75])  # looked at with 0.5, 1, 1.7 and 0.25
-    assert coverage(missing).item() == pytest.approx(math.log(0.5) + math.log(0.25))
+    assert coverage_penalty(missing).item() == pytest.approx(math.log(0.5) + math.log(0.25))
 
 
 def test_a_length_penalty_prefers_longer_sequences():
@@ -349,7 +358,7 @@ def test_a_length_penalty_prefers_longer_sequences():
 
 
 def draw(writer, seed: int, choice: SamplingOptions = SamplingOptions(), **more) -> list[list[Hypothesis]]:
-    return sample(writer, memory_of(), begin=BEGIN, end=END, choice=choice, longest=8, seed=seed, **more)
+    return sample_sequences(writer, memory_of(), begin=BEGIN, end=END, choice=choice, longest=8, seed=seed, **more)
 
 
 @every
@@ -371,7 +380,7 @@ def test_several_draws_per_row_have_their_own_log_probabilities():
 
 def test_draws_follow_the_distribution():
     memory = Memory(torch.zeros(4000, 1, 1))
-    found = sample(Sure(), memory, begin=1, end=END, choice=SamplingOptions(), longest=1)
+    found = sample_sequences(Sure(), memory, begin=1, end=END, choice=SamplingOptions(), longest=1)
     share = sum(row[0].ids == [3] for row in found) / 4000
     assert share == pytest.approx(0.9, abs=0.02)
 
@@ -406,26 +415,26 @@ def test_the_best_of_many_scores_are_those_of_topk():
     scores = torch.randn(7, 1000, generator=torch.Generator().manual_seed(0))
     scores[3, 990:] += 9  # behind the last whole block
     scores[4, 64:70] += 9  # several in one block
-    values, places = best(scores, 5)
+    values, places = topk(scores, 5)
     expected = scores.topk(5)
     assert torch.equal(values, expected.values)
     assert torch.equal(places, expected.indices)
 
 
 def test_the_best_of_few_scores_are_all():
-    values, places = best(torch.tensor([[3.0, 1.0, 2.0]]), 9)
+    values, places = topk(torch.tensor([[3.0, 1.0, 2.0]]), 9)
     assert values.tolist() == [[3, 2, 1]]
     assert places.tolist() == [[0, 2, 1]]
 
 
 def test_repeated_runs_are_forbidden_row_by_row():
     scores = torch.zeros(2, 5)
-    forbid(scores, torch.tensor([[3, 4, 3], [3, 1, 4]]), end=2, min_length=0, no_repeat=2)
+    apply_constraints(scores, torch.tensor([[3, 4, 3], [3, 1, 4]]), end=2, min_length=0, no_repeat=2)
     assert scores[0].tolist() == [0, 0, 0, 0, -math.inf]
     assert scores[1].tolist() == [0] * 5
 
 
 def test_the_end_is_allowed_where_nothing_else_is_left():
     scores = torch.zeros(1, 3)
-    forbid(scores, torch.tensor([[0, 1]]), end=2, min_length=5, no_repeat=1)
+    apply_constraints(scores, torch.tensor([[0, 1]]), end=2, min_length=5, no_repeat=1)
     assert scores.tolist() == [[-math.inf, -math.inf, 0.0]]

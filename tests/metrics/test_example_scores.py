@@ -11,9 +11,19 @@ import numpy as np
 import pytest
 
 from seqwise.errors import RunError, SaveError
-from seqwise.metrics.examples import LONGEST, LOWER, REST, SCORES, Examples, Shown, Tally, hits, value_of
-from seqwise.metrics.perplexity import exp
-from seqwise.metrics.translation import BleuCounts, bleu, bleu_counts, exact_match, sums_of
+from seqwise.metrics.example_scores import (
+    LOWER_IS_BETTER,
+    MAX_TEXT_LENGTH,
+    SCORES_FILE,
+    TEXTS_FILE,
+    ExampleScores,
+    ExampleText,
+    ScoreSums,
+    compute_metric,
+    count_correct,
+)
+from seqwise.metrics.perplexity import exp_or_inf
+from seqwise.metrics.translation import BleuCounts, bleu, compute_example_sums, count_bleu_ngrams, exact_match
 from seqwise.tasks.tag.metrics import scores
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
@@ -30,9 +40,14 @@ def corpus(seed: int, shortest: int = 0, longest: int = 12) -> tuple[list[str], 
     return [draw.choice(texts) if draw.random() < 0.3 else text() for texts in references], references
 
 
-def example(**changed: object) -> Examples:
-    given = {"metric": "accuracy", "unit": "texts", "sums": hits([True, False]), "shown": (Shown("a"), Shown("b", "c"))}
-    return Examples(**{**given, **changed})  # type: ignore[arg-type]
+def example(**changed: object) -> ExampleScores:
+    given = {
+        "metric": "accuracy",
+        "unit": "texts",
+        "sums": count_correct([True, False]),
+        "texts": (ExampleText("a"), ExampleText("b", "c")),
+    }
+    return ExampleScores(**{**given, **changed})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,16 +63,16 @@ def example(**changed: object) -> Examples:
     ],
 )
 def test_a_metric_is_made_of_its_sums(metric, sums, value):
-    assert value_of(metric, np.array(sums)) == pytest.approx(value)
+    assert compute_metric(metric, np.array(sums)) == pytest.approx(value)
 
 
 def test_f1_and_perplexity_agree_with_their_other_definitions():
     draw = np.random.RandomState(0)
     for correct in range(4):
         counts = np.array([correct, *correct + draw.randint(0, 3, 2)])
-        assert value_of("span_f1", counts) == pytest.approx(scores(*counts)[2])
+        assert compute_metric("span_f1", counts) == pytest.approx(scores(*counts)[2])
     for nats in (0.5, 699.0, 701.0, 9e9):
-        assert value_of("perplexity", np.array([nats, 1.0])) == pytest.approx(exp(nats))
+        assert compute_metric("perplexity", np.array([nats, 1.0])) == pytest.approx(exp_or_inf(nats))
 
 
 @pytest.mark.parametrize(
@@ -65,15 +80,15 @@ def test_f1_and_perplexity_agree_with_their_other_definitions():
 )
 def test_added_counts_give_the_corpus_bleu_of_any_choice_of_outputs(seed, shortest, longest):
     outputs, references = corpus(seed, shortest, longest)
-    counts = bleu_counts(outputs, references)
+    counts = count_bleu_ngrams(outputs, references)
     for chosen in (range(20), range(3), [0, 0, 7], *([at] for at in range(20))):
         some = bleu([outputs[at] for at in chosen], [references[at] for at in chosen]).value
-        assert value_of("bleu", counts[list(chosen)].sum(0)) == pytest.approx(some, abs=1e-9)
+        assert compute_metric("bleu", counts[list(chosen)].sum(0)) == pytest.approx(some, abs=1e-9)
 
 
 def test_the_bleu_cases_are_those_that_matter():
     """Some choices above have no match of an order, some none at all, some no run of four words."""
-    single = np.concatenate([bleu_counts(*corpus(seed)) for seed in range(12)])
+    single = np.concatenate([count_bleu_ngrams(*corpus(seed)) for seed in range(12)])
     matches, runs = single[:, :4], single[:, 4:8]
     assert ((matches == 0).any(1) & (matches > 0).any(1) & (runs > 0).all(1)).sum() > 5
     assert ((matches == 0).all(1) & (runs > 0).all(1)).any()
@@ -84,72 +99,72 @@ def test_the_bleu_cases_are_those_that_matter():
 def test_counts_stand_in_the_order_in_which_processes_add_them():
     outputs, references = corpus(3, 4)
     first = [texts[0] for texts in references]
-    counts = bleu_counts(outputs, [[text] for text in first]).sum(0)
-    assert BleuCounts.from_numbers(counts) == BleuCounts.of(outputs, first)
+    counts = count_bleu_ngrams(outputs, [[text] for text in first]).sum(0)
+    assert BleuCounts.from_tuple(counts) == BleuCounts.from_texts(outputs, first)
 
 
 def test_exact_matches_are_counted_per_output():
     outputs, references = corpus(4)
-    sums = sums_of("exact_match", outputs, references)
+    sums = compute_example_sums("exact_match", outputs, references)
     assert sums[:, 1].tolist() == [1.0] * 20
-    assert 0 < value_of("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
+    assert 0 < compute_metric("exact_match", sums.sum(0)) == pytest.approx(exact_match(outputs, references))
 
 
 def test_many_sums_are_turned_into_values_at_once():
     draws = np.random.RandomState(0).randint(0, 20, (6, 5, 20))
-    counts = bleu_counts(*corpus(5, 4))
-    together = value_of("bleu", counts[draws].sum(axis=2))
+    counts = count_bleu_ngrams(*corpus(5, 4))
+    together = compute_metric("bleu", counts[draws].sum(axis=2))
     assert together.shape == (6, 5)
-    assert together[2, 3] == pytest.approx(float(value_of("bleu", counts[draws[2, 3]].sum(0))))
+    assert together[2, 3] == pytest.approx(float(compute_metric("bleu", counts[draws[2, 3]].sum(0))))
 
 
 def test_of_several_targets_it_is_the_mean():
     sums = np.array([[1.0, 2.0, 1.0, 4.0], [1.0, 1.0, 0.0, 1.0]])
-    assert value_of("exact_match", sums).tolist() == [(0.5 + 0.25) / 2, 0.5]
+    assert compute_metric("exact_match", sums).tolist() == [(0.5 + 0.25) / 2, 0.5]
 
 
 @pytest.mark.parametrize(("metric", "parts"), [("chrf", 2), ("bleu", 9), ("mse", 0)])
 def test_what_cannot_be_computed_is_refused(metric, parts):
     with pytest.raises(ValueError, match=metric):
-        value_of(metric, np.zeros((3, parts)))
+        compute_metric(metric, np.zeros((3, parts)))
 
 
 def test_less_is_better_of_errors_and_perplexities_alone():
-    assert {"perplexity", "mse", "mae", "loss"} <= LOWER
-    assert not {"accuracy", "bleu", "span_f1", "exact_match", "token_accuracy"} & LOWER
+    assert {"perplexity", "mse", "mae", "loss"} <= LOWER_IS_BETTER
+    assert not {"accuracy", "bleu", "span_f1", "exact_match", "token_accuracy"} & LOWER_IS_BETTER
 
 
 def test_a_tally_adds_in_any_order():
-    tally = Tally(3)
+    tally = ScoreSums(3)
     tally.add(np.array([2, 0, 2]), np.array([1.5, 2.0, 3.0]))
     tally.add(np.array([0]), np.array([4.0]), np.array([6]))
     assert tally.sums.tolist() == [[6.0, 7.0], [0.0, 0.0], [4.5, 2.0]]
 
 
 def test_shown_texts_are_short_lines_that_a_file_can_hold():
-    shown = Shown.of("two\nlines ", "x" * 1000, "\ud800")
+    shown = ExampleText.single_line("two\nlines ", "x" * 1000, "\ud800")
     assert shown.input == "two lines"
-    assert shown.expected == "x" * (LONGEST - 1) + "…"
+    assert shown.expected == "x" * (MAX_TEXT_LENGTH - 1) + "…"
     assert shown.answer == "?"
-    assert Shown.of("y" * LONGEST).input == "y" * LONGEST
+    assert ExampleText.single_line("y" * MAX_TEXT_LENGTH).input == "y" * MAX_TEXT_LENGTH
 
 
 def test_passages_keep_their_lines_and_blanks():
-    shown = Shown.passages("two\n\n  lines ", "x\n" * 500, "\ud800")
+    shown = ExampleText.multi_line("two\n\n  lines ", "x\n" * 500, "\ud800")
     assert shown.input == "two\n\n  lines "
-    assert len(shown.expected) == LONGEST
-    assert shown.expected == ("x\n" * 500)[: LONGEST - 1] + "…"
+    assert len(shown.expected) == MAX_TEXT_LENGTH
+    assert shown.expected == ("x\n" * 500)[: MAX_TEXT_LENGTH - 1] + "…"
     assert shown.answer == "?"
 
 
 def test_examples_come_back_from_their_folder(tmp_path):
-    saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), shown=(Shown("ä", "b", "c"), Shown("")))
+    saved = example(sums=np.array([[1 / 3, 1.0], [0.1, 7.0]]), texts=(ExampleText("ä", "b", "c"), ExampleText("")))
     saved.save(tmp_path / "test")
-    read = Examples.load(tmp_path / "test")
-    assert (read.metric, read.unit, read.shown) == (saved.metric, saved.unit, saved.shown)
+    read = ExampleScores.load(tmp_path / "test")
+    assert (read.metric, read.unit, read.texts) == (saved.metric, saved.unit, saved.texts)
     assert read.sums.dtype == np.float64
     assert np.array_equal(read.sums, saved.sums)
-    assert sorted(path.name for path in (tmp_path / "test").iterdir()) == [REST, SCORES]
+    assert sorted(path.name for path in (tmp_path / "test").iterdir()) == [TEXTS_FILE, SCORES_FILE]
 
 
 def test_what_was_saved_before_does_not_mix_with_what_was_not_saved_whole(tmp_path, monkeypatch):
@@ -158,34 +173,34 @@ def test_what_was_saved_before_does_not_mix_with_what_was_not_saved_whole(tmp_pa
 
     def stops(self: Path, target: Path) -> None:
         written.append(target.name)
-        if target.name == REST:
+        if target.name == TEXTS_FILE:
             raise OSError("the disk is full")
         os.replace(self, target)
 
     monkeypatch.setattr(Path, "replace", stops)
     with pytest.raises(SaveError, match="the disk is full"):
-        example(sums=hits([False, False])).save(tmp_path)
-    assert written == [SCORES, REST]
+        example(sums=count_correct([False, False])).save(tmp_path)
+    assert written == [SCORES_FILE, TEXTS_FILE]
     with pytest.raises(RunError):
-        Examples.load(tmp_path)
+        ExampleScores.load(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["missing", "no scores", "cut", "other rows", "no json"])
 def test_damaged_files_are_named(tmp_path, damage):
     example().save(tmp_path)
     if damage == "missing":
-        (tmp_path / REST).unlink()
+        (tmp_path / TEXTS_FILE).unlink()
     elif damage == "no scores":
-        (tmp_path / SCORES).unlink()
+        (tmp_path / SCORES_FILE).unlink()
     elif damage == "cut":
-        (tmp_path / SCORES).write_bytes((tmp_path / SCORES).read_bytes()[:-3])
+        (tmp_path / SCORES_FILE).write_bytes((tmp_path / SCORES_FILE).read_bytes()[:-3])
     elif damage == "other rows":
-        example(sums=hits([True]), shown=(Shown("a"),)).save(tmp_path / "other")
-        (tmp_path / "other" / SCORES).replace(tmp_path / SCORES)
+        example(sums=count_correct([True]), texts=(ExampleText("a"),)).save(tmp_path / "other")
+        (tmp_path / "other" / SCORES_FILE).replace(tmp_path / SCORES_FILE)
     else:
-        (tmp_path / REST).write_text("[")
+        (tmp_path / TEXTS_FILE).write_text("[")
     with pytest.raises(RunError, match="missing or damaged"):
-        Examples.load(tmp_path)
+        ExampleScores.load(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
@@ -196,4 +211,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 def test_sums_without_their_texts_are_refused():
     with pytest.raises(ValueError, match="do not belong"):
-        example(shown=(Shown("a"),))
+        example(texts=(ExampleText("a"),))

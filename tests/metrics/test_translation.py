@@ -21,11 +21,11 @@ def test_bleu_is_the_geometric_mean_of_precisions_times_the_brevity_penalty():
 
 
 def test_counts_of_parts_add_up_to_the_score_of_the_whole():
-    parts = [BleuCounts.of(OUTPUTS[at : at + 1], REFERENCES[at : at + 1]).numbers() for at in range(2)]
-    whole = BleuCounts.from_numbers([sum(numbers) for numbers in zip(*parts)])
-    assert whole == BleuCounts.of(OUTPUTS, REFERENCES)
+    parts = [BleuCounts.from_texts(OUTPUTS[at : at + 1], REFERENCES[at : at + 1]).as_tuple() for at in range(2)]
+    whole = BleuCounts.from_tuple([sum(numbers) for numbers in zip(*parts)])
+    assert whole == BleuCounts.from_texts(OUTPUTS, REFERENCES)
     assert whole.bleu == pytest.approx(bleu(OUTPUTS, [[text] for text in REFERENCES]).value)
-    assert BleuCounts.of([], []).bleu == 0.0
+    assert BleuCounts.from_texts([], []).bleu == 0.0
 
 
 def test_case_counts_and_punctuation_stands_apart():

@@ -23,7 +23,7 @@ from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus
 from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.examples import BLOCK, Examples, value_of
+from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, compute_metric
 from seqwise.tasks import get_task, latency
 from seqwise.tasks.forecast.stretches import Stretches
 from seqwise.tasks.language.scoring import evaluation_rows
@@ -65,12 +65,12 @@ def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
     )
 
 
-def examples_of(made: SimpleNamespace, **how: Any) -> Examples:
+def examples_of(made: SimpleNamespace, **how: Any) -> ExampleScores:
     """The examples of an evaluation, whose sums must give its metric."""
     found = evaluated(made, **how)
     each = found.examples
     assert each is not None
-    assert value_of(each.metric, each.sums.sum(0)) == pytest.approx(found.metrics[each.metric], rel=1e-6)
+    assert compute_metric(each.metric, each.sums.sum(0)) == pytest.approx(found.metrics[each.metric], rel=1e-6)
     return each
 
 
@@ -93,16 +93,16 @@ def test_blocks_of_a_text_are_the_same_whatever_reads_it(readers, book, split):
     found = {family: examples_of(made, split=split) for family, made in readers.items()}
     first = found["gru"]
     tokens = int(first.sums[:, 1].sum()) + 1
-    assert len(first.sums) == math.ceil(tokens / BLOCK) > 5
-    assert first.sums[:-1, 1].tolist() == [BLOCK - 1, *[BLOCK] * (len(first.sums) - 2)]
+    assert len(first.sums) == math.ceil(tokens / BLOCK_TOKENS) > 5
+    assert first.sums[:-1, 1].tolist() == [BLOCK_TOKENS - 1, *[BLOCK_TOKENS] * (len(first.sums) - 2)]
     for family, each in found.items():
         assert each.unit == first.unit == "blocks of 128 tokens", family
         assert each.sums[:, 1].tolist() == first.sums[:, 1].tolist(), family
-        assert each.shown == first.shown, family
+        assert each.texts == first.texts, family
     text = book.read_text()[-tokens:]
-    assert first.shown[1].expected == text[BLOCK : 2 * BLOCK]
-    assert first.shown[1].input == text[BLOCK - 32 : BLOCK]
-    assert (first.shown[0].input, first.shown[0].answer) == ("", "")
+    assert first.texts[1].expected == text[BLOCK_TOKENS : 2 * BLOCK_TOKENS]
+    assert first.texts[1].input == text[BLOCK_TOKENS - 32 : BLOCK_TOKENS]
+    assert (first.texts[0].input, first.texts[0].answer) == ("", "")
 
 
 def test_the_whole_text_is_long_enough_for_several_streams(readers, book):
@@ -118,7 +118,7 @@ def test_a_block_has_the_losses_of_its_tokens(readers, family):
     with torch.no_grad():
         scores, _ = _scores(made.model.eval(), ids)
     losses = F.cross_entropy(scores[0, :-1], ids[0, 1:], reduction="none").double().numpy()
-    by_hand = np.add.reduceat(losses, [0, *range(BLOCK - 1, len(losses), BLOCK)])
+    by_hand = np.add.reduceat(losses, [0, *range(BLOCK_TOKENS - 1, len(losses), BLOCK_TOKENS)])
     assert examples_of(made).sums[:, 0] == pytest.approx(by_hand, rel=1e-5)
 
 
@@ -131,7 +131,7 @@ def test_counts_are_told_block_by_block(readers):
     made = readers["ngram"]
     store = made.task.stores["test"]
     logs = made.model.counts.log_probabilities_of(store.read(0, len(store)))
-    by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK - 1, len(logs) - 1, BLOCK)])
+    by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK_TOKENS - 1, len(logs) - 1, BLOCK_TOKENS)])
     assert examples_of(made).sums[:, 0] == pytest.approx(by_hand)
 
 
@@ -139,7 +139,7 @@ def test_dynamic_evaluation_is_told_too(readers):
     made = readers["gru"]
     still = examples_of(made)
     learning = examples_of(made, dynamic=True, rate=0.5)
-    assert learning.shown == still.shown
+    assert learning.texts == still.texts
     assert not np.allclose(learning.sums, still.sums)
 
 
@@ -157,7 +157,7 @@ def test_hidden_tokens_are_told_in_blocks_that_no_window_changes(untrained, book
     assert near.sums[:, 1].tolist() == far.sums[:, 1].tolist()
     for found, each in ((near, made[0]), (far, made[1])):
         right = 0
-        for row, shown in zip(found.sums, found.shown):
+        for row, shown in zip(found.sums, found.texts):
             true, filled = shown.expected.split(" | "), shown.answer.split(" | ")
             assert len(true) == len(filled) == row[1]
             masks = shown.input.count("[MASK]")
@@ -165,7 +165,7 @@ def test_hidden_tokens_are_told_in_blocks_that_no_window_changes(untrained, book
             right += sum(a == b for a, b in zip(true, filled))
         accuracy = evaluated(each, split="all").metrics["accuracy"]
         assert 0 < right / found.sums[:, 1].sum() == pytest.approx(accuracy)
-    assert [shown.expected for shown in near.shown] == [shown.expected for shown in far.shown]
+    assert [shown.expected for shown in near.texts] == [shown.expected for shown in far.texts]
 
 
 # ---- one answer per example
@@ -179,8 +179,8 @@ def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
     (tmp_path / "test.tsv").write_text("\n".join(lines[70:]) + "\n")
     made = untrained("classify", tmp_path)
     found = examples_of(made)
-    assert [f"{each.input}\t{each.expected}" for each in found.shown] == lines[70:]
-    assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.shown]
+    assert [f"{each.input}\t{each.expected}" for each in found.texts] == lines[70:]
+    assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.texts]
     asked, _ = made.task.questions(made.model, made.settings, made.task.preprocessor, made.data, "valid")
     assert asked == [line.partition("\t")[0] for line in lines[50:70]]
 
@@ -194,7 +194,7 @@ def test_a_sentence_has_the_counts_of_its_tags(untrained, tmp_path, spans, metri
     path.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in sentences))
     found = examples_of(untrained("tag", path, tag={"characters": 4}))
     assert (found.metric, found.unit) == (metric, "sentences")
-    for row, shown in zip(found.sums, found.shown):
+    for row, shown in zip(found.sums, found.texts):
         if spans:
             assert (row[1], row[2]) == (shown.answer.count("[PER"), shown.expected.count("[PER"))
             assert row[0] <= min(row[1], row[2])
@@ -221,15 +221,15 @@ def test_of_several_targets_the_parts_stand_side_by_side(untrained, digits, metr
     assert made.task.headline[0] == "bleu"
     found = examples_of(made, split="train", headline=metric)
     assert found.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
-    assert all("en: " in each.expected and " / de: " in each.expected for each in found.shown)
+    assert all("en: " in each.expected and " / de: " in each.expected for each in found.texts)
     if metric == "bleu":  # as many words as the references of each language have
         for at in (9, 19):
-            assert found.sums[:, at].tolist() == [len(each.input.split()) for each in found.shown]
+            assert found.sums[:, at].tolist() == [len(each.input.split()) for each in found.texts]
 
 
 def test_only_what_is_made_of_sums_is_told_of_texts(untrained, digits):
     made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
-    with pytest.raises(UsageError, match="'chrf' is not told for each example"):
+    with pytest.raises(UsageError, match="'chrf' has no scores per example"):
         evaluated(made, headline="chrf")
 
 
@@ -254,12 +254,12 @@ def test_a_stretch_holds_what_was_forecast_for_its_steps(untrained, tmp_path):
     expected = [2 * (ends + 6), *[2 * 36] * 4, 2 * (5 * 6 + ends)]
     assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == expected
     assert found.unit == "stretches of 6 steps"
-    assert [(each.input, each.expected) for each in found.shown] == [
-        (each.input, each.expected) for each in other.shown
+    assert [(each.input, each.expected) for each in found.texts] == [
+        (each.input, each.expected) for each in other.texts
     ]
-    assert [each.input.partition(":")[0] for each in found.shown[:2]] == ["a before 160", "a before 166"]
-    assert found.shown[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
-    assert len(found.shown[0].answer.split(", ")) == 6
+    assert [each.input.partition(":")[0] for each in found.texts[:2]] == ["a before 160", "a before 166"]
+    assert found.texts[0].expected.split(", ")[0] == f"{math.sin(80) + 160 % 3:.3f}".rstrip("0")[:5]
+    assert len(found.texts[0].answer.split(", ")) == 6
 
 
 def stretches_of(errors: np.ndarray, horizon: int) -> np.ndarray:
@@ -285,7 +285,7 @@ def test_stretches_of_equal_forecasts_are_told_apart_no_more_often_than_they_sho
     for trial in range(400):
         common = draw.normal(size=480)
         families = {name: [stretches_of(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
-        (pair,) = paired(partial(value_of, "mse"), families, draws=100, seed=trial, deterministic="ab")
+        (pair,) = paired(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
         found.append(pair.p)
     assert 0.03 <= np.mean(np.array(found) < 0.05) <= 0.075  # 0.10 where windows are counted where they begin
 
@@ -315,7 +315,7 @@ def test_a_missing_value_counts_nowhere(untrained, tmp_path):
     (tmp_path / "gap.csv").write_text("\n".join(lines) + "\n")
     found = examples_of(untrained("forecast", tmp_path / "gap.csv", horizon=4, forecast={"lookback": 8, "season": 7}))
     assert found.sums[:, 1].sum() < 2 * 4 * 21
-    assert any("–" in each.expected or "–" in each.input for each in found.shown)
+    assert any("–" in each.expected or "–" in each.input for each in found.texts)
 
 
 # ---- the pace of one answer

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.text.choose import choose_kind
+from seqwise.text.choose import choose_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from seqwise.text.choose import choose_kind
     ],
 )
 def test_the_rule(sample: str, size: int, kind: str, vocabulary: int | None) -> None:
-    assert choose_kind(sample, size)[:2] == (kind, vocabulary)
+    assert choose_tokenizer(sample, size)[:2] == (kind, vocabulary)
 
 
 def test_the_reason_is_a_sentence_with_the_numbers() -> None:
-    assert choose_kind("plain", 10_000_000)[2].startswith("bpe with 8,192 tokens: one per 1,000 bytes")
+    assert choose_tokenizer("plain", 10_000_000)[2].startswith("bpe with 8,192 tokens: one per 1,000 bytes")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqwise.errors import DataError, UsageError
-from seqwise.text.learning import KINDS, slices
+from seqwise.text.learning import KINDS, split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
 TEXT = """It doesn't matter, and we're late: the train left at 10.30.
@@ -94,7 +94,7 @@ def test_a_text_cut_after_a_line_break_has_the_same_tokens(kind: str, first: str
 
 @given(any_text, st.integers(1, 20))
 def test_slices_put_together_are_the_text(text: str, size: int) -> None:
-    parts = list(slices(text, size))
+    parts = list(split_into_chunks(text, size))
     assert "".join(parts) == text
     assert all(0 < len(part) <= size for part in parts)
 

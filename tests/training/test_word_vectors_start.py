@@ -401,12 +401,14 @@ def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: Key
 
 
 def test_only_words_that_a_text_can_hold_as_one_token_join():
-    offered = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
-    plain = Tokenizer.train("words", ["a b a"], offered=offered)
+    extra_words = ["b", "new", "New York", "don't", "x-ray", "b", "Big"]
+    plain = Tokenizer.train("words", ["a b a"], extra_words=extra_words)
     assert [plain.token(number) for number in range(len(plain))] == ["a", "b", "<unk>", "new", "x-ray", "Big"]
-    low = Tokenizer.train("words", ["a b a"], lowercase=True, offered=offered)
+    low = Tokenizer.train("words", ["a b a"], lowercase=True, extra_words=extra_words)
     assert [low.token(number) for number in range(len(low))] == ["a", "b", "<unk>", "new", "x-ray"]
-    assert len(Tokenizer.train("characters", ["a b a"], offered=offered)) == len(Tokenizer.train("characters", ["ab "]))
+    assert len(Tokenizer.train("characters", ["a b a"], extra_words=extra_words)) == len(
+        Tokenizer.train("characters", ["ab "])
+    )
 
 
 # What is refused

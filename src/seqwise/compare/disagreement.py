@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from seqwise.compare.plan import Plan
-from seqwise.metrics.examples import Examples, value_of
+from seqwise.metrics.example_scores import ExampleScores, compute_metric
 
 RUNNING = frozenset({"language", "masked", "forecast"})  # tasks whose examples are pieces of something long
 
 
-def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[dict[str, Any]]:
+def disagreements(plan: Plan, scores: dict[str, dict[int, ExampleScores]]) -> list[dict[str, Any]]:
     """At most `plan.examples` of them, the most telling first: input, what was expected, each family's answer.
 
     A family's value of an example is the mean over its seeds; its answer is that of the first seed. They disagree as
@@ -35,13 +35,13 @@ def disagreements(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[di
     if plan.task in RUNNING:
         order = _one_per_stretch(order, plan.examples)
     first = {name: next(iter(seeds.values())) for name, seeds in tested.items()}
-    shown = next(iter(first.values())).shown
+    shown = next(iter(first.values())).texts
     return [
         {
             "input": shown[at].input,
             "expected": shown[at].expected,
             "answers": {
-                name: {"text": each.shown[at].answer, "value": float(values[number, at])}
+                name: {"text": each.texts[at].answer, "value": float(values[number, at])}
                 for number, (name, each) in enumerate(first.items())
             },
         }
@@ -57,6 +57,6 @@ def _one_per_stretch(order: np.ndarray, count: int) -> np.ndarray:
     return order[np.sort(firsts)]
 
 
-def _values(metric: str, seeds: list[Examples]) -> np.ndarray:
+def _values(metric: str, seeds: list[ExampleScores]) -> np.ndarray:
     """(examples,) the mean over seeds."""
-    return np.mean([value_of(metric, each.sums) for each in seeds], axis=0)
+    return np.mean([compute_metric(metric, each.sums) for each in seeds], axis=0)

@@ -26,7 +26,7 @@ from seqwise.compare.showing import add_shown
 from seqwise.compare.statistics import interval, paired, sampling_interval
 from seqwise.compare.verdict import verdict
 from seqwise.errors import RunError, SeqwiseError
-from seqwise.metrics.examples import LOWER, Examples, value_of
+from seqwise.metrics.example_scores import LOWER_IS_BETTER, ExampleScores, compute_metric
 from seqwise.training.run import ENVIRONMENT, Run
 
 FORMAT = 1
@@ -39,7 +39,7 @@ def gather(folder: Path, plan: Plan) -> Values:
     scores = {name: _scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
     examples = next((each for seeds in scores.values() for each in seeds.values()), None)
-    lower = plan.metric in LOWER
+    lower = plan.metric in LOWER_IS_BETTER
     measure_latency = _pace(folder)
     tests = _tests(folder, plan)
     families = [_family(folder, plan, name, scores[name], measure_latency.get(name, [])) for name in plan.families]
@@ -67,24 +67,24 @@ def gather(folder: Path, plan: Plan) -> Values:
     return plain(report)
 
 
-def _scores(folder: Path, plan: Plan, family: str) -> dict[int, Examples]:
+def _scores(folder: Path, plan: Plan, family: str) -> dict[int, ExampleScores]:
     """Seed → what each test example says, of the trainings that were tested."""
     found = {}
     for trial in (trial for trial in plan.trainings() if trial.family == family):
         outcome = outcome_of(folder, "test", trial.name)
         if outcome is not None and outcome.status == "done":
-            found[trial.seed] = Examples.load(Job("test", trial.name).scores(folder))
+            found[trial.seed] = ExampleScores.load(Job("test", trial.name).scores(folder))
     return found
 
 
-def _check_alignment(scores: dict[str, dict[int, Examples]]) -> None:
+def _check_alignment(scores: dict[str, dict[int, ExampleScores]]) -> None:
     """Differences are taken example by example, so all must have been asked the same, in the same order."""
     tested = [(f"{name}/seed-{seed}", each) for name, seeds in scores.items() for seed, each in seeds.items()]
     for name, each in tested[1:]:
         first, other = tested[0]
-        if len(each.shown) != len(other.shown):
-            raise SeqwiseError(f"{first} was tested on {len(other.shown)} examples, {name} on {len(each.shown)}.")
-        pairs = enumerate(zip(other.shown, each.shown), start=1)
+        if len(each.texts) != len(other.texts):
+            raise SeqwiseError(f"{first} was tested on {len(other.texts)} examples, {name} on {len(each.texts)}.")
+        pairs = enumerate(zip(other.texts, each.texts), start=1)
         wrong = next((at for at, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
         if wrong is not None:
             raise SeqwiseError(f"{first} and {name} were not tested on the same examples: number {wrong} differs.")
@@ -96,7 +96,7 @@ def _pace(folder: Path) -> dict[str, list[float]]:
     return (outcome.values or {}).get("families", {}) if outcome is not None else {}
 
 
-def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples], answers: list[float]) -> Values:
+def _family(folder: Path, plan: Plan, name: str, scores: dict[int, ExampleScores], answers: list[float]) -> Values:
     trainings = [trial for trial in plan.trainings() if trial.family == name]
     trained = {trial: outcome_of(folder, "train", trial.name) for trial in trainings}
     tested = {trial: outcome_of(folder, "test", trial.name) for trial in trainings}
@@ -109,7 +109,7 @@ def _family(folder: Path, plan: Plan, name: str, scores: dict[int, Examples], an
     endless = [trial.seed for (trial, _), value in zip(tests, values) if not math.isfinite(value)]
     if endless:
         middle = None
-    value = partial(value_of, plan.metric)
+    value = partial(compute_metric, plan.metric)
     sampled = sampling_interval(value, [each.sums for each in scores.values()]) if scores else None
     ranked = sorted(done, key=lambda each: math.inf if each[1]["goal"] is None else each[1]["goal"])
     run = next((Job("train", trial.name).run(folder) for trial, _ in ranked), None)  # the best by validation
@@ -214,12 +214,12 @@ def _trial(folder: Path, plan: Plan, trial: Trial) -> Values:
     }  # fmt: skip
 
 
-def _pairs(plan: Plan, scores: dict[str, dict[int, Examples]]) -> list[Values]:
+def _pairs(plan: Plan, scores: dict[str, dict[int, ExampleScores]]) -> list[Values]:
     families = {name: [each.sums for each in seeds.values()] for name, seeds in scores.items() if seeds}
     counted = {name for name in families if plan.counted(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
     step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
-    found = paired(partial(value_of, plan.metric), families, deterministic=counted, step=step)
+    found = paired(partial(compute_metric, plan.metric), families, deterministic=counted, step=step)
     return [asdict(pair) for pair in found]
 
 
@@ -229,7 +229,7 @@ def _tests(folder: Path, plan: Plan) -> list[Values]:
     return [outcome.values for outcome in tested if outcome and outcome.values]
 
 
-def _metric(tests: list[Values], plan: Plan, lower: bool, examples: Examples | None) -> Values:
+def _metric(tests: list[Values], plan: Plan, lower: bool, examples: ExampleScores | None) -> Values:
     known = tests[0] if tests else {}
     return {
         "key": plan.metric,

@@ -12,7 +12,7 @@ from seqwise.compare.disturbance import disturbance
 from seqwise.compare.numbers import listed
 from seqwise.compare.outcomes import Job, outcome_of
 from seqwise.compare.plan import Plan, factors
-from seqwise.metrics.examples import SCORES
+from seqwise.metrics.example_scores import SCORES_FILE
 
 Values = dict[str, Any]
 
@@ -160,7 +160,7 @@ def _tested(folder: Path, plan: Plan) -> str:
     """
     jobs = [Job("train", trial.name) for trial in plan.trials()]
     trained = _times([job.run(folder) / "metrics.jsonl" for job in jobs])
-    tested = _times([job.scores(folder) / SCORES for job in jobs])
+    tested = _times([job.scores(folder) / SCORES_FILE for job in jobs])
     if trained and tested and max(trained) > min(tested):
         return "The test split was read after training. Some trials were repeated after others had been tested."
     return "The test split was read once, after all training."

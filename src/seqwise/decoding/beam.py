@@ -26,7 +26,7 @@ from torch import Tensor
 
 from seqwise.backbones.memory import Memory
 from seqwise.backbones.states import ModelState
-from seqwise.decoding.constraints import best, forbid
+from seqwise.decoding.constraints import apply_constraints, topk
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.errors import UsageError
@@ -35,7 +35,7 @@ NEVER = -torch.inf
 
 
 @dataclass(frozen=True)
-class Written:
+class StepOutput:
     """What comes after the tokens that were read, and how to read on."""
 
     log_probabilities: Tensor  # (R, V); whoever asked may change it
@@ -43,11 +43,11 @@ class Written:
     weights: Tensor | None = None  # (R, T, S): where the model looked, if asked for
 
 
-class Writes(Protocol):
+class StepDecoder(Protocol):
     """What a search needs of a model; `tasks/writing.py` has it."""
 
     def start(self, memory: Memory) -> ModelState: ...
-    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> Written: ...
+    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> StepOutput: ...
     def select(self, carry: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState: ...
 
 
@@ -61,8 +61,8 @@ class Hypothesis:
     ended: bool = True  # False: cut at the longest length
 
 
-def search(
-    writer: Writes,
+def beam_search(
+    writer: StepDecoder,
     memory: Memory,
     *,
     begin: int,
@@ -81,8 +81,8 @@ def search(
         return _Beams(writer, memory, (begin, *start), _Rules(end, how, tuple(never)), how, longest).run()
 
 
-def sample(
-    writer: Writes,
+def sample_sequences(
+    writer: StepDecoder,
     memory: Memory,
     *,
     begin: int,
@@ -94,7 +94,7 @@ def sample(
     start: Sequence[int] = (),
     never: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """As `search`, but each token is drawn: `how.n_best` sequences per row, in the order drawn.
+    """As `beam_search`, but each token is drawn: `how.n_best` sequences per row, in the order drawn.
 
     Of `how` the least length and the repetitions hold too. A score is the log-probability under the model, whatever
     narrowed the choice. The draw depends on which rows stand in one batch.
@@ -119,7 +119,7 @@ class _Rules:
         if self.never:
             scores[:, list(self.never)] = NEVER
         if self.how.min_length > written.shape[-1] or self.how.no_repeat:
-            forbid(scores, written.flatten(0, 1), self.end, self.how.min_length, self.how.no_repeat)
+            apply_constraints(scores, written.flatten(0, 1), self.end, self.how.min_length, self.how.no_repeat)
 
 
 class _Rows:
@@ -127,7 +127,7 @@ class _Rows:
 
     def __init__(
         self,
-        writer: Writes,
+        writer: StepDecoder,
         memory: Memory,
         start: tuple[int, ...],
         rules: _Rules,
@@ -148,7 +148,7 @@ class _Rows:
         self.total = torch.zeros(rows, 1, device=device)  # log-probabilities
         self.results: list[list[Hypothesis]] = [[] for _ in range(rows)]
 
-    def _scores(self, written: Written) -> Tensor:
+    def _scores(self, written: StepOutput) -> Tensor:
         """Log-probabilities (R, V) of what comes next; -inf for what may not."""
         scores = written.log_probabilities.float()
         self.rules.apply(scores, self.tokens[:, :, : self.length])
@@ -221,7 +221,7 @@ class _Beams(_Rows):
 
     def __init__(
         self,
-        writer: Writes,
+        writer: StepDecoder,
         memory: Memory,
         start: tuple[int, ...],
         rules: _Rules,
@@ -243,7 +243,7 @@ class _Beams(_Rows):
         rows, beams = self.total.shape
         written = self.writer.step(self.newest, self.carry, self.missing is not None)
         # A beam has one end and needs at most k other tokens.
-        values, ids = best(self._scores(written), self.how.beam + 1)
+        values, ids = topk(self._scores(written), self.how.beam + 1)
         values = values.view(rows, beams, -1) + self.total[..., None]
         total, index = _largest(values.flatten(1), 2 * self.how.beam)  # (B, 2k)
         parent, token = index // ids.shape[1], ids.view(rows, -1).gather(1, index)
@@ -285,7 +285,7 @@ class _Beams(_Rows):
 
     def _score(self, total: Tensor, length: int | Tensor, missing: Tensor | None) -> Tensor:
         score = total / length_penalty(length, self.how.length_penalty)
-        return score if missing is None else score + self.how.coverage_penalty * coverage(missing)
+        return score if missing is None else score + self.how.coverage_penalty * coverage_penalty(missing)
 
     def _retire(self) -> None:
         """Rows that are done leave the batch."""
@@ -362,7 +362,7 @@ def length_penalty(length: int | Tensor, alpha: float) -> float | Tensor:
     return ((5 + length) / 6) ** alpha
 
 
-def coverage(missing: Tensor) -> Tensor:
+def coverage_penalty(missing: Tensor) -> Tensor:
     """Σ_i log min(Σ_j p_ij, 1), where `missing` (…, S) is 1 − Σ_j p_ij. A position never looked at counts as 1e-6."""
     return (1 - missing.clamp(min=0)).clamp(min=1e-6).log().sum(-1)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 BLOCK = 64  # scores that are compared by their largest first
 
 
-def forbid(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat: int) -> None:
+def apply_constraints(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat: int) -> None:
     """Set to -inf, in place, the scores (R, V) of tokens that may not follow what was written (R, t).
 
     The end may not come before `min_length` tokens, and no `no_repeat` tokens in a row may come twice. Where nothing
@@ -19,12 +19,12 @@ def forbid(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat
     if length < min_length:
         scores[:, end] = -torch.inf
     if 0 < no_repeat <= length:
-        repeated(scores, written, no_repeat)
+        ban_repeated_ngrams(scores, written, no_repeat)
         stuck = scores.amax(-1) == -torch.inf
         scores[:, end] = torch.where(stuck, of_end, scores[:, end])
 
 
-def repeated(scores: Tensor, written: Tensor, n: int) -> None:
+def ban_repeated_ngrams(scores: Tensor, written: Tensor, n: int) -> None:
     """-inf, in place, for each token that would complete n tokens that were written before (Paulus et al. 2018)."""
     runs = written.unfold(1, n, 1)  # (R, t - n + 1, n)
     newest = written[:, written.shape[1] - n + 1 :]  # the n - 1 tokens that a next one would join
@@ -32,7 +32,7 @@ def repeated(scores: Tensor, written: Tensor, n: int) -> None:
     scores[rows, runs[rows, places, -1]] = -torch.inf
 
 
-def best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def topk(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest scores of each row (R, V) and their places, largest first.
 
     The largest `count` lie in those blocks whose own largest is among the `count` largest: one pass over the scores

@@ -1,6 +1,6 @@
-"""`Evaluation`: numbers under plain names, each with the definition or signature that makes it comparable.
+"""`Evaluation`: metrics with the definition or signature that makes each comparable. `Baseline`: one without a model.
 
-And `Baseline`: what such a number is when nothing was learned. Nothing here measures.
+Only data classes: the tasks compute the numbers.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqwise.metrics.examples import Examples
+from seqwise.metrics.example_scores import ExampleScores
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers that belong together, such as a confusion table: one row per name."""
+    """Numbers that belong together, such as a confusion matrix: one row per name."""
 
     title: str
     columns: tuple[str, ...]
@@ -22,28 +22,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What needs no model, such as always the same answer: a metric says little without it."""
+    """The primary metric of a rule without a model, such as always predicting the most frequent label."""
 
     name: str
-    value: float  # of the headline metric
-    about: str  # what it does, as a sentence
+    value: float
+    about: str  # what the rule does, as a sentence
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured, on what, how, and what each number means."""
+    """Metrics of a model on some data."""
 
     metrics: dict[str, float]
-    definitions: dict[str, str]
+    definitions: dict[str, str]  # metric → how it is computed
     on: str  # which data, in words
-    how: str = ""  # how the model was used, in words
+    how: str = ""  # how the model was used, such as its beam, in words
     tables: tuple[Table, ...] = ()
     warnings: tuple[str, ...] = ()
-    seconds: float = 0.0  # spent on answering, without reading the data
-    examples: Examples | None = field(default=None, compare=False, repr=False)  # where the request asked for them
+    seconds: float = 0.0  # inference time, without reading the data
+    examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # if requested
 
     def as_dict(self) -> dict[str, Any]:
-        """Metrics under plain names, with their definitions beside them; for JSON."""
+        """Returns the metrics by name, with their definitions, tables and warnings; for JSON."""
         tables = {
             table.title: {name: dict(zip(table.columns, row)) for name, row in table.rows.items()}
             for table in self.tables

@@ -1,28 +1,30 @@
-"""Perplexity and its relatives, from one sum of negative log likelihoods."""
+"""Perplexity and related metrics, all computed from one sum of negative log likelihoods."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709
+
 DEFINITIONS = {
     "perplexity": "exp(N / tokens): per token, depends on the tokeniser",
     "word_perplexity": "exp(N / words): words between blanks plus one line end per line, as published for PTB",
     "bits_per_character": "N / ln 2 / characters: comparable between tokenisers",
-    "tokens": "tokens predicted; the first of the text is given. N is their summed negative log likelihood in nats",
-    "unknown_tokens": "tokens that the vocabulary does not hold; their spelling was not predicted",
+    "tokens": "predicted tokens, all but the first. N is their summed negative log likelihood in nats",
+    "unknown_tokens": "tokens outside the vocabulary; their spelling was not predicted",
 }
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """`nats` over `tokens` predicted tokens of a text with so many `words` and `characters`."""
+    """The negative log likelihood `nats` of `tokens` predicted tokens, and the words and characters of their text."""
 
     nats: float
     tokens: int
     words: int
     characters: int
-    unknown: int = 0  # tokens that the vocabulary does not hold; their spelling was not predicted
+    unknown: int = 0  # tokens that are <unk>
 
     @property
     def loss(self) -> float:
@@ -30,16 +32,16 @@ class Perplexity:
         return self.nats / self.tokens
 
     def metrics(self) -> dict[str, float]:
-        """Plain names and numbers."""
+        """Returns the metrics that DEFINITIONS explains."""
         return {
-            "perplexity": exp(self.loss),
-            "word_perplexity": exp(self.nats / self.words),
+            "perplexity": exp_or_inf(self.loss),
+            "word_perplexity": exp_or_inf(self.nats / self.words),
             "bits_per_character": self.nats / math.log(2) / self.characters,
             "tokens": self.tokens,
             "unknown_tokens": self.unknown,
         }
 
 
-def exp(value: float) -> float:
-    """e^value, or infinity where a float cannot hold it."""
-    return math.exp(value) if value < 700 else math.inf
+def exp_or_inf(value: float) -> float:
+    """Returns e^value, or infinity from EXP_LIMIT on."""
+    return math.exp(value) if value < EXP_LIMIT else math.inf

@@ -43,12 +43,12 @@ class Preprocessor:
     Facts are what JSON can hold: labels, tags, scales, columns. The tokeniser called "text" is saved as
     `tokenizer.json`, one called "de" as `tokenizer.de.json`, the facts as `task.json`.
 
-    `offered` are words that a vocabulary yet to be learned shall have besides; they are not saved.
+    `extra_words` are words that a vocabulary yet to be learned shall have besides; they are not saved.
     """
 
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    offered: Sequence[str] = ()
+    extra_words: Sequence[str] = ()
 
     @property
     def tokenizer(self) -> Tokenizer:

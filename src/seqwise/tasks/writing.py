@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
 from seqwise.backbones.states import ModelState
 from seqwise.config import Settings
-from seqwise.decoding.beam import Written
+from seqwise.decoding.beam import StepOutput
 from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed import MANY, Packed
 from seqwise.layers.dropout import VariationalDropout
@@ -97,7 +97,7 @@ class Writer(nn.Module):
         output, rows = self.output, len(memory.vectors)
         return Packed(output.weight, output.bias, rows, copy=rows >= MANY), self.decoder.start(memory)
 
-    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> Written:
+    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> StepOutput:
         """Read on: ids (R, T) that were not read yet → the log-probabilities of the token after them."""
         last, inner = carry
         states = self.read(ids, inner, None, weights)
@@ -106,7 +106,7 @@ class Writer(nn.Module):
             scores = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         else:
             torch.log_softmax(scores, -1, out=scores)  # the largest tensor of a step: not twice
-        return Written(scores, (last, states.carry), states.weights)
+        return StepOutput(scores, (last, states.carry), states.weights)
 
     def next(self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
         """The same as a pair; without a carry it begins over the memory."""

@@ -14,7 +14,7 @@ MOST_WORDS = 50_000  # where words are wanted
 _MARKED = re.compile(rf"(?:^|\s){re.escape(UNKNOWN)}(?:\s|$)")
 
 
-def choose_kind(sample: str, size_bytes: int, words: bool = False) -> tuple[str, int | None, str]:
+def choose_tokenizer(sample: str, size_bytes: int, words: bool = False) -> tuple[str, int | None, str]:
     """(kind, vocabulary size or None for all, the rule as a sentence for the user).
 
     With `words` the tokens are to be words, because there are vectors for such.

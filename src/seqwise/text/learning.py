@@ -19,39 +19,43 @@ from seqwise.errors import DataError, UsageError, nearest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
 KINDS = TOKENIZERS
-SUBWORDS = 8_192  # vocabulary of bpe and wordpiece when no size is given
-SLICE = 1 << 16  # characters handed to the Rust side at once: bounds its memory
+DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece when no size is given
+CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 
 
-def learn(
+def train_pipeline(
     kind: str,
     texts: Iterable[str],
     size: int | None,
     min_count: int,
     lowercase: bool,
     specials: Sequence[str],
-    offered: Sequence[str] = (),
+    extra_words: Sequence[str] = (),
 ) -> tuple[tokenizers.Tokenizer, int]:
     """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids.
 
-    Words that are `offered` get the last ids, where tokens are words and a text can hold these; also returns how many.
+    `extra_words` get the last ids, where tokens are words and a text can contain them; also returns how many did.
     """
     if kind not in KINDS:
         raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=nearest(kind, KINDS))
     texts = _checked(texts)
     if kind == "bpe":
-        return _learn_bytes(texts, size or SUBWORDS, min_count, lowercase, specials), 0
+        return _learn_bytes(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "wordpiece":
-        return _learn_pieces(texts, size or SUBWORDS, min_count, lowercase, specials), 0
+        return _learn_pieces(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "characters":
-        return build(kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase), 0
+        return build_pipeline(
+            kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase
+        ), 0
     known = _ranked(_count_words(texts, kind, lowercase), size, min_count, specials)
-    more = [word for word in dict.fromkeys(offered) if word not in known]
+    more = [word for word in dict.fromkeys(extra_words) if word not in known]
     joined = list(_readable(more, kind, lowercase))
-    return build(kind, _numbered([*known, *joined]), lowercase), len(joined)
+    return build_pipeline(kind, _numbered([*known, *joined]), lowercase), len(joined)
 
 
-def build(kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()) -> tokenizers.Tokenizer:
+def build_pipeline(
+    kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()
+) -> tokenizers.Tokenizer:
     """The pipeline of a kind around a vocabulary."""
     model: Any
     if kind in ("characters", "bpe"):
@@ -81,7 +85,7 @@ def _dress(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> None:
         pipeline.normalizer = normalizers.Sequence(steps)
 
 
-def slices(text: str, size: int = SLICE) -> Iterator[str]:
+def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
     """Consecutive parts of about `size` characters, cut after a line break, else at a blank, else anywhere."""
     start = 0
     while len(text) - start > size:
@@ -94,12 +98,12 @@ def slices(text: str, size: int = SLICE) -> Iterator[str]:
         yield text[start:]
 
 
-def codepoints(text: str) -> np.ndarray:
+def get_codepoints(text: str) -> np.ndarray:
     """The characters of a text as numbers."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
-def lower(character: str) -> str:
+def lowercase_character(character: str) -> str:
     """The lower case of one character as one character."""
     return character.lower()[0]
 
@@ -107,18 +111,18 @@ def lower(character: str) -> str:
 def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     totals = np.zeros(0x110000, dtype=np.int64)
     for text in texts:
-        seen = np.bincount(codepoints(text))
+        seen = np.bincount(get_codepoints(text))
         totals[: len(seen)] += seen
     counts: Counter[str] = Counter()
     for code in np.flatnonzero(totals):
         character = chr(code)
-        counts[lower(character) if lowercase else character] += int(totals[code])
+        counts[lowercase_character(character) if lowercase else character] += int(totals[code])
     return counts
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
     """Words never reach over a blank, so what stands between blanks is counted first and cut into words only once."""
-    pipeline = build(kind, {UNKNOWN: 0}, lowercase)
+    pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.replace("\n", f" {END} ").split(" "))
@@ -131,7 +135,7 @@ def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[st
 
 def _readable(words: Iterable[str], kind: str, lowercase: bool) -> Iterator[str]:
     """Those of the words that a text read in this way can hold as one token."""
-    pipeline = build(kind, {UNKNOWN: 0}, lowercase)
+    pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
     for word in words:
         pieces = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(word))
         if [piece for piece, _ in pieces] == [word]:
@@ -175,10 +179,12 @@ def _learn_bytes(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    pipeline.train_from_iterator((part for text in texts for part in slices(text)), trainer)
+    pipeline.train_from_iterator((part for text in texts for part in split_into_chunks(text)), trainer)
     model = json.loads(pipeline.to_str())["model"]
     merges = [tuple(pair) for pair in model["merges"]]
-    return build("bpe", _numbered([*specials, *sorted(model["vocab"], key=model["vocab"].get)]), lowercase, merges)
+    return build_pipeline(
+        "bpe", _numbered([*specials, *sorted(model["vocab"], key=model["vocab"].get)]), lowercase, merges
+    )
 
 
 def _learn_pieces(
@@ -201,7 +207,7 @@ def _learn_pieces(
     )
     pipeline.train_from_iterator((part for word in words for part in _repeated(word, counts[word])), trainer)
     learnt = pipeline.get_vocab()
-    return build("wordpiece", _numbered([*extra, *sorted(learnt, key=learnt.__getitem__)]), lowercase)
+    return build_pipeline("wordpiece", _numbered([*extra, *sorted(learnt, key=learnt.__getitem__)]), lowercase)
 
 
 def _repeated(word: str, count: int, most: int = 10_000) -> Iterator[str]:

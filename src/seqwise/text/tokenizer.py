@@ -42,7 +42,7 @@ class Encoding:
 class Tokenizer:
     """Made by `Tokenizer.train` or `Tokenizer.load`."""
 
-    joined = 0  # words that were offered and taken in; not saved
+    num_extra_words = 0  # how many of `extra_words` were added; not saved
 
     def __init__(
         self, kind: str, pipeline: tokenizers.Tokenizer, lowercase: bool = False, specials: Sequence[str] = ()
@@ -63,18 +63,18 @@ class Tokenizer:
         min_count: int = 1,
         lowercase: bool = False,
         specials: Sequence[str] = (),
-        offered: Sequence[str] = (),
+        extra_words: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn a vocabulary. The texts are read once and not kept.
 
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
         encoding text, except where text of kind `spaces` spells them out. Tokens rarer than `min_count` become
         `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once). A vocabulary of words also
-        takes in the words that are `offered`, behind all others and beyond `size`.
+        takes in the words that are `extra_words`, behind all others and beyond `size`.
         """
-        pipeline, joined = learning.learn(kind, texts, size, min_count, lowercase, specials, offered)
+        pipeline, num_extra = learning.train_pipeline(kind, texts, size, min_count, lowercase, specials, extra_words)
         made = cls(kind, pipeline, lowercase, specials)
-        made.joined = joined
+        made.num_extra_words = num_extra
         return made
 
     # ---- text → ids
@@ -96,7 +96,7 @@ class Tokenizer:
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def _characters(self, text: str) -> np.ndarray:
-        return self._table[learning.codepoints(text)]
+        return self._table[learning.get_codepoints(text)]
 
     @cached_property
     def _table(self) -> np.ndarray:
@@ -107,7 +107,7 @@ class Tokenizer:
                 table[ord(token)] = number
         if self.lowercase:
             for code in range(sys.maxunicode + 1):
-                small = learning.lower(chr(code))
+                small = learning.lowercase_character(chr(code))
                 if ord(small) != code:
                     table[code] = table[ord(small)]
         return table

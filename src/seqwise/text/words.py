@@ -11,7 +11,7 @@ from tokenizers import pre_tokenizers
 from seqwise.text.patterns import WORD
 
 
-def word_places(text: str) -> list[tuple[int, int]]:
+def find_word_offsets(text: str) -> list[tuple[int, int]]:
     """(begin, end) of each word or mark: `text[begin:end]`."""
     return [place for _, place in _splitter().pre_tokenize_str(text)]
 

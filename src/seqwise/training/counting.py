@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from seqwise.config import Settings
-from seqwise.metrics.perplexity import exp
+from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.ngram import NGram
 from seqwise.tasks.language.scoring import score
 from seqwise.tasks.language.task import Language
@@ -63,7 +63,7 @@ class Count:
             seconds=seconds,
             tokens_per_second=preprocessor / seconds,
             progress=1.0,
-            validation={"loss": loss, "perplexity": exp(loss)},
+            validation={"loss": loss, "perplexity": exp_or_inf(loss)},
             best=True,
             ended=COUNTED,
         )

@@ -81,7 +81,7 @@ def open_data(
     settings, preprocessor = begin_from(settings, log)
     vectors = WordVectors.read(settings, log, progress)
     if vectors is not None and settings.text.extend_vocabulary:
-        preprocessor = Preprocessor(offered=vectors.keyed.words[: settings.text.extend_vocabulary])
+        preprocessor = Preprocessor(extra_words=vectors.keyed.words[: settings.text.extend_vocabulary])
     return settings, get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress), vectors
 
 

@@ -135,7 +135,7 @@ class WordVectors:
                 repair="Are these vectors of the same language, and is the text split as theirs was?",
                 file=self.file,
             )
-        joined = sum(tokenizer.joined for tokenizer, _ in vocabularies.values())
+        joined = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
         if self.extend:
             log(f"{self.file}: {joined:,} of its words joined the vocabulary" if joined else f"note: {NONE_JOINED}")
         about = {"file": self.file, "fingerprint": self.fingerprint, "found": said, "joined": joined}

@@ -19,7 +19,7 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import FORMAT, StoreInfo, StoreWriter, TokenStore
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
-from seqwise.text.learning import slices
+from seqwise.text.learning import split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
 ProgressCallback = Callable[[int, int], None]
@@ -107,7 +107,7 @@ def _batches(corpus: Corpus, split: str) -> Iterator[list[str]]:
     """Slices of about 64 kB in lists, so that all cores have work and little text is held."""
     texts: list[str] = []
     for text in corpus.texts(split):
-        for part in slices(text):
+        for part in split_into_chunks(text):
             texts.append(part)
             if len(texts) == BATCH:
                 yield texts

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from seqwise.config import CaptionSettings, Settings
 from seqwise.data.corpus.sources import list_files
-from seqwise.decoding.beam import Hypothesis, sample, search
+from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
 from seqwise.errors import DataError, UsageError
 from seqwise.files import write_text
-from seqwise.metrics.examples import Examples, Shown
-from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
 from seqwise.tasks.caption.image_store import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.tasks.caption.images import KINDS, Pictures, from_array, read_paths
 from seqwise.tasks.caption.model import Captioner
@@ -59,9 +59,9 @@ def write(
         given.append(None if lengths is None else torch.from_numpy(lengths).to(device))
         memory = model.look(*given)  # type: ignore[arg-type]
         if request.choice is not None:
-            found += sample(model.writer, memory, choice=request.choice, seed=request.seed + begin, **known)
+            found += sample_sequences(model.writer, memory, choice=request.choice, seed=request.seed + begin, **known)
         else:
-            found += search(model.writer, memory, **known)
+            found += beam_search(model.writer, memory, **known)
         if progress:
             progress(len(found), len(numbers))
     return found
@@ -97,7 +97,7 @@ def measured(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> tup
     definitions = {
         "bleu": f"BLEU-4 against all captions of a picture (mostly {most}), {by_bleu.signature}",
         "chrf": f"chrF2 against the same, {by_chrf.signature}",
-        "exact_match": EXACT,
+        "exact_match": EXACT_MATCH_DEFINITION,
         "distinct": f"different captions divided by pictures; of the first captions in the data: {firsts:.2f}",
         "pictures": "pictures that were captioned",
     }
@@ -111,14 +111,14 @@ def tidy(outputs: Sequence[str]) -> list[str]:
 
 def one_by_one(
     metric: str, examples: Sequence[Captioned], outputs: Sequence[str], references: Sequence[Sequence[str]]
-) -> Examples:
+) -> ExampleScores:
     """What each picture adds to BLEU, or to the exact answers."""
     outputs = tidy(outputs)
     shown = tuple(
-        Shown.of(example.image, " / ".join(texts), output)
+        ExampleText.single_line(example.image, " / ".join(texts), output)
         for example, texts, output in zip(examples, references, outputs)
     )
-    return Examples(metric, "pictures", sums_of(metric, outputs, references), shown)
+    return ExampleScores(metric, "pictures", compute_example_sums(metric, outputs, references), shown)
 
 
 def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from seqwise.data.findings import Findings
 from seqwise.data.tables import SUFFIXES, get_format_suffix, read_input_column
 from seqwise.files import check_output_path, write_text
 from seqwise.metrics.evaluation import Baseline, Evaluation
-from seqwise.metrics.examples import Examples, Shown, hits
+from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
@@ -81,12 +81,12 @@ class Classify(Task):
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         splits = open_labelled(data, settings.columns, settings.data.on_empty, fractions)
         check_labels(splits)
-        offered = preprocessor.offered if preprocessor else ()
+        extra_words = preprocessor.extra_words if preprocessor else ()
         preprocessor = (
             Preprocessor(dict(preprocessor.tokenizers), dict(preprocessor.facts)) if preprocessor else Preprocessor()
         )
         if "text" not in preprocessor.tokenizers:
-            preprocessor.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, log, offered)
+            preprocessor.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, log, extra_words)
         preprocessor.facts.setdefault("labels", labels_of(splits))
         refuse_unknown_labels(splits.all_examples(), preprocessor.facts["labels"], splits.findings)
         splits.findings.raise_errors()
@@ -319,7 +319,7 @@ def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> 
 
 
 def learn_tokenizer(
-    examples: Sequence[LabelledText], settings: Settings, log: LogFunction, offered: Sequence[str] = ()
+    examples: Sequence[LabelledText], settings: Settings, log: LogFunction, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
     """Fill in the kind by rule, then learn the vocabulary from the training split and the words that are offered."""
     text = settings.text
@@ -333,7 +333,7 @@ def learn_tokenizer(
         log(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
     size = text.vocabulary or (MOST_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
-    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), offered)
+    tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
     text.vocabulary = len(tokenizer)
     return tokenizer
 
@@ -342,12 +342,14 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
     return tokenizer.encode_many([example.text for example in examples])
 
 
-def one_by_one(examples: Sequence[LabelledText], labels: Sequence[str], predicted: np.ndarray) -> Examples:
+def one_by_one(examples: Sequence[LabelledText], labels: Sequence[str], predicted: np.ndarray) -> ExampleScores:
     """Which texts were labelled right."""
     answers = [labels[number] for number in predicted]
-    right = hits(example.label == answer for example, answer in zip(examples, answers))
-    shown = tuple(Shown.of(example.text, example.label, answer) for example, answer in zip(examples, answers))
-    return Examples("accuracy", "texts", right, shown)
+    right = count_correct(example.label == answer for example, answer in zip(examples, answers))
+    shown = tuple(
+        ExampleText.single_line(example.text, example.label, answer) for example, answer in zip(examples, answers)
+    )
+    return ExampleScores("accuracy", "texts", right, shown)
 
 
 def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence[str], chances: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from seqwise.metrics.examples import Examples, Shown, Tally
+from seqwise.metrics.example_scores import ExampleScores, ExampleText, ScoreSums
 from seqwise.tasks.forecast.scaling import Measures
 from seqwise.tasks.forecast.windows import Rolling, SeriesBatch
 
@@ -23,7 +23,7 @@ class Stretches:
 
     def __init__(self, rolling: Rolling, start: int, stop: int):
         self.rolling, self.start, self.length = rolling, start, rolling.horizon
-        self.tally = Tally(max(1, (stop - start) // self.length))
+        self.tally = ScoreSums(max(1, (stop - start) // self.length))
         self.first: dict[int, tuple[int, int, np.ndarray]] = {}  # stretch → its first window, and the forecast of that
 
     def add(self, windows: np.ndarray, batch: SeriesBatch, point: Tensor) -> None:
@@ -47,20 +47,20 @@ class Stretches:
         """The stretch of a step, or of many."""
         return np.minimum((step - self.start) // self.length, len(self.tally.sums) - 1)
 
-    def examples(self, measures: Measures) -> Examples:
+    def examples(self, measures: Measures) -> ExampleScores:
         """The stretches with an observed step; the first window of each is shown, on its original scale."""
         rows = np.flatnonzero(self.tally.sums[:, 1]).tolist()
         shown = tuple(self._shown(*self.first[row], measures) for row in rows)
-        return Examples("mse", f"stretches of {self.length} steps", self.tally.sums[rows], shown)
+        return ExampleScores("mse", f"stretches of {self.length} steps", self.tally.sums[rows], shown)
 
-    def _shown(self, origin: int, series: int, point: np.ndarray, measures: Measures) -> Shown:
+    def _shown(self, origin: int, series: int, point: np.ndarray, measures: Measures) -> ExampleText:
         rolling = self.rolling
         mean, deviation = measures.scale.mean[series], measures.scale.deviation[series]
         before = rolling.original[max(0, origin - LISTED) : origin, series]
         truth = rolling.original[origin : origin + rolling.horizon, series]
         name, stamp = rolling.series.names[series], rolling.series.clock.label(origin)
         given = f"{name} before {stamp}: … {_listed(before)}"
-        return Shown.of(given, _listed(truth), _listed(point * deviation + mean))
+        return ExampleText.single_line(given, _listed(truth), _listed(point * deviation + mean))
 
 
 def _listed(values: np.ndarray) -> str:

@@ -22,7 +22,7 @@ from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluat
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
-from seqwise.metrics.examples import BLOCK, Tally
+from seqwise.metrics.example_scores import BLOCK_TOKENS, ScoreSums
 from seqwise.metrics.perplexity import Perplexity
 from seqwise.ngram import NGram
 from seqwise.tasks.language.blocks import add_losses
@@ -44,7 +44,7 @@ def score(
     world: int = 1,
     longest: int | None = None,
     progress: ProgressCallback | None = None,
-    blocks: Tally | None = None,
+    blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Summed negative log likelihood of this process's share of a store, and its number of tokens.
 
@@ -65,7 +65,7 @@ def score(
     return nats, tokens
 
 
-def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: Tally | None) -> tuple[Loss, ModelState]:
+def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: ScoreSums | None) -> tuple[Loss, ModelState]:
     """The summed loss of a batch, and the carry."""
     if blocks is None:
         return model(batch, carry)
@@ -90,7 +90,7 @@ def evaluation_rows(store: TokenStore) -> int:
 
 
 def score_counts(
-    counts: NGram, store: TokenStore, chunk: int = 1_000_000, blocks: Tally | None = None
+    counts: NGram, store: TokenStore, chunk: int = 1_000_000, blocks: ScoreSums | None = None
 ) -> tuple[float, int]:
     """`score` of an n-gram model, piece by piece."""
     nats, back = 0.0, counts.order - 1
@@ -100,7 +100,7 @@ def score_counts(
         logs = counts.log_probabilities_of(ids)[start - begin :]
         nats -= float(logs.sum())
         if blocks is not None:
-            blocks.add((start + np.arange(len(logs))) // BLOCK, -logs)
+            blocks.add((start + np.arange(len(logs))) // BLOCK_TOKENS, -logs)
     return nats, len(store) - 1
 
 
@@ -110,7 +110,7 @@ def score_dynamically(
     settings: Settings,
     rate: float,
     progress: ProgressCallback | None = None,
-    blocks: Tally | None = None,
+    blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
     """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 

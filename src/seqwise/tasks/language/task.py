@@ -27,7 +27,7 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.perplexity import DEFINITIONS, exp
+from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
 from seqwise.ngram import NGram
 from seqwise.tasks.checks import check_counting, check_memory, check_precision
 from seqwise.tasks.language.blocks import blocks_of, examples_of
@@ -48,7 +48,7 @@ from seqwise.tasks.task import (
     Task,
     no_log,
 )
-from seqwise.text.choose import choose_kind
+from seqwise.text.choose import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 INTERIM = 250_000  # tokens of the validation split that are scored during training
@@ -177,7 +177,7 @@ class Language(Task):
             rank, size = (world.rank, world.size) if shared else (0, 1)
             mine = score(model, store, settings, rank, size, longest=INTERIM)
         nats, tokens = world.sum(*mine)
-        return {"loss": nats / tokens, "perplexity": exp(nats / tokens)}
+        return {"loss": nats / tokens, "perplexity": exp_or_inf(nats / tokens)}
 
     # A trained model, without that data
 
@@ -292,7 +292,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, log: Callable[[str], Non
     """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
     text = settings.text
     if text.tokenizer is None:
-        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"), settings.vectors is not None)
+        kind, size, why = choose_tokenizer(corpus.sample(), corpus.size("train"), settings.vectors is not None)
         text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
         log(f"tokeniser: {why}")
     tokenizer = Tokenizer.train(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqwise.data.corpus.store import TokenStore
-from seqwise.metrics.examples import BLOCK, Examples, Shown
+from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, ExampleText
 from seqwise.tasks.language.blocks import UNIT, blocks_of
 from seqwise.tasks.masked.filling import MASK, spelling
 from seqwise.tasks.masked.masking import MaskedBatch
@@ -32,24 +32,24 @@ class Fillings:
         self.nats.append(filled.losses.double().cpu().numpy())
         self.best.append(filled.best.cpu().numpy())
 
-    def examples(self, store: TokenStore, tokenizer: Tokenizer) -> Examples:
+    def examples(self, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
         """The blocks in which something was hidden."""
         places, nats, best = (np.concatenate(some) for some in (self.places, self.nats, self.best))
         tally = blocks_of(store)
-        tally.add(places // BLOCK, nats)
+        tally.add(places // BLOCK_TOKENS, nats)
         rows = np.flatnonzero(tally.sums[:, 1])
-        borders = np.searchsorted(places, [(row * BLOCK, (row + 1) * BLOCK) for row in rows])
+        borders = np.searchsorted(places, [(row * BLOCK_TOKENS, (row + 1) * BLOCK_TOKENS) for row in rows])
         shown = [
-            _shown(store, tokenizer, int(row) * BLOCK, places[first:last], best[first:last])
+            _shown(store, tokenizer, int(row) * BLOCK_TOKENS, places[first:last], best[first:last])
             for row, (first, last) in zip(rows, borders)
         ]
-        return Examples("perplexity", UNIT, tally.sums[rows], tuple(shown))
+        return ExampleScores("perplexity", UNIT, tally.sums[rows], tuple(shown))
 
 
-def _shown(store: TokenStore, tokenizer: Tokenizer, start: int, places: np.ndarray, best: np.ndarray) -> Shown:
+def _shown(store: TokenStore, tokenizer: Tokenizer, start: int, places: np.ndarray, best: np.ndarray) -> ExampleText:
     """The text with its hidden places; what stood there, and what was filled in, in their order."""
-    ids = store.read(start, min(BLOCK, len(store) - start)).astype(np.int64)
+    ids = store.read(start, min(BLOCK_TOKENS, len(store) - start)).astype(np.int64)
     true = ids[places - start]
     ids[places - start] = tokenizer.id(MASK)
     texts = (" | ".join(spelling(tokenizer, int(number)) for number in numbers) for numbers in (true, best))
-    return Shown.passages(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)
+    return ExampleText.multi_line(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)

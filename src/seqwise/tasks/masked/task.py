@@ -26,7 +26,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.perplexity import exp
+from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
 from seqwise.tasks.masked.blocks import Fillings
@@ -45,7 +45,7 @@ from seqwise.tasks.task import (
     Task,
     no_log,
 )
-from seqwise.text.choose import choose_kind
+from seqwise.text.choose import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
@@ -143,7 +143,7 @@ class Masked(Task):
         batches = self._scored(self.stores["valid"], settings)
         some = -(-2 * INTERIM // (batches.rows * batches.window))
         sums = world.sum(*score(model, batches, world.rank, world.size, some))
-        found = {"loss": sums[0] / sums[1], "perplexity": exp(sums[2] / sums[4]), "accuracy": sums[3] / sums[4]}
+        found = {"loss": sums[0] / sums[1], "perplexity": exp_or_inf(sums[2] / sums[4]), "accuracy": sums[3] / sums[4]}
         return found | {"goal": sums[2] / sums[4]}
 
     def report(self) -> Report:
@@ -176,7 +176,7 @@ class Masked(Task):
         began = perf_counter()
         _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
         seconds = perf_counter() - began
-        metrics = {"perplexity": exp(nats / hidden), "accuracy": hits / hidden, "masked_tokens": hidden}
+        metrics = {"perplexity": exp_or_inf(nats / hidden), "accuracy": hits / hidden, "masked_tokens": hidden}
         how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
         if isinstance(model, TwoWayModel):
             how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
@@ -233,7 +233,7 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, log: LogFunction) -> Tok
     """Words or parts of words unless the user says otherwise: hiding a letter teaches spelling."""
     text = settings.text
     if text.tokenizer is None:
-        kind, size, why = choose_kind(corpus.sample(), corpus.size("train"), settings.vectors is not None)
+        kind, size, why = choose_tokenizer(corpus.sample(), corpus.size("train"), settings.vectors is not None)
         if kind == "characters":
             kind, why = "words", "words that occur at least twice, because the text is smaller than 2 MB."
             text.min_count = max(2, text.min_count)  # a word seen once has taught nobody what it means
@@ -302,7 +302,7 @@ def score_ways(model: TwoWayModel, batches: EvaluationMasks) -> dict[str, float]
         sums += torch.tensor([float(ahead.total), ahead.count, float(back.total), back.count], dtype=torch.float64)
     ahead_nats, ahead_count, back_nats, back_count = sums.tolist()
     return {
-        "two_way_perplexity": exp((ahead_nats + back_nats) / (ahead_count + back_count)),
-        "forward_perplexity": exp(ahead_nats / ahead_count),
-        "backward_perplexity": exp(back_nats / back_count),
+        "two_way_perplexity": exp_or_inf((ahead_nats + back_nats) / (ahead_count + back_count)),
+        "forward_perplexity": exp_or_inf(ahead_nats / ahead_count),
+        "backward_perplexity": exp_or_inf(back_nats / back_count),
     }

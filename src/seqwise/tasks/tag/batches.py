@@ -121,12 +121,12 @@ class Encoded:
 
 
 def learn_words(
-    sentences: Sequence[Sentence], text: TextSettings, folds: bool, offered: Sequence[str] = ()
+    sentences: Sequence[Sentence], text: TextSettings, folds: bool, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
     """The vocabulary of the training sentences, and those of the words offered that could be looked up."""
     texts = (" ".join(fold(w) if folds else unbroken(w) for w in s.words) for s in sentences)
-    offered = [word for word in offered if not folds or word == fold(word)]
-    return Tokenizer.train("spaces", texts, text.vocabulary, text.min_count, text.lowercase, offered=offered)
+    extra_words = [word for word in extra_words if not folds or word == fold(word)]
+    return Tokenizer.train("spaces", texts, text.vocabulary, text.min_count, text.lowercase, extra_words=extra_words)
 
 
 def learn_alphabet(counts: Counter[str]) -> str:

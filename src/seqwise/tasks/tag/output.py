@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.files import write_text
-from seqwise.metrics.examples import Examples, Shown
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
 from seqwise.tasks.tag.batches import unbroken
 from seqwise.tasks.tag.metrics import SpanCounts
 from seqwise.tasks.tag.reader import Sentence
@@ -31,7 +31,7 @@ def write_columns(path: Path, sentences: Sequence[Sentence], answers: Sequence[T
     write_text(path, "".join(f"{block}\n" for block in blocks), concurrent=True)
 
 
-def one_by_one(sentences: Sequence[Sentence], answers: Sequence[Tags], spans: bool) -> Examples:
+def one_by_one(sentences: Sequence[Sentence], answers: Sequence[Tags], spans: bool) -> ExampleScores:
     """The counts of each sentence: spans correct, predicted and true; of plain tags those right, and all."""
     sums = []
     for true, found in answers:
@@ -41,10 +41,10 @@ def one_by_one(sentences: Sequence[Sentence], answers: Sequence[Tags], spans: bo
         counts.add_tags(true, found)
         sums.append(counts.totals()[:3] if spans else counts.totals()[3:])
     shown = tuple(
-        Shown.of(" ".join(sentence.words), *(_with_tags(sentence.words, tags, spans) for tags in both))
+        ExampleText.single_line(" ".join(sentence.words), *(_with_tags(sentence.words, tags, spans) for tags in both))
         for sentence, both in zip(sentences, answers)
     )
-    return Examples("span_f1" if spans else "token_accuracy", "sentences", np.array(sums, dtype=np.float64), shown)
+    return ExampleScores("span_f1" if spans else "token_accuracy", "sentences", np.array(sums, dtype=np.float64), shown)
 
 
 def usual_tags(sentences: Sequence[Sentence], spans: bool) -> tuple[dict[str, str], str]:

@@ -46,7 +46,7 @@ from seqwise.tasks.task import (
     Task,
     no_log,
 )
-from seqwise.text.words import word_places
+from seqwise.text.words import find_word_offsets
 
 LONGEST = 512  # words of a sentence that are read at once, unless set
 ROWS, TOKENS = 64, 4096  # of a batch where nothing is learned
@@ -313,7 +313,7 @@ def learn(tagged: Tagged, settings: Settings, given: Preprocessor | None = None)
     folds = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
         _check_text(settings, folds)
-        tokenizers["text"] = learn_words(train, settings.text, folds, given.offered if given else ())
+        tokenizers["text"] = learn_words(train, settings.text, folds, given.extra_words if given else ())
     elif tokenizers["text"].kind not in WORDWISE:
         raise UsageError(
             f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",
@@ -405,4 +405,4 @@ def _how(settings: Settings, scheme: str, spans: bool) -> str:
 def places_of(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
     """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
     found = words_of(text) if preprocessor.facts.get("code") else None
-    return word_places(text) if found is None else found
+    return find_word_offsets(text) if found is None else found

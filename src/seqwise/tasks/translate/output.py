@@ -13,8 +13,8 @@ from seqwise.data.findings import Findings
 from seqwise.decoding.beam import Hypothesis
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, Table
-from seqwise.metrics.examples import Examples, Shown
-from seqwise.metrics.translation import EXACT, bleu, chrf, exact_match, sums_of
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
 from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback
 from seqwise.tasks.translate.reader import Pair
 from seqwise.tasks.translate.rouge import DEFINITIONS as ROUGE
@@ -68,10 +68,10 @@ def measured(outputs: Outputs, pairs: Sequence[Pair], on: str, how: str, remarks
     return Evaluation({**metrics, "pairs": len(pairs)}, definitions, on, how, tables, (*remarks, *short))
 
 
-def one_by_one(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Examples:
+def one_by_one(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> ExampleScores:
     """What each pair adds to BLEU, or to the exact answers. The parts of several targets stand side by side."""
     parts = [
-        sums_of(metric, [output for output, _ in texts], [[reference] for _, reference in texts])
+        compute_example_sums(metric, [output for output, _ in texts], [[reference] for _, reference in texts])
         for texts in outputs.values()
     ]
     marks = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
@@ -79,8 +79,8 @@ def one_by_one(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Examples
     def both(row: int, at: int) -> str:
         return " / ".join(f"{mark}{texts[row][at]}" for mark, texts in zip(marks, outputs.values()))
 
-    shown = tuple(Shown.of(pair.source, both(row, 1), both(row, 0)) for row, pair in enumerate(pairs))
-    return Examples(metric, "pairs", np.concatenate(parts, axis=1), shown)
+    shown = tuple(ExampleText.single_line(pair.source, both(row, 1), both(row, 0)) for row, pair in enumerate(pairs))
+    return ExampleScores(metric, "pairs", np.concatenate(parts, axis=1), shown)
 
 
 def _short(outputs: Outputs) -> bool:
@@ -94,7 +94,7 @@ def _metrics(texts: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[s
     lists = [[reference] for reference in references]
     words, characters = bleu(outputs, lists), chrf(outputs, lists)
     metrics = {"bleu": words.value, "chrf": characters.value, "exact_match": exact_match(outputs, lists)}
-    definitions = {"bleu": words.signature, "chrf": characters.signature, "exact_match": EXACT}
+    definitions = {"bleu": words.signature, "chrf": characters.signature, "exact_match": EXACT_MATCH_DEFINITION}
     return metrics | rouge(outputs, references), definitions | ROUGE
 
 

@@ -232,11 +232,11 @@ class Translate(Task):
                 outputs.append(asked.text(target, best[0]))
                 references.append(self.splits.parts["valid"][some[at]].targets[target.number])
         exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
-        counts = BleuCounts.of(outputs, references).numbers()
+        counts = BleuCounts.from_texts(outputs, references).as_tuple()
         nats, all_count, right, tried, *sums = world.sum(nats, count, exact, len(outputs), *counts)
         return {
             "loss": nats / max(1, all_count),
-            "bleu": BleuCounts.from_numbers(sums).bleu,
+            "bleu": BleuCounts.from_tuple(sums).bleu,
             "exact_match": right / max(1, tried),
         }
 

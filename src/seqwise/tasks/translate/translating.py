@@ -17,7 +17,7 @@ from seqwise.config import Settings
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
-from seqwise.decoding.beam import Hypothesis, sample, search
+from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
 from seqwise.errors import UsageError, nearest
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.tasks.translate.model import Translator
@@ -105,11 +105,11 @@ class Translation:
         if request.choice is not None:
             choice, search_as = request.choice, request.search
             seed = hash_integers(request.seed, first, number) % 2**63  # each batch and target has draws of its own
-            return sample(
+            return sample_sequences(
                 writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
                 start=self.starts[at], never=self.never[at],
             )  # fmt: skip
-        return search(
+        return beam_search(
             writer, memory, begin=begin, end=end, how=request.search, longest=longest, start=self.starts[at],
             never=self.never[at],
         )  # fmt: skip

@@ -15,7 +15,7 @@ from seqwise.tasks.task import LogFunction
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import Marks
 from seqwise.tasks.translate.reader import Pair
-from seqwise.text.choose import choose_kind
+from seqwise.text.choose import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
@@ -99,7 +99,7 @@ def _choose_unit(pairs: Sequence[Pair], word_vectors: bool) -> tuple[str, int | 
     """The unit, the size of a vocabulary where it is bound, and the rule as a sentence."""
     some = _sample(pairs)
     sides = [[pair.source for pair in some], *([pair.targets[n] for pair in some] for n in range(len(some[0].targets)))]
-    kind, most, why = choose_kind("\n".join(text for side in sides for text in side), 0, word_vectors)
+    kind, most, why = choose_tokenizer("\n".join(text for side in sides for text in side), 0, word_vectors)
     if kind == "spaces" or word_vectors:
         return kind, most, why
     words = min(sum(len(text.split()) for text in side) / len(side) for side in sides)
