@@ -25,7 +25,7 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from seqwise.compare.numbers import shown, shown_interval, shown_seconds
+from seqwise.compare.report.formatting import shown, shown_interval, shown_seconds
 from seqwise.config import RecurrentSettings, Section, Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention

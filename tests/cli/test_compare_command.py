@@ -14,9 +14,10 @@ import pytest
 
 from seqwise.cli.compare import Compare
 from seqwise.cli.trials import TrialsDisplay
-from seqwise.compare import api, threads
-from seqwise.compare.outcomes import Job, Outcome
-from seqwise.compare.plan import Plan
+from seqwise.compare import api
+from seqwise.compare.plan.plan import Plan
+from seqwise.compare.run import threads
+from seqwise.compare.run.jobs import Job, Outcome
 from seqwise.config import Family
 
 sys.path.append(str(Path(__file__).parents[1] / "compare"))  # where small comparisons are made

@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.cli import demo
 from seqwise.cli.main import main
-from seqwise.compare.plan import Plan
+from seqwise.compare.plan.plan import Plan
 from seqwise.config import TASKS
 
 

@@ -17,10 +17,10 @@ from seqwise.cli.compare import Compare, question_of
 from seqwise.cli.options import parse
 from seqwise.compare import api
 from seqwise.compare.api import Comparison, engine_of
-from seqwise.compare.engines.local import Local
-from seqwise.compare.gather import load_report
-from seqwise.compare.plan import Plan
-from seqwise.compare.question import Question
+from seqwise.compare.plan.options import Question
+from seqwise.compare.plan.plan import Plan
+from seqwise.compare.report.gather import load_report
+from seqwise.compare.run.local_engine import Local
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 
@@ -182,8 +182,8 @@ def test_engines_by_name(tmp_path: Path):
 @pytest.mark.parametrize(
     "lines",
     [
-        "import seqwise.compare.plan",
-        "import seqwise; seqwise.compare; import seqwise.compare.plan as plan; plan.Plan; from seqwise import compare",
+        "import seqwise.compare.plan.plan",
+        "import seqwise; seqwise.compare; import seqwise.compare.plan.plan as plan; from seqwise import compare",
     ],
 )
 def test_the_name_can_be_called_whatever_was_imported_first(lines: str, tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from task_row import TaskRow
 
-from seqwise.compare.trial import NOT_READ
+from seqwise.compare.run.execute import NOT_READ
 from seqwise.config import Settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from seqwise.compare.showing import add_shown
-from seqwise.compare.verdict import verdict
+from seqwise.compare.report.texts import add_shown
+from seqwise.compare.report.verdict import verdict
 
 Report = dict[str, Any]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.compare.api import complete
-from seqwise.compare.engines import Event
-from seqwise.compare.outcomes import Job
-from seqwise.compare.plan import Plan
-from seqwise.compare.planning import Question, make_plan
-from seqwise.compare.trial import execute
+from seqwise.compare.plan.create import Question, make_plan
+from seqwise.compare.plan.plan import Plan
+from seqwise.compare.run.engine import Event
+from seqwise.compare.run.execute import execute
+from seqwise.compare.run.jobs import Job
 from seqwise.config import Settings, parse_settings
 from seqwise.training.api import merged
 

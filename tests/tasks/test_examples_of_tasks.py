@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seqwise.compare.statistics import paired
+from seqwise.compare.statistics.significance import paired
 from seqwise.config import parse_settings
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus

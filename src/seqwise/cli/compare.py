@@ -13,12 +13,12 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse, value_of
-from seqwise.compare.question import Match, Question
+from seqwise.compare.plan.options import Match, Question
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqwise.compare.plan import Plan
+    from seqwise.compare.plan.plan import Plan
 
 INTERRUPTED = 130
 EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared"
@@ -109,7 +109,7 @@ def _check(asked: Compare) -> None:
 
 def _reopened(folder: Path) -> Plan:
     from seqwise.cli.progress import Bar
-    from seqwise.compare.running import reopen
+    from seqwise.compare.run.stages import reopen
     from seqwise.training.signals import ends_at_once, on_signals
 
     with on_signals(ends_at_once), Bar("reading") as bar:
@@ -118,7 +118,7 @@ def _reopened(folder: Path) -> Plan:
 
 def question_of(asked: Compare) -> Question:
     """What the options ask."""
-    from seqwise.compare.plan import names_of
+    from seqwise.compare.plan.plan import names_of
 
     return Question(
         names_of(asked.models), asked.variants, asked.budget, asked.match,
@@ -131,7 +131,7 @@ def planned(
 ) -> tuple[Path, Plan]:
     """A new comparison, said what it will do."""
     from seqwise.cli.progress import Bar
-    from seqwise.compare.planning import new_plan
+    from seqwise.compare.plan.create import new_plan
     from seqwise.training.signals import ends_at_once, on_signals
 
     with on_signals(ends_at_once), Bar("reading") as bar:
@@ -143,7 +143,7 @@ def planned(
 
 def introduction(plan: Plan) -> list[str]:
     """What is going to happen."""
-    from seqwise.compare.rules import amount
+    from seqwise.compare.report.fairness import amount
 
     spending = plan.spending
     budget, training = amount(spending.budget, plan.unit), amount(spending.training, plan.unit)
@@ -178,9 +178,9 @@ def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | Non
     """Carry out what is left, write the report and show it."""
     from seqwise.cli.trials import TrialsDisplay
     from seqwise.compare.api import complete, engine_of
-    from seqwise.compare.gather import load_report
-    from seqwise.compare.plan import resume_command
-    from seqwise.compare.threads import settled
+    from seqwise.compare.plan.plan import resume_command
+    from seqwise.compare.report.gather import load_report
+    from seqwise.compare.run.threads import settled
     from seqwise.training.signals import interruptible
 
     if engine == "local":

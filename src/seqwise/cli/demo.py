@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from seqwise.cli import console
 from seqwise.cli.compare import conclude, planned
 from seqwise.cli.options import UNSET, parse
-from seqwise.compare.question import Question
+from seqwise.compare.plan.options import Question
 from seqwise.config import Settings, TaskName
 
 BUDGET = "11s"  # 3 × 5 families: with reading, testing and the report under four minutes on two cores
@@ -75,7 +75,7 @@ def _command(example: Example, asked: Demo) -> str:
 def _show_best(folder: Path, task: str, example: Example) -> None:
     """What the best model makes of something, and what to try next."""
     from seqwise.compare.api import Comparison
-    from seqwise.compare.gather import load_report
+    from seqwise.compare.report.gather import load_report
     from seqwise.decoding.options import SamplingOptions
 
     comparison = Comparison(folder, load_report(folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.cli import console
-from seqwise.compare.numbers import listed
+from seqwise.compare.report.formatting import listed
 
 RANKS = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
 LEGEND = {"tied": "≈: no significant difference from the best", "unsure": "?: probably worse"}

@@ -17,12 +17,12 @@ from rich.table import Column
 
 from seqwise.cli import console
 from seqwise.cli.progress import clock
-from seqwise.compare.estimate import Estimate
-from seqwise.compare.numbers import named, shown
+from seqwise.compare.report.formatting import named, shown
+from seqwise.compare.run.estimate import Estimate
 
 if TYPE_CHECKING:
-    from seqwise.compare.outcomes import Job
-    from seqwise.compare.plan import Plan
+    from seqwise.compare.plan.plan import Plan
+    from seqwise.compare.run.jobs import Job
 
 STAGES = {
     "rehearsal": "rehearsing each family: a few updates and one validation",

@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import torch
 
-from seqwise.compare.engines import Engine, Event
-from seqwise.compare.engines.cluster import library
-from seqwise.compare.engines.local import Local
-from seqwise.compare.gather import gather, load_report
-from seqwise.compare.page.page import page
-from seqwise.compare.plan import Plan, names_of
-from seqwise.compare.planning import new_plan
-from seqwise.compare.question import Question
-from seqwise.compare.running import Stage, carry_out, reopen
-from seqwise.compare.threads import limit, settled
+from seqwise.compare.plan.create import new_plan
+from seqwise.compare.plan.options import Question
+from seqwise.compare.plan.plan import Plan, names_of
+from seqwise.compare.report.gather import gather, load_report
+from seqwise.compare.report.page.page import page
+from seqwise.compare.run.engine import Engine, Event
+from seqwise.compare.run.local_engine import Local
+from seqwise.compare.run.ray_cluster import library
+from seqwise.compare.run.stages import Stage, carry_out, reopen
+from seqwise.compare.run.threads import limit, settled
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.files import write_text
@@ -146,7 +146,7 @@ def engine_of(name: str, folder: Path, plan: Plan, workers: int | None = None) -
     """The engine that carries out a plan."""
     check_engine(name, workers)
     if name == "ray":
-        from seqwise.compare.engines.ray import Ray  # here, because it is an extra
+        from seqwise.compare.run.ray_engine import Ray  # here, because it is an extra
 
         return Ray(folder, workers)
     cuda = choose_device(next(iter(plan.families.values()))).type == "cuda"

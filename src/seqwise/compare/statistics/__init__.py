@@ -1,0 +1,1 @@
+"""Which differences are significant: intervals, tests between families, ranking, overfitting check."""

@@ -1,0 +1,87 @@
+"""Budgets that are too small for anything to be seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqwise.budget import Budget
+from seqwise.compare.plan.budget_limits import LEAST_UPDATES, larger, too_short, too_small, typed
+from seqwise.config import parse_settings
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import resolve
+from seqwise.training.training_run import choose_device, facts_of
+
+
+@pytest.fixture(scope="module")
+def language(book):
+    settings = parse_settings(
+        {"task": "language", "model": "gru", "training": {"batch_size": 8}, "data": {"window": 16}}
+    )
+    task = get_task("language").prepare(str(book), settings)
+    return task, resolve(settings, facts_of(task, choose_device(settings), 1))[0]
+
+
+def test_a_budget_of_less_than_an_update_is_told_in_words(language):
+    task, settings = language
+    assert too_small(task, settings, Budget(51, "tokens"), "mine") == (
+        "mine: with 51 tokens a training would make 0.4 updates; it takes at least 20, which is 2,560 tokens."
+    )
+
+
+def test_the_least_is_so_many_updates(language):
+    task, settings = language
+    least = LEAST_UPDATES * 8 * 16
+    assert too_small(task, settings, Budget(least, "tokens")) is None
+    assert too_small(task, settings, f"{least}-tokens") is None
+    assert too_small(task, settings, Budget(least - 1, "tokens")) is not None
+
+
+def test_time_is_not_judged_without_a_measurement_and_counting_needs_no_updates(language):
+    task, settings = language
+    assert too_small(task, settings, "1s") is None
+    assert too_small(task, settings.model_copy(update={"model": "ngram"}), "1-tokens") is None
+
+
+def test_updates_of_unequal_length_are_averaged(tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("".join(f"{'some word ' * (1 + n % 9)}\t{'ab'[n % 2]}\n" for n in range(200)), encoding="utf-8")
+    settings = parse_settings({"task": "classify", "model": "gru"})
+    task = get_task("classify").prepare(str(path), settings)
+    settings = resolve(settings, facts_of(task, choose_device(settings), 1))[0]
+    each = task.size().tokens / task.batches(settings).steps
+    assert too_small(task, settings, Budget(1.4 * LEAST_UPDATES * each, "tokens")) is None
+    assert too_small(task, settings, Budget(0.7 * LEAST_UPDATES * each, "tokens")) is not None
+
+
+def test_a_time_must_hold_the_updates_and_one_validation():
+    assert too_short(0.1, 3.0, 5.0, "gru") is None
+    assert too_short(0.1, 3.0, 4.9, "gru") == (
+        "gru: 4.9 s of training are too short: 20 updates and one validation take 5 s here "
+        "(0.1 s an update, 3 s a validation)."
+    )
+    assert too_short(0.0, 1.0, 0.5) is not None
+    assert (too_short(100.0, 1.0, 0.5) or "").startswith("0.5 s of training")
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "text"),
+    [
+        (5124.0, "tokens", "5.2k-tokens"), (5200.0, "tokens", "5.2k-tokens"), (999_001.0, "tokens", "1M-tokens"),
+        (23.0, "tokens", "23-tokens"), (0.0, "tokens", "1-tokens"), (1_210_000.0, "tokens", "1.3M-tokens"),
+        (0.031, "epochs", "0.031-epochs"), (1e-6, "epochs", "0.01-epochs"), (2.0, "epochs", "2-epochs"),
+        (12.34, "epochs", "13-epochs"),
+        (0.2, "seconds", "1s"), (11.2, "seconds", "12s"), (119.5, "seconds", "120s"), (121.0, "seconds", "3m"),
+        (7200.0, "seconds", "120m"), (7201.0, "seconds", "2.5h"),
+    ],
+)  # fmt: skip
+def test_a_least_amount_is_rounded_up_to_what_somebody_would_type(amount, unit, text):
+    least = Budget(amount, unit)
+    assert typed(least) == text
+    found = Budget.parse(text)
+    assert found.unit == unit
+    assert found.amount >= amount
+
+
+def test_the_repair_names_the_least_and_the_tries_where_there_are_some():
+    assert larger(Budget(5124, "tokens"), 1) == "Give a larger --budget, at least 5.2k-tokens."
+    assert larger(Budget(9, "seconds"), 3) == "Give a larger --budget, at least 9s, or fewer --tries."

@@ -1,0 +1,255 @@
+"""Who is compared: families, variants, and what is refused of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seqwise.compare.plan.variants import REFUSED, contestants, refuse_twins, refuse_unable
+from seqwise.config import FAMILIES, Settings, parse_settings
+from seqwise.errors import UsageError
+from seqwise.tasks import get_task
+from seqwise.tasks.defaults import DefaultsContext, resolve
+
+BASE = parse_settings({"task": "language", "seed": 3, "network": {"dropout": 0.25}})
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Text → a variants file with it."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "variants.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def refused(variants, models=(), base: Settings = BASE) -> str:
+    with pytest.raises(UsageError) as caught:
+        contestants(models, variants, base)
+    return str(caught.value)
+
+
+def test_each_family_is_the_base_settings_with_another_model():
+    found = contestants(FAMILIES, None, BASE)
+    assert list(found) == list(FAMILIES)
+    for family, settings in found.items():
+        assert settings.model == family
+        assert settings.network.dropout == 0.25
+        assert settings.network.width is None
+    assert BASE.model == "lstm"
+
+
+def test_a_variant_says_only_what_is_special_about_it(file):
+    path = file("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
+    found = contestants(["rnn"], path, BASE)
+    assert list(found) == ["rnn", "wide-gru", "deep.2"]
+    assert found["wide-gru"].model == "gru"
+    assert (found["wide-gru"].network.width, found["wide-gru"].network.depth) == (512, None)
+    assert (found["deep.2"].network.width, found["deep.2"].network.depth) == (None, 3)
+    assert all(settings.network.dropout == 0.25 and settings.seed == 3 for settings in found.values())
+
+
+def test_a_mapping_is_as_good_as_a_file():
+    found = contestants(
+        [], {"a": {"model": "gru", "network.width": 8}, "b": {"model": "rnn", "network": {"width": 8}}}, BASE
+    )
+    assert (found["a"].model, found["b"].model) == ("gru", "rnn")
+    assert found["a"].network.width == found["b"].network.width == 8
+
+
+def test_a_variant_named_like_a_family_is_of_that_family(file):
+    found = contestants(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
+    assert {name: settings.model for name, settings in found.items()} == {
+        "rnn": "rnn",
+        "gru": "gru",
+        "transformer": "transformer",
+    }
+    assert "it is named like a family, but its model is 'lstm'" in refused(file("gru: {model: lstm}"))
+
+
+def test_a_variant_must_name_its_model():
+    assert "it names no model. Add model: one of feedforward, rnn" in refused({"wide": {"network": {"width": 64}}})
+
+
+def test_yaml_anchors_and_merges_work(file):
+    found = contestants([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
+    assert (found["b"].model, found["b"].network.width, found["b"].network.depth) == ("gru", 8, 2)
+
+
+def test_every_mistake_is_told_at_once_with_name_and_line(file):
+    path = file(
+        "one:\n"
+        "  model: gruu\n"
+        "  network:\n"
+        "    widht: 5\n"
+        "two: {model: gru, network.depth: 0}\n"
+        "three:\n"
+        "  model: lstm\n"
+        "  text.vocabulary: 100\n"
+        "  netwrk.width: 3\n"
+        "four: 7\n"
+        "bad name: {model: rnn}\n"
+    )
+    lines = refused(path).splitlines()
+    assert lines[0] == f"{path}: line 2, one: there is no family 'gruu'. Perhaps you meant 'gru'."
+    assert lines[1] == "line 4, one: network.widht: no such setting. Perhaps you meant 'width'."
+    assert lines[2].startswith("line 5, two: network.depth: input should be greater than or equal to 1; received 0")
+    assert lines[3] == (
+        "line 8, three: text.vocabulary is not for one variant alone, because one tokeniser serves all."
+    )
+    assert lines[4] == "line 9, three: netwrk: no such setting. Perhaps you meant 'network'."
+    assert lines[5].startswith("line 10, four: expected settings, found 7")
+    assert lines[6].startswith("line 11, bad name: a name has at most 60 letters")
+    assert lines[7] == "Set for all, on the command line, what is not for one variant alone."
+    assert len(lines) == 8
+
+
+def test_a_variant_is_not_chosen_by_another_measure_than_the_others():
+    assert "all are chosen by the same measure" in REFUSED["classify.class_weights"]
+
+
+@pytest.mark.parametrize("key", sorted(REFUSED))
+def test_what_would_be_unfair_is_refused_with_its_reason(key):
+    problem = refused({"mine": {"model": "gru", key: 1}})
+    assert problem.startswith(f"mine: {key} is not for one variant alone, because {REFUSED[key]}.")
+
+
+@pytest.mark.parametrize("key", ["text.lowercase", "text.min_count", "forecast.lookback", "data.max_length"])
+def test_a_section_is_refused_as_a_whole_and_nested_keys_like_dotted_ones(key):
+    section, _, inner = key.partition(".")
+    assert key in refused({"mine": {section: {inner: 3}}})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data.window": 32},
+        {"training.learning_rate": 0.1},
+        {"recurrent": {"layer_norm": True}},
+        {"network.output": "sampled"},
+        {"forecast.patch": 4},
+        {"translate.attention": "dot"},
+        {"context.length": 3},
+    ],
+)
+def test_what_belongs_to_the_model_or_its_training_is_free(value):
+    assert list(contestants(["gru"], {"mine": {"model": "gru", **value}}, BASE)) == ["gru", "mine"]
+
+
+def test_vectors_are_for_all_but_a_variant_can_do_without():
+    base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"freeze_embedding": True}})
+    found = contestants(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
+    assert (found["gru"].vectors, found["gru"].network.freeze_embedding) == ("words.txt", True)
+    assert (found["plain"].vectors, found["plain"].network.freeze_embedding) == (None, False)
+    assert (found["ngram"].vectors, found["ngram"].network.freeze_embedding) == (None, False)
+    assert "one file of vectors serves all" in refused({"other": {"vectors": "more.txt"}}, base=base)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "-x", "a.", "ü", "x" * 61])
+def test_names_that_are_no_folder_names_are_refused(name):
+    assert "a folder is named after it" in refused({name: {"model": "gru"}})
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A-b_c.d", "x" * 60])
+def test_other_names_are_fine(name):
+    assert name in contestants([], {name: {"model": "gru"}}, BASE)
+
+
+def test_names_must_differ_in_more_than_capitals(file):
+    assert "the name differs from 'gru' in capital letters only" in refused({"GRU": {"model": "gru"}}, ["gru"])
+    assert "the name is taken" in refused({"gru": {"network.width": 3}}, ["gru"])
+    text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"
+    assert "line 3, one: the name is taken" in refused(file(text))
+
+
+def test_a_setting_given_twice_is_refused(file):
+    text = "one:\n  model: gru\n  network: {width: 3}\n  network.width: 4\n"
+    assert "line 4, one: network.width is given twice" in refused(file(text))
+    text = "one:\n  network: {width: 3}\n  network: {depth: 4}\n"
+    assert "line 3, one: network is given twice" in refused(file(text))
+
+
+def test_unknown_and_repeated_families_are_told_together():
+    problem = refused(None, ["gru", "transfomer", "gru"])
+    assert "there is no family 'transfomer'. Perhaps you meant 'transformer'." in problem
+    assert "gru is named more than once" in problem
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_of_a_wrong_kind_are_refused():
+    assert "a: model: input should be 'feedforward'" in refused({"a": {"model": 5}})
+    assert "a: network: input should be a valid dictionary" in refused({"a": {"network": [1]}})
+    assert "a: network.width" in refused({"a": {"network": {"width": {"of": 3}}}})
+
+
+def test_twins_are_refused():
+    assert "gru and same have the same settings" in refused({"same": {"model": "gru"}}, ["gru"])
+    with pytest.raises(UsageError, match="a and b have the same settings"):
+        refuse_twins({"a": BASE, "c": parse_settings({}), "b": BASE.model_copy(deep=True)})
+
+
+def test_init_is_refused_for_all():
+    base = parse_settings({"init": "runs/one"})
+    assert "from scratch" in refused(None, ["gru"], base)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "expected names with settings, found nothing"),
+        ("{}", "expected names with settings, found nothing"),
+        ("- a\n- b\n", "found a sequence"),
+        ("just words", "found a scalar"),
+        ("a: {model: gru\nb: 3", "variants.yaml:2: not valid YAML"),
+        ("a: !!python/object/apply:os.system [echo]", "not valid YAML"),
+        ("a: {when: 2001-99-99}", "not valid YAML"),
+        ("a: &a {network: *a}", "recursive"),
+        ("a: \x07", "not valid YAML"),
+    ],
+)
+def test_files_that_are_no_variants_are_refused(file, text, problem):
+    assert problem in refused(file(text))
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path):
+    assert "does not exist" in refused(tmp_path / "none.yaml")
+    assert "cannot be read" in refused(tmp_path)
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in refused(tmp_path / "bytes")
+
+
+def test_there_must_be_somebody_to_compare():
+    assert "nothing to compare" in refused(None)
+    assert "nothing to compare" in refused({})
+
+
+@pytest.fixture(scope="module")
+def language(book):
+    settings = parse_settings({"task": "language", "budget": "2-epochs"})
+    task = get_task("language").prepare(str(book), settings)
+    return task, settings, DefaultsContext(len(task.stores["train"]), len(task.tokenizer), False, 2)
+
+
+def test_who_cannot_do_the_task_is_told_by_name(language):
+    task, base, facts = language
+    found = contestants(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
+    settings = {name: resolve(each, facts)[0] for name, each in found.items()}
+    refuse_unable(task, "gru", settings["gru"])
+    refuse_unable(task, "ngram", settings["ngram"])
+    with pytest.raises(UsageError, match=r"^both: a language model must not see what it predicts"):
+        refuse_unable(task, "both", settings["both"])
+
+
+def test_an_ngram_outside_language_hears_who_can(tmp_path):
+    path = tmp_path / "some.tsv"
+    path.write_text("".join(f"text {n} is {'good' if n % 2 else 'bad'}\t{n % 2}\n" for n in range(80)), "utf-8")
+    settings = parse_settings({"task": "classify", "model": "ngram"})
+    task = get_task("classify").prepare(str(path), settings)
+    with pytest.raises(UsageError) as caught:
+        refuse_unable(task, "baseline", settings)
+    assert caught.value.problem == "baseline: an n-gram model predicts the next token; it cannot classify."
+    assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in caught.value.repair

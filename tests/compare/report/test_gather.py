@@ -1,0 +1,487 @@
+"""The report: what the trials left behind, put together; nothing in it that a run does not say itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_comparison import data_of, finish, finished_comparison, plan_of, write_text
+
+import seqwise
+from seqwise.compare.api import write_report
+from seqwise.compare.plan.plan import Plan
+from seqwise.compare.report import gather as gathering
+from seqwise.compare.report.disagreement import disagreements
+from seqwise.compare.report.fairness import command_of, rules_of
+from seqwise.compare.report.formatting import plain
+from seqwise.compare.report.gather import gather, load_report
+from seqwise.compare.run.jobs import PACE, Job, Outcome, outcome_of
+from seqwise.config import parse_settings
+from seqwise.errors import RunError, SeqwiseError
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.training.run import Run
+
+sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # where each task has some small data
+# Odd numbers of tokens, for little more than the least number of updates.
+LEAST = {
+    "masked": "1001-tokens",
+    "classify": "1401-tokens",
+    "tag": "1001-tokens",
+    "translate": "701-tokens",
+    "caption": "1351-tokens",
+    "forecast": "2001-tokens",
+}
+
+SIMPLE = {
+    "classify": ["most frequent label"],
+    "tag": ["most frequent tag of each word"],
+    "forecast": ["seasonal-naive forecast", "naive forecast"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return finished_comparison(tmp_path / "out")
+
+
+@pytest.fixture
+def report(folder: Path) -> dict:
+    return gather(folder, Plan.open(folder))
+
+
+def family(report: dict, name: str) -> dict:
+    return next(each for each in report["families"] if each["name"] == name)
+
+
+def test_the_values_are_those_that_evaluate_finds(folder: Path, report: dict):
+    for name in ("rnn", "gru", "ngram"):
+        found = family(report, name)
+        each = {
+            seed: seqwise.load(folder / "trials" / name / f"seed-{seed}", "cpu").evaluate(data_of(folder)).metrics
+            for seed in ([0] if name == "ngram" else [0, 1])
+        }
+        assert found["values"] == [{"seed": seed, "value": metrics["perplexity"]} for seed, metrics in each.items()]
+        assert found["mean"] == pytest.approx(np.mean([metrics["perplexity"] for metrics in each.values()]))
+        for key in next(iter(each.values())):
+            assert found["metrics"][key] == pytest.approx(np.mean([metrics[key] for metrics in each.values()]))
+        assert found["run"] == f"trials/{name}/seed-0"
+
+
+def test_costs_and_curves_are_those_of_the_runs(folder: Path, report: dict):
+    found = family(report, "gru")
+    runs = [Run.open(folder / "trials" / "gru" / f"seed-{seed}") for seed in (0, 1)]
+    last = [run.metrics()[-1] for run in runs]
+    assert found["training"]["tokens"] == 3843
+    assert found["training"]["updates"] == 61
+    assert found["training"]["seconds"] == pytest.approx(np.mean([row["seconds"] for row in last]))
+    assert found["weights"] == (runs[0].folder / "model.safetensors").stat().st_size
+    assert found["parameters"] == Plan.open(folder).parameters["gru"]
+    assert found["evaluation"].keys() == {"seconds"}
+    tested = [outcome_of(folder, "test", f"gru/seed-{seed}").values["seconds"] for seed in (0, 1)]
+    assert found["evaluation"]["seconds"] == pytest.approx(np.median(tested))
+    for run, curve in zip(runs, found["curves"]):
+        validated = [row for row in run.metrics() if row["validation"]]
+        assert [point["tokens"] for point in curve["points"]] == [row["tokens"] for row in validated]
+        assert [point["value"] for point in curve["points"]] == [row["validation"]["perplexity"] for row in validated]
+        assert curve["points"][-1]["tokens"] == 3843
+    assert found["settings"]["training"]["learning_rate"] == found["learning_rate"]
+    goals = {seed: outcome_of(folder, "train", f"gru/seed-{seed}").values["goal"] for seed in (0, 1)}
+    assert found["settings"]["seed"] == min(goals, key=goals.get)  # the run that is offered is the best by validation
+
+
+def test_answers_are_those_that_were_timed_by_themselves(folder: Path):
+    PACE.file(folder).unlink()
+    untimed = gather(folder, Plan.open(folder))
+    assert {(each["answer"], len(each["answers"])) for each in untimed["families"]} == {(None, 0)}
+    assert untimed["verdict"]["fastest"] in (None, untimed["verdict"]["best"])
+    times = {"gru": [0.002, 0.001, 0.004], "rnn": [0.0005, 0.0006]}
+    Outcome("done", "", {"families": times}).save(PACE.file(folder))
+    found = gather(folder, Plan.open(folder))
+    assert (family(found, "gru")["answer"], family(found, "gru")["answers"]) == (0.002, times["gru"])
+    assert family(found, "rnn")["answer"] == pytest.approx(0.00055)
+    assert family(found, "ngram")["answer"] is None
+    assert family(found, "gru")["shown"]["answer"] == "2.0 ms"
+    assert family(found, "gru")["shown"]["answers"] == "1.0 to 4.0 ms"
+
+
+def test_memory_is_the_median_of_what_is_known(folder: Path):
+    for seed, known in ((0, 5_000_000), (1, None)):
+        path = Job("train", f"gru/seed-{seed}").file(folder)
+        outcome = json.loads(path.read_text())
+        outcome["values"]["memory"] = known
+        path.write_text(json.dumps(outcome))
+        path = Job("train", f"rnn/seed-{seed}").file(folder)
+        outcome = json.loads(path.read_text())
+        outcome["values"].pop("memory", None)
+        path.write_text(json.dumps(outcome))
+    found = write_report(folder, Plan.open(folder))
+    assert (family(found, "gru")["memory"], family(found, "rnn")["memory"]) == (5_000_000, None)
+    assert family(found, "rnn")["shown"]["memory"] == "–"
+
+
+def test_every_number_of_a_family_is_also_there_as_text(report: dict):
+    for each in report["families"]:
+        shown = each["shown"]
+        assert (shown["mean"] == "–") == (each["mean"] is None)
+        assert shown["metrics"].keys() == each["metrics"].keys()
+        assert all(isinstance(text, str) for key, text in shown.items() if key not in ("metrics", "over"))
+        assert all(one["shown"]["rate"] for one in each["tries"])
+    assert all(pair["shown"].keys() >= {"difference", "low", "high", "p"} for pair in report["pairs"])
+    assert all(answer["shown"] for one in report["examples"] for answer in one["answers"].values())
+
+
+def test_the_best_come_first_and_the_failed_last(report: dict):
+    names = [each["name"] for each in report["families"]]
+    means = [each["mean"] for each in report["families"]]
+    assert names[-1] == "too-fast"
+    assert means[:-1] == sorted(means[:-1])
+    assert means[-1] is None
+    assert report["families"][0]["rank"] == "best"
+    assert report["verdict"]["best"] == names[0]
+    failed = family(report, "too-fast")
+    assert (failed["status"], failed["rank"], failed["values"], failed["run"]) == ("failed", "failed", [], None)
+    assert failed["reason"].startswith("none of its 2 learning rates worked: ")
+    assert [each["status"] for each in failed["tries"]] == ["failed", "failed"]
+    assert all(each["reason"] for each in failed["tries"])
+    assert family(report, "ngram")["baseline"]
+    assert family(report, "ngram")["parameters"] is None
+    assert family(report, "ngram")["learning_rate"] is None
+
+
+def test_every_trial_is_in_the_report(folder: Path, report: dict):
+    plan = Plan.open(folder)
+    assert [each["name"] for each in report["trials"]] == [trial.name for trial in plan.trials()]
+    spent = {each["name"]: each["tokens"] for each in report["trials"]}
+    assert spent["gru/try-2"] == 1281
+    assert spent["rnn/seed-1"] == 3843
+    assert spent["too-fast/seed-0"] is None
+    rates = {each["name"]: each["rate"] for each in report["trials"]}
+    assert [rates["rnn/try-1"], rates["rnn/try-2"]] == plan.rates("rnn")
+    assert rates["rnn/seed-1"] == family(report, "rnn")["learning_rate"] in plan.rates("rnn")
+
+
+def test_all_pairs_of_those_that_ended_are_tested(report: dict):
+    names = {each["name"] for each in report["families"]} - {"too-fast"}
+    assert {frozenset((pair["a"], pair["b"])) for pair in report["pairs"]} == {
+        frozenset((a, b)) for a in names for b in names if a != b
+    }
+    for pair in report["pairs"]:
+        expected = family(report, pair["a"])["mean"] - family(report, pair["b"])["mean"]
+        assert pair["difference"] == pytest.approx(expected, rel=0.05, abs=1e-3)
+
+
+def test_the_machine_is_the_one_that_trained(folder: Path):
+    path = folder / "trials" / "rnn" / "try-1" / "env.json"
+    found = json.loads(path.read_text())
+    found["cpu"] |= {"name": "Abacus", "count": 7}
+    path.write_text(json.dumps(found))
+    assert "7 cores of Abacus" in gather(folder, Plan.open(folder))["machine"]["in_words"]
+
+
+def test_a_cluster_says_what_it_is(folder: Path):
+    (folder / "env.json").write_text(json.dumps({"in_words": "3 nodes of 8 cores"}))
+    assert gather(folder, Plan.open(folder))["machine"]["in_words"] == "3 nodes of 8 cores"
+
+
+def test_it_is_plain_json(folder: Path, report: dict):
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert write_report(folder, Plan.open(folder)) == load_report(folder) == report
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    assert html.lstrip().lower().startswith("<!doctype html")
+
+
+def test_numbers_that_json_cannot_hold_become_null():
+    found = plain({"a": (math.inf, np.float64("nan"), np.int64(3), "x"), 5: [np.bool_(True)]})
+    assert found == {"a": [None, None, 3, "x"], "5": [True]}
+    assert type(found["a"][2]) is int
+    assert found["5"][0] is True
+
+
+def test_an_infinite_value_does_not_break_the_report(folder: Path):
+    path = Job("test", "rnn/seed-0").file(folder)
+    values = json.loads(path.read_text())
+    values["values"]["metrics"]["perplexity"] = math.inf
+    path.write_text(json.dumps(values))
+    report = write_report(folder, Plan.open(folder))
+    assert family(report, "rnn")["mean"] is None
+    assert (family(report, "rnn")["rank"], family(report, "rnn")["status"]) == ("failed", "done")
+    assert family(report, "rnn")["reason"] == "its perplexity on the test split is not a finite number with seed 0."
+    assert "rnn cannot be ranked (its perplexity on" in " ".join(report["verdict"]["sentences"])
+    assert report["verdict"]["best"] in ("gru", "ngram")
+
+
+@pytest.mark.parametrize("what", ["input", "expected", "fewer"])
+def test_other_examples_are_refused(folder: Path, what: str):
+    scores = Job("test", "gru/seed-1").scores(folder)
+    found = ExampleScores.load(scores)
+    shown = (
+        [replace(found.texts[0], **{what: "something else"}), *found.texts[1:]] if what != "fewer" else found.texts[1:]
+    )
+    sums = found.sums if what != "fewer" else found.sums[1:]
+    ExampleScores(found.metric, found.unit, sums, tuple(shown)).save(scores)
+    words = "number 1 differs" if what != "fewer" else rf"gru/seed-1 on {len(found.sums) - 1}\."
+    with pytest.raises(SeqwiseError, match=words):
+        gather(folder, Plan.open(folder))
+
+
+def test_one_changed_example_is_the_least_noise_of_a_share(tmp_path: Path):
+    """Three seeds that agree are not taken for families without noise where the metric counts right answers."""
+    plan = replace(plan_of(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy")
+    scores = {name: {seed: judged(*[right] * 30) for seed in (0, 1, 2)} for name, right in (("rnn", 1), ("gru", 0))}
+    (pair,) = gathering._pairs(plan, scores)
+    assert pair["high"] - pair["low"] > 1 / 30
+    (bare,) = gathering._pairs(replace(plan, metric="mse"), scores)
+    assert bare["high"] == bare["low"]
+
+
+def test_the_sentences_say_how_it_was_made_fair(report: dict):
+    said = " ".join(report["rules"]["sentences"])
+    for words in (
+        "the same vocabulary, the same split of the data and the same evaluation",
+        "Each family tried 2 learning rates for 1,281 tokens each",
+        "Then each of the others was trained with 2 seeds, on exactly 3,843 tokens a time.",
+        "ngram was counted, not trained: the whole training split was read once, whatever the budget.",
+        "The test split was read once, after all training",
+    ):
+        assert words in said
+    assert report["rules"]["tested"] == "The test split was read once, after all training."
+    told = ("shown", "tested", "sentences", "disturbed")
+    assert {key: value for key, value in report["rules"].items() if key not in told} == {
+        "budget": "5,124 tokens", "match": "parameters", "parameters": None, "seeds": [0, 1], "tries": 2,
+        "try": "1,281 tokens", "training": "3,843 tokens",
+    }  # fmt: skip
+    assert "no GPU" in report["machine"]["in_words"] or "core" in report["machine"]["in_words"]
+
+
+def test_trials_that_were_repeated_after_a_test_are_confessed(folder: Path):
+    run = folder / "trials" / "gru" / "seed-1" / "metrics.jsonl"
+    later = max(path.stat().st_mtime for path in folder.rglob("scores.safetensors")) + 10
+    os.utime(run, (later, later))
+    rules = gather(folder, Plan.open(folder))["rules"]
+    assert rules["tested"].endswith("Some trials were repeated after others had been tested.")
+    assert rules["tested"] in rules["sentences"]
+    assert "once, after all" not in " ".join(rules["sentences"])
+
+
+def test_budgets_speak_of_what_the_task_counts(folder: Path):
+    plan = replace(Plan.open(folder), unit="values", match="tokens", target=None)
+    rules = gather(folder, plan)["rules"]
+    assert (rules["budget"], rules["try"], rules["training"]) == ("5,124 values", "1,281 values", "3,843 values")
+    said = " ".join(rules["sentences"])
+    assert "spends equal values." in said
+    assert "token" not in said.replace("tokeniser", "")
+
+
+@pytest.mark.parametrize(
+    ("beside", "at_once", "nodes", "words"),
+    [
+        (None, None, "a", "18 s a time, validation included, one after another on the same machine."),
+        (1, 4, "ab", "included, 4 at a time, each with a device of its own, on 2 machines."),
+        (3, None, "a", "included, 3 at a time sharing a device on the same machine."),
+        (2, 4, "a", "included, 4 at a time, up to 2 of them sharing a device, on the same machine."),
+    ],
+)
+def test_what_ran_beside_a_timed_trial_is_said(folder: Path, beside: int, at_once: int, nodes: str, words: str):
+    plan = Plan.open(folder)
+    for number, trial in enumerate(plan.trainings()):
+        path = Job("train", trial.name).file(folder)
+        outcome = json.loads(path.read_text())
+        if outcome["values"]:
+            outcome["values"] |= {"beside": beside, "at_once": at_once, "node": nodes[number % len(nodes)]}
+            for key in ("beside", "at_once"):
+                if outcome["values"][key] is None:
+                    del outcome["values"][key]
+            path.write_text(json.dumps(outcome))
+    for trial in plan.tries():
+        Job("train", trial.name).file(folder).unlink()
+    timed = replace(plan, spending=replace(plan.spending, budget="24s", a_try="6s", training="18s"))
+    assert words in " ".join(rules_of(folder, timed, [])["sentences"])
+    counted = rules_of(folder, plan, [])["sentences"]
+    assert any("speeds are not those of a trial by itself" in each for each in counted) == bool(beside or at_once)
+
+
+def test_what_is_unfinished_can_be_gathered(folder: Path):
+    plan = Plan.open(folder)
+    for name in ("rnn/seed-0", "rnn/seed-1", "gru/seed-1"):
+        Job("test", name).file(folder).unlink()
+    report = gather(folder, plan)
+    assert family(report, "gru")["status"] == "partly"
+    assert len(family(report, "gru")["values"]) == 1
+    assert family(report, "gru")["low"] is None
+    assert family(report, "rnn")["status"] == "failed"
+    assert family(report, "rnn")["reason"] == "it is not finished."
+    assert family(report, "rnn")["training"]["tokens"] == 3843
+    for trial in plan.trials():
+        for kind in ("train", "test"):
+            Job(kind, trial.name).file(folder).unlink(missing_ok=True)
+    empty = write_report(folder, plan)
+    assert {each["status"] for each in empty["families"]} == {"failed"}
+    assert empty["verdict"]["best"] is None
+    assert empty["verdict"]["sentences"]
+    assert empty["pairs"] == empty["examples"] == []
+
+
+def test_a_comparison_that_has_only_been_planned_can_be_gathered(tmp_path: Path):
+    plan = plan_of(tmp_path / "out", write_text(tmp_path / "small.txt"))
+    assert write_report(tmp_path / "out", plan)["verdict"]["best"] is None
+
+
+def test_some_seeds_may_fail(folder: Path):
+    job = Job("train", "gru/seed-1")
+    Outcome("failed", "memory ran out.").save(job.file(folder))
+    Job("test", "gru/seed-1").file(folder).unlink()
+    found = family(gather(folder, Plan.open(folder)), "gru")
+    assert (found["status"], found["reason"]) == ("partly", "memory ran out.")
+    assert [value["seed"] for value in found["values"]] == [0]
+    assert found["mean"] == found["values"][0]["value"]
+    assert outcome_of(folder, "train", "gru/seed-0") is not None
+
+
+def test_scores_that_are_gone_are_named(folder: Path):
+    (Job("test", "gru/seed-0").scores(folder) / "scores.safetensors").unlink()
+    with pytest.raises(RunError, match="the scores of examples are missing or damaged"):
+        gather(folder, Plan.open(folder))
+
+
+def test_a_report_that_is_not_there_or_damaged_is_named(tmp_path: Path):
+    with pytest.raises(RunError, match="has no report yet") as caught:
+        load_report(tmp_path)
+    assert f"seqwise compare --resume {tmp_path}" in caught.value.repair
+    (tmp_path / "report.json").write_text("{")
+    with pytest.raises(RunError, match="the report is damaged"):
+        load_report(tmp_path)
+
+
+# Examples on which families disagree
+
+
+def test_examples_are_those_on_which_families_differ_most(folder: Path, report: dict):
+    assert len(report["examples"]) == 3  # as many as were asked for
+    scores = {
+        name: np.mean([_values(folder, name, seed) for seed in seeds], axis=0)
+        for name, seeds in (("rnn", (0, 1)), ("gru", (0, 1)), ("ngram", (0,)))
+    }
+    logs = np.log(np.stack(list(scores.values())))
+    apart = np.ptp(logs, axis=0)
+    stretches = np.arange(len(apart)) * 3 // len(apart)
+    widest = sorted((apart[stretches == each].max() for each in range(3)), reverse=True)  # one of each third
+    for at, example in enumerate(report["examples"]):
+        assert example["answers"].keys() == {"rnn", "gru", "ngram"}
+        values = [answer["value"] for answer in example["answers"].values()]
+        assert np.ptp(np.log(values)) == pytest.approx(widest[at])
+        assert max(values) > min(values)
+        assert example["input"]
+
+
+def _values(folder: Path, name: str, seed: int) -> np.ndarray:
+    sums = ExampleScores.load(Job("test", f"{name}/seed-{seed}").scores(folder)).sums
+    return np.exp(sums[:, 0] / sums[:, 1])
+
+
+def test_no_examples_are_kept_where_none_are_wanted(folder: Path):
+    plan = replace(Plan.open(folder), examples=0)
+    assert gather(folder, plan)["examples"] == []
+    assert len(gather(folder, replace(plan, examples=1000))["examples"]) <= len(_values(folder, "rnn", 0))
+
+
+def judged(*right: int) -> ExampleScores:
+    sums = np.stack([np.array(right, dtype=float), np.ones(len(right))], axis=1)
+    shown = tuple(ExampleText(f"question {at}", "yes", "yes" if each else "no") for at, each in enumerate(right))
+    return ExampleScores("accuracy", "questions", sums, shown)
+
+
+def test_where_all_agree_there_is_nothing_to_show_and_even_halves_come_first(tmp_path: Path):
+    plan = replace(plan_of(tmp_path / "out", write_text(tmp_path / "small.txt")), metric="accuracy", examples=9)
+    scores = {
+        "a": {0: judged(1, 1, 0, 1, 1)},
+        "b": {0: judged(1, 0, 0, 1, 0)},
+        "c": {0: judged(1, 1, 0, 0, 0)},
+        "d": {0: judged(1, 1, 0, 1, 1), 1: judged(1, 1, 0, 1, 1)},
+        "never tested": {},
+    }
+    found = disagreements(plan, scores)
+    assert [example["input"] for example in found] == ["question 4", "question 1", "question 3"]
+    assert found[0]["answers"]["b"] == {"text": "no", "value": 0.0}
+    assert "never tested" not in found[0]["answers"]
+    assert disagreements(plan, {"a": scores["a"]}) == []
+
+
+def test_examples_of_a_long_text_come_from_all_over_it(folder: Path):
+    plan = replace(Plan.open(folder), metric="accuracy", examples=3)
+    scores = {"a": {0: judged(*[1] * 9)}, "b": {0: judged(0, 0, 0, 0, 1, 1, 1, 1, 0)}}
+    spread = [example["input"] for example in disagreements(plan, scores)]
+    assert spread == ["question 0", "question 3", "question 8"]  # one of each third
+    apart = [example["input"] for example in disagreements(replace(plan, task="classify"), scores)]
+    assert apart == ["question 0", "question 1", "question 2"]
+    some = disagreements(replace(plan, examples=20), scores)
+    assert len(some) == 5  # stretches are not shorter than an example
+
+
+def test_examples_of_a_text_keep_their_lines(report: dict):
+    assert any("\n" in example["expected"] for example in report["examples"])
+
+
+# Doing it again
+
+
+@pytest.mark.parametrize(
+    ("command", "again"),
+    [
+        ("seqwise compare a.txt --out b --seeds 2", "seqwise compare a.txt --seeds 2"),
+        ("seqwise compare $HOME/a.txt '--out=my folder'", "seqwise compare $HOME/a.txt '--out=my folder'"),
+        ("seqwise compare $HOME/a.txt --out='my folder' --json", "seqwise compare $HOME/a.txt --json"),
+        ("seqwise compare 'a b --out c.txt' --out 'it'\"'\"'s mine'", "seqwise compare 'a b --out c.txt'"),
+        ("seqwise compare a.txt --variants ours.yaml", "seqwise compare a.txt --variants ours.yaml"),
+        ("seqwise.compare('a.txt', out='b', seeds=1)", "seqwise.compare('a.txt', seeds=1)"),
+        ("seqwise.compare('a.txt', models='gru')", "seqwise.compare('a.txt', models='gru')"),
+        ("seqwise.compare('a.txt', x=<odd>)", "seqwise.compare('a.txt', x=<odd>)"),
+        ("", ""),
+    ],
+)
+def test_the_command_names_no_folder_that_is_taken(folder: Path, command: str, again: str):
+    assert command_of(replace(Plan.open(folder), command=command)) == again
+
+
+def test_the_report_has_that_command(folder: Path):
+    plan = replace(Plan.open(folder), command="seqwise compare a.txt --out b")
+    assert gather(folder, plan)["command"] == "seqwise compare a.txt"
+
+
+def test_curves_know_the_training_loss_since_the_validation_before(folder: Path, report: dict):
+    rows = Run.open(folder / "trials/gru/seed-0").metrics()
+    at = [number for number, row in enumerate(rows) if row.get("validation")]
+    points = family(report, "gru")["curves"][0]["points"]
+    assert len(points) == len(at) > 1
+    expected = np.mean([row["loss"] for row in rows[at[0] + 1 : at[1] + 1]])
+    assert points[1]["trained"] == pytest.approx(expected)
+
+
+# Every task
+
+
+@pytest.mark.parametrize("task", LEAST)
+def test_every_task_comes_to_a_report(task: str, tmp_path: Path):
+    row = import_module(f"rows_{task}").ROW
+    (tmp_path / "data").mkdir()
+    data = row.write(tmp_path / "data")
+    base = parse_settings({**row.settings, "task": task, "device": "cpu"})
+    folder = tmp_path / "out"
+    plan = plan_of(folder, data, base, models=["rnn", "transformer"], tries=1, seeds=1, budget=LEAST[task])
+    finish(folder, plan)
+    report = write_report(folder, plan)
+    assert {family["status"] for family in report["families"]} == {"done"}, [f["reason"] for f in report["families"]]
+    tokens = {trial["tokens"] for trial in report["trials"]}
+    assert tokens == {int(LEAST[task].partition("-")[0])}
+    assert report["metric"]["key"] == plan.metric
+    assert report["metric"]["definition"]
+    assert report["verdict"]["best"] in ("rnn", "transformer")
+    assert [each["name"] for each in report["baselines"]] == SIMPLE.get(task, [])
+    assert all(len(family["curves"][0]["points"]) > 1 for family in report["families"])
+    assert json.dumps(report, allow_nan=False)

@@ -1,0 +1,752 @@
+"""The page of a report: one file, nothing loaded from elsewhere, every chart drawn, every number that of the report.
+
+The page is opened in the Chromium of the system; where there is none, those tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from reading_back import BYTES, COUNTS, READ, TIMES, all_misread, read_back
+from sample_report import HOSTILE, SAMPLES, Report, failed, family, report
+
+from seqwise.compare.report.page.page import SCRIPTS, page, title
+from seqwise.compare.report.texts import add_shown
+from seqwise.compare.report.verdict import verdict
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "src" / "seqwise" / "compare" / "page"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+# --- without a browser
+
+
+def embedded(text: str) -> Any:
+    """The data inside the page, as a browser would cut it out."""
+    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_page_holds_the_whole_report(name: str):
+    made = SAMPLES[name]()
+    assert embedded(page(made)) == {"title": title(made), "report": json.loads(json.dumps(made))}
+
+
+def test_every_place_is_filled():
+    assert "{{" not in page(SAMPLES["normal"]())
+
+
+def test_a_title_says_the_task_and_the_data():
+    assert title({"task": "language", "data": "builtin:docs"}) == "Language modelling on builtin:docs"
+    assert "<title>Language modelling on builtin:docs</title>" in page(SAMPLES["normal"]())
+
+
+def test_text_that_looks_like_markup_or_a_place_stays_text():
+    text = page(SAMPLES["hostile"]())
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "<b>" not in text.partition("<body>")[2]
+
+
+def test_nothing_is_named_that_a_browser_could_load():
+    text = page(SAMPLES["normal"]())
+    assert set(re.findall(r"\bhttps?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert re.findall(r"<link|<img|<iframe|\bsrc=|@import|url\(|fetch\(|XMLHttpRequest|WebSocket", text) == []
+    assert "default-src 'none'" in text
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_sets_text_only_as_text(name: str):
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|srcdoc", text) == []
+
+
+def test_every_file_of_the_page_is_used_installed_and_short():
+    files = [path for path in FOLDER.iterdir() if path.suffix in (".html", ".css", ".js")]
+    assert {path.name for path in files} == {*SCRIPTS, "page.html", "style.css"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"]["seqwise"]
+    for path in files:
+        assert any(fnmatch(path.relative_to(ROOT / "src" / "seqwise").as_posix(), pattern) for pattern in patterns)
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_numbers_that_json_cannot_hold_become_null():
+    made = SAMPLES["normal"]()
+    made["families"][0]["values"][0]["value"] = math.inf
+    made["families"][0]["metrics"]["loss"] = math.nan
+    best = embedded(page(made))["report"]["families"][0]
+    assert best["values"][0]["value"] is None
+    assert best["metrics"]["loss"] is None
+
+
+# --- in a browser
+
+
+class Opened(NamedTuple):
+    tab: Any
+    report: Report
+    address: str
+    requests: list[str]
+    errors: list[str]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make install")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
+    # Chromium's sandbox refuses to start for root; the only page it opens is ours.
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield started.new_context(viewport={"width": 1280, "height": 900})
+        started.close()
+
+
+def opened(browser: Any, made: Report, folder: Path) -> Opened:
+    file = folder / "report.html"
+    file.write_text(page(made), encoding="utf-8")
+    tab = browser.new_page()
+    requests: list[str] = []
+    errors: list[str] = []
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(file.as_uri())
+    return Opened(tab, made, file.as_uri(), requests, errors)
+
+
+@pytest.fixture(scope="module", params=list(SAMPLES))
+def sample(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Each sample, opened once on a laptop in daylight; what a test changes it puts back."""
+    one = opened(browser, SAMPLES[request.param](), tmp_path_factory.mktemp("page"))
+    yield one
+    one.tab.close()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    tabs: list[Any] = []
+
+    def open_one(made: Report) -> Opened:
+        one = opened(browser, made, tmp_path)
+        tabs.append(one.tab)
+        return one
+
+    yield open_one
+    for tab in tabs:
+        tab.close()
+
+
+# What is wrong with the visible charts of the page: a list of sentences.
+CHARTS = """() => [...document.querySelectorAll("svg.chart")].flatMap((svg) => {
+  if (!svg.getClientRects().length) return [];
+  const name = svg.dataset.chart + " " + (svg.dataset.family ?? ""), box = svg.getBoundingClientRect(), wrong = [];
+  const marks = [...svg.querySelectorAll(".mark")];
+  if (!marks.length) wrong.push(name + ": no marks");
+  if (box.width < 100 || box.height < 15) wrong.push(name + ": no room");
+  if (svg.getAttribute("role") !== "img" || !svg.getAttribute("aria-label")) wrong.push(name + ": no label");
+  for (const mark of marks) {
+    const own = mark.getBoundingClientRect();
+    if (![own.left, own.right, own.top, own.bottom].every(Number.isFinite)) wrong.push(name + ": not a number");
+    if (own.width + own.height === 0 && !mark.matches(".line, .faint, .frontier")) wrong.push(name + ": an empty mark");
+    if (own.left < box.left - 3 || own.right > box.right + 3 || own.top < box.top - 3 || own.bottom > box.bottom + 3)
+      wrong.push(name + ": a mark outside");
+  }
+  for (const element of svg.querySelectorAll("*"))
+    for (const { value } of element.attributes)
+      if (/NaN|undefined|Infinity/.test(value) && !value.includes("<")) wrong.push(name + ": " + value);
+  return wrong;
+})"""
+
+
+def kinds(one: Opened) -> Counter[str]:
+    return Counter(one.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
+
+
+def finished(made: Report) -> list[dict[str, Any]]:
+    return [one for one in made["families"] if one["mean"] is not None]
+
+
+def test_nothing_goes_wrong_and_nothing_is_requested_but_the_file(sample: Opened):
+    assert sample.errors == []
+    assert sample.requests == [sample.address]
+
+
+def test_every_chart_is_drawn_inside_its_box(sample: Opened):
+    assert sample.tab.evaluate(CHARTS) == []
+    expected: Counter[str] = Counter({"axis": 1, "interval": len(finished(sample.report))})
+    if finished(sample.report):
+        expected += Counter({"curves-tokens": 1, "curves-seconds": 1, "tradeoff": 1})
+    else:
+        del expected["axis"]
+    assert kinds(sample) == +expected
+
+
+def test_every_family_has_its_line_and_its_point(sample: Opened):
+    made = finished(sample.report)
+    drawn = "(all, wanted) => [...new Set(all.map(mark => mark.dataset.family))].filter(Boolean)"
+    for chart in ("curves-tokens", "curves-seconds"):
+        lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", drawn)
+        assert set(lines) == {one["name"] for one in made if any(curve["points"] for curve in one["curves"])}
+    points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", drawn)
+    assert set(points) == {one["name"] for one in made if one["answer"] is not None}
+
+
+def cells(made: Report) -> Counter[tuple[str, str, float]]:
+    """(family, key, value) of every number in a table that belongs to a family."""
+    found: list[tuple[str, str, float | None]] = []
+    for one in made["families"]:
+        name, training, evaluation = one["name"], one["training"] or {}, one["evaluation"] or {}
+        costs = {
+            "cost.tokens_per_second": None if one["baseline"] else training.get("tokens_per_second"),
+            "cost.memory": one["memory"],
+            "cost.weights": one["weights"],
+            "cost.answer": one["answer"],
+            "cost.evaluation": evaluation.get("seconds"),
+        }
+        tries = {f"try-{number}": tried["validation"] for number, tried in enumerate(one["tries"], start=1)}
+        board = {"tokens_per_second": costs["cost.tokens_per_second"]}
+        board |= {key: training.get(key) for key in ("seconds", "tokens")}
+        board |= {key: one[key] for key in ("mean", "parameters", "memory", "answer", "learning_rate")}
+        metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
+        shown = {**board, **metrics} if one["mean"] is not None else {}
+        found += [(name, key, value) for key, value in {**shown, **costs, **tries}.items()]
+    for pair in made["pairs"]:
+        found += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
+        keys = ("difference", "low", "high", "p", "with_best", "adjusted")
+        found += [(pair["a"], f"pair.{key}", pair[key]) for key in keys]
+    for example in made["examples"]:
+        found += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
+    return Counter((name, key, float(value)) for name, key, value in found if value is not None)
+
+
+def test_every_number_of_the_tables_is_that_of_the_report(sample: Opened):
+    read = sample.tab.eval_on_selector_all("[data-family][data-value]", READ)
+    assert Counter((name, key, float(value)) for name, key, value, _ in read) == cells(sample.report)
+
+
+def test_what_is_read_is_the_number_of_the_report(sample: Opened):
+    assert all_misread(sample.tab, sample.report) == []
+    bare = "all => all.filter(one => /NaN|undefined|null|Infinity|object/.test(one.innerText)).length"
+    assert sample.tab.eval_on_selector_all(".value", bare) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("family.shown[key] + after", "family.shown[key].replace(/\\d+/, (digits) => 2 * digits) + after"),
+        ("family.shown[key] + after", "family.shown[key].replace('ms', 'µs') + after"),
+        ('make("b", {}, family.shown.mean)', 'make("b", {}, families[0].shown.mean)'),
+        ("pair.shown[key], tag);", "turned(pair.shown[key]), tag);"),
+        ("f.shown.answers);", "families[0].shown.answers);"),
+    ],
+)
+def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Path, right: str, wrong: str):
+    made = SAMPLES["normal"]()
+    text = page(made)
+    assert text.count(right) == 1
+    (tmp_path / "wrong.html").write_text(text.replace(right, wrong), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto((tmp_path / "wrong.html").as_uri())
+    assert all_misread(tab, made) != []
+    tab.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "units", "value", "half"),
+    [
+        ("412,001", COUNTS, 412_001, 0.5), ("84.2 %", COUNTS, 0.842, 0.0005), ("−0.21", COUNTS, -0.21, 0.005),
+        ("1 h 3 min", TIMES, 3780, 30), ("2 min 5 s", TIMES, 125, 0.5), ("820 µs", TIMES, 820e-6, 0.5e-6),
+        ("1.75 T", COUNTS, 1.75e12, 0.005e12), ("3.1 × 10⁻⁹", COUNTS, 3.1e-9, 0.05e-9), ("512 B", BYTES, 512, 0.5),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_back_as_they_are_written(text: str, units: dict[str, float], value: float, half: float):
+    assert read_back(text, units) == (pytest.approx(value), pytest.approx(half))
+
+
+def test_every_trial_is_listed_as_it_was(sample: Opened):
+    read = sample.tab.eval_on_selector_all("[data-trial][data-value]", READ)
+    keys = ("rate", "updates", "tokens", "seconds", "validation")
+    expected = [(one["name"], key, one[key]) for one in sample.report["trials"] for key in keys]
+    assert [(name, key, float(value)) for name, key, value, _ in read] == [
+        each for each in expected if each[2] is not None
+    ]
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_a_narrow_page_does_not_scroll_sideways(sample: Opened, width: int):
+    sample.tab.set_viewport_size({"width": width, "height": 800})
+    sample.tab.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
+    sample.tab.wait_for_timeout(60)  # the charts are drawn again in the next frame
+    try:
+        assert sample.tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert sample.tab.evaluate(CHARTS) == []
+        assert sample.errors == []
+    finally:
+        sample.tab.set_viewport_size({"width": 1280, "height": 900})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_by_day_and_by_night(sample: Opened, scheme: str):
+    sample.tab.emulate_media(color_scheme=scheme)
+    colours = sample.tab.evaluate(
+        """(which) => [...document.querySelectorAll(which)].map((element) => {
+            const style = getComputedStyle(element), svg = element instanceof SVGElement;
+            let behind = element, back = "rgba(0, 0, 0, 0)";
+            while (behind && /rgba\\(.*, 0\\)|transparent|color\\(/.test(back)) {
+              back = getComputedStyle(behind).backgroundColor; behind = behind.parentElement;
+            }
+            return [element.className.baseVal ?? element.className, svg ? style.fill : style.color, back];
+          })""",
+        "body, .note, .label, .lead, thead th, .pill, .field b, .judged, text.end, summary",
+    )
+    sample.tab.emulate_media(color_scheme="light")
+    backs = {back for _, _, back in colours}
+    assert all((luminance(back) < 0.2) == (scheme == "dark") for back in backs)
+    assert {which: (ink, back) for which, ink, back in colours if contrast(ink, back) < 4.4} == {}
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, as the accessibility guidelines of the W3C define it."""
+    parts = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_tables_and_controls_can_be_read_aloud(sample: Opened):
+    assert sample.tab.eval_on_selector_all("th:not([scope])", "all => all.length") == 0
+    assert sample.tab.eval_on_selector_all("table:not(:has(caption))", "all => all.length") == 0
+    no_log = "all => all.filter(one => !(one.textContent.trim() || one.getAttribute('aria-label'))).length"
+    assert sample.tab.eval_on_selector_all("button, a, summary", no_log) == 0
+    ids = sample.tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_text_stays_text(show: Any):
+    tab = show(SAMPLES["hostile"]()).tab
+    assert tab.title() == f"Classification on {HOSTILE}"
+    assert tab.eval_on_selector_all("script", "all => all.length") == 2
+    for place in (
+        "h1",
+        ".winner bdi",
+        ".said p",
+        "#command",
+        ".quoted .passage",
+        "td.text .passage",
+        "td[data-failed]",
+    ):
+        assert HOSTILE in tab.text_content(place), place
+    assert tab.text_content("td[data-key=reason]") == f"Failed. {HOSTILE}"
+
+
+def test_the_verdict_is_the_first_thing_one_reads(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    assert tab.text_content(".winner") == "gru"
+    said = tab.eval_on_selector_all(".said p", "all => all.map(one => one.textContent)")
+    assert [each.replace("\u00a0", " ") for each in said] == made["verdict"]["sentences"]
+    assert tab.evaluate("document.querySelector('.said').getBoundingClientRect().bottom < innerHeight")
+    sizes = tab.evaluate(
+        "['.winner', 'h1'].map(one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize))"
+    )
+    assert sizes[0] > 2 * sizes[1]
+
+
+def test_numbers_are_written_as_people_write_them(show: Any):
+    made = family(
+        "gru",
+        "accuracy",
+        [0.9111, 0.9213, 0.9312],
+        parameters=412_001,
+        memory=512_400_000,
+        answer=0.0021,
+        learning_rate=0.006,
+        training={"tokens": 812_345, "seconds": 150.0, "tokens_per_second": 54_012.3, "updates": 790},
+    )
+    tab = show(report("classify", "accuracy", [made, family("rnn", "accuracy", [0.5, 0.51, 0.52])])).tab
+    said = {
+        key: tab.text_content(f"#leaderboard td[data-family=gru][data-key={key}]")
+        for key in ("mean", "parameters", "tokens_per_second", "seconds", "tokens", "memory", "answer", "learning_rate")
+    }
+    # The half interval is 2.5 points, so that one decimal is shown and no more.
+    assert said == {
+        "mean": "92.1 %89.6 to 94.6 %",
+        "parameters": "412,001",
+        "tokens_per_second": "54,012/s",
+        "seconds": "2 min 30 s",
+        "tokens": "812,345",
+        "memory": "512 MB",
+        "answer": "2.1 ms1.9 to 2.7 ms",
+        "learning_rate": "0.006",
+    }
+
+
+def test_who_is_not_significantly_different_is_said(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    marked = tab.eval_on_selector_all(
+        "#leaderboard tbody tr", "all => Object.fromEntries(all.map(row => [row.dataset.row, row.textContent]))"
+    )
+    for one in made["families"]:
+        assert ("no significant difference from the best" in marked[one["name"]]) == (one["rank"] == "tied")
+    words = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
+    said = {"significant": "{} is better", "probable": "{} is probably better", "level": "no significant difference"}
+    # The first of a pair is always the better one here.
+    assert words == [said[one["outcome"]].format(one["a"]) for one in made["pairs"]]
+    assert {word.partition(" is ")[2] for word in words} == {"better", ""}
+
+
+def test_who_is_probably_worse_is_said_to_be(show: Any):
+    made = SAMPLES["with_failures"]()
+    assert made["verdict"]["unsure"] == ["feedforward"]
+    tab = show(made).tab
+    assert tab.eval_on_selector_all(".pill.unsure", "all => all.map(one => one.closest('tr').dataset.row)") == [
+        "feedforward"
+    ]
+    assert tab.text_content("tr[data-row=feedforward] .pill.unsure") == "probably worse"
+    assert tab.eval_on_selector_all(".equals", "all => all.map(one => one.textContent)") == [
+        "no significant difference: lstm",
+        "probably worse: feedforward",
+    ]
+    fields = tab.eval_on_selector_all(
+        "#pairs td.unsure", "all => all.map(one => [one.dataset.family, one.querySelector('small').textContent])"
+    )
+    assert fields == [["gru", "probably better"], ["feedforward", "probably worse"]]
+    tab.click("#pairs td[data-family=feedforward][data-other=gru] button")
+    said = tab.text_content(".said-pair")
+    assert said.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
+    assert said.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
+    lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
+    assert lead == "No pair differs significantly; 1 of 3 pairs differs probably."
+    assert "probably differ, but not certainly" in note
+    clear = show(report("classify", "accuracy", [family(name, "accuracy", [0.1 * len(name)]) for name in ("a", "bbb")]))
+    assert "not certain" not in clear.tab.text_content("#pairs")
+
+
+def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_explained(show: Any):
+    made = report(
+        "classify",
+        "accuracy",
+        [
+            family("gru", "accuracy", [0.84, 0.85, 0.86]),
+            family("rnn", "accuracy", [0.5], status="partly", reason="seeds 1 and 2: killed."),
+            family("lstm", "accuracy", [0.55, 0.56, 0.57]),
+        ],
+    )
+    for one in made["pairs"]:
+        if "rnn" in (one["a"], one["b"]):
+            one |= {"covers": "examples", "significant": False}
+    made["verdict"] = verdict(made)
+    assert made["verdict"]["unsure"] == ["rnn"]
+    tab = show(made).tab
+    covered = tab.eval_on_selector_all("#pairs [data-covers]", "all => all.map(one => one.textContent)")
+    assert covered == ["seeds, examples", "examples alone", "examples alone"]
+    outcomes = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
+    assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
+    tab.click("#pairs td[data-family=gru][data-other=rnn] button")
+    assert tab.text_content(".said-pair").endswith(", by the test examples alone.")
+    note = "Of rnn a single training was tested: its whiskers, dashed, are over the test examples"
+    assert note in tab.text_content("#leaderboard .note")
+    assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
+
+
+def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
+    made = [family("gru", "accuracy", [1.0, 1.0, 1.0]), family("lstm", "accuracy", [1.0, 1.0, 1.0])]
+    made += [family("rnn", "accuracy", [0.9975, 0.9987, 0.9999]), family("transformer", "accuracy", [0.7, 0.8, 0.6])]
+    tab = show(report("classify", "accuracy", made)).tab
+    means = tab.eval_on_selector_all("#leaderboard td[data-key=mean]", "all => all.map(one => one.textContent)")
+    assert means[:3] == ["100.0 %all seeds alike", "100.0 %all seeds alike", "99.87 %99.57 to 100.17 %"]
+    label = tab.get_attribute("svg[data-chart=interval][data-family=gru]", "aria-label")
+    assert label == "gru: 100.0 %, all seeds alike"
+    assert tab.text_content("#pairs td[data-family=lstm][data-other=gru] b") == "0"
+
+
+def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
+    assert show(SAMPLES["normal"]()).tab.text_content(".named .label") == "Ahead, but not significantly"
+    clear = [family("gru", "accuracy", [0.9, 0.9, 0.9]), family("rnn", "accuracy", [0.5, 0.5, 0.5])]
+    assert show(report("classify", "accuracy", clear)).tab.text_content(".named .label") == "Best"
+    probable = [family("gru", "accuracy", [0.85, 0.85, 0.85]), family("rnn", "accuracy", [0.808, 0.808, 0.808])]
+    assert report("classify", "accuracy", probable)["verdict"]["unsure"] == ["rnn"]
+    assert show(report("classify", "accuracy", probable)).tab.text_content(".named .label") == "Probably best"
+
+
+def test_one_seed_is_said_and_its_whiskers_are_over_the_examples(show: Any):
+    dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
+    tab = show(SAMPLES["one_seed"]()).tab
+    assert "One seed: how much chance in training matters was not measured" in tab.text_content("#leaderboard .note")
+    assert tab.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 3
+    several = show(SAMPLES["with_failures"]()).tab
+    assert "over the seeds" in several.text_content("#leaderboard .note")
+    assert several.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 0
+
+
+def test_a_failed_family_is_last_with_its_reason(show: Any):
+    made = SAMPLES["with_failures"]()
+    tab = show(made).tab
+    last = tab.locator("#leaderboard .cards tbody tr[data-row]").last
+    assert last.get_attribute("data-row") == "transformer"
+    assert "the loss became infinite at update 212" in last.text_content()
+    assert "seed 2: the process was killed." in tab.text_content("tr[data-row=gru]")
+    failures = [one["name"] for one in made["trials"] if one["status"] == "failed"]
+    assert tab.eval_on_selector_all("td[data-failed]", "all => all.map(one => one.dataset.failed)") == failures
+
+
+def test_a_family_that_ended_with_an_infinite_value_says_that_and_not_that_nothing_finished(show: Any):
+    reason = "its accuracy on the test split is not a finite number."
+    endless = {**failed("rnn", reason), "status": "done"}
+    made = report("classify", "accuracy", [family("gru", "accuracy", [0.8, 0.81]), endless])
+    assert show(made).tab.text_content("tr[data-row=rnn] .reason") == f"Not ranked. {reason}"
+    assert f"rnn cannot be ranked ({reason[:-1]})." in made["verdict"]["sentences"]
+
+
+def test_the_smallest_is_measured_in_bytes_where_something_has_no_parameters(show: Any):
+    made = [family("gru", "accuracy", [0.84, 0.86, 0.85]), family("ngram", "accuracy", [0.849], baseline=True)]
+    made[1] |= {"parameters": None, "weights": 1_000_000}
+    whole = report("classify", "accuracy", made)
+    assert whole["verdict"]["smallest"] == "ngram"
+    prizes = show(whole).tab.eval_on_selector_all(".prizes dd", "all => all.map(one => one.textContent)")
+    assert prizes[-1] == "ngram 1.0 MB of weights"
+
+
+def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
+    made = SAMPLES["normal"]()
+    made["families"][0] |= {"answers": [0.001, 0.002, 0.004], "answer": 0.002}
+    add_shown(made)
+    tab = show(made).tab
+    name = made["families"][0]["name"]
+    most = max(max(one["answers"]) for one in made["families"])
+    row = tab.locator("#costs figure", has_text="One prediction").locator("tr", has_text=name)
+    bar, line = (
+        row.locator(which).evaluate("one => one.getBoundingClientRect().toJSON()") for which in (".bar", ".range")
+    )
+    wide = row.locator(".bar-box").evaluate("one => one.getBoundingClientRect().width")
+    assert bar["width"] == pytest.approx(wide * 0.002 / most, abs=1.5)
+    assert (line["left"] - bar["left"], line["width"]) == pytest.approx((bar["width"] / 2, 1.5 * bar["width"]), abs=1.5)
+    assert tab.locator("#costs .range").count() == len(made["families"])  # of this measure alone
+    lines = "all => all.map(one => one.getBoundingClientRect()).filter(({ width }) => width > 9).length"
+    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) >= len(made["families"])
+    tab.click("[data-choice=memory]")
+    assert tab.eval_on_selector_all("svg[data-chart=tradeoff] .whisker", lines) == 0
+
+
+def test_answers_of_the_first_seed_are_said_to_be_beside_a_mean(show: Any):
+    words = "An answer is that of the first seed; what stands beside it is the mean over all seeds."
+    assert words in show(SAMPLES["with_failures"]()).tab.text_content("#examples .lead")
+    assert words not in show(SAMPLES["one_seed"]()).tab.text_content("#examples .lead")
+
+
+def test_when_the_test_split_was_read_is_said_as_in_the_rules(show: Any):
+    made = SAMPLES["normal"]()
+    made["rules"]["tested"] = "Some trials were repeated after others had been tested."
+    lead = show(made).tab.text_content("#leaderboard .lead")
+    assert lead == "Measured on the test split. Some trials were repeated after others had been tested."
+
+
+def test_right_and_wrong_answers_are_told_apart(show: Any):
+    tab = show(SAMPLES["with_failures"]()).tab
+    first = tab.locator(".example").first
+    assert first.locator("tr.wrong").all_text_contents() == ["feedforwardnegative✗ wrong"]
+    assert first.locator("tr.right").count() == 2
+
+
+def test_a_value_is_shown_where_nothing_is_right_or_wrong(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    assert tab.locator(".example").first.locator("tr:has(.top) th").text_content() == "gru"  # 2.1 is the lowest
+    assert tab.locator("tr.wrong, tr.right").count() == 0
+
+
+def test_no_kept_examples_are_said(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show({**made, "examples": []}).tab
+    assert "None kept" in tab.text_content("#examples")
+
+
+def test_text_runs_from_right_to_left_where_it_should(show: Any):
+    tab = show(SAMPLES["dozen"]()).tab
+    directions = "all => all.map(one => getComputedStyle(one).direction)"
+    assert set(tab.locator(".example").first.locator("td.text .passage").evaluate_all(directions)) == {"rtl"}
+    assert tab.locator(".example").first.locator(".quoted .passage").evaluate_all(directions) == ["ltr", "rtl"]
+
+
+def test_the_legend_hides_a_family_in_every_chart(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    marks = "#curves .plot [data-family=lstm], #tradeoff .plot [data-family=lstm]"
+    assert tab.locator(marks).count() > 3
+    tab.click("[data-toggle=lstm]")
+    assert tab.locator(marks).count() == 0
+    assert tab.get_attribute("[data-toggle=lstm]", "aria-pressed") == "false"
+    tab.click("[data-toggle=lstm]")
+    assert tab.locator(marks).count() > 3
+
+
+def test_switches_draw_the_charts_again(show: Any):
+    one = show(SAMPLES["normal"]())
+    line = "svg[data-chart=curves-tokens] .line"
+    log = one.tab.get_attribute(line, "d")
+    one.tab.click("[aria-label=perplexity] [data-choice=linear]")
+    assert one.tab.get_attribute(line, "d") != log
+    faint = one.tab.locator("svg[data-chart=curves-tokens] .faint")
+    assert faint.count() == 15  # five families, three seeds
+    one.tab.click("[data-choice=hidden]")
+    assert faint.count() == 0
+    for price in ("seconds", "parameters", "memory", "weights", "answer"):
+        one.tab.click(f"[data-choice={price}]")
+        assert one.tab.evaluate(CHARTS) == [], price
+    assert one.errors == []
+
+
+def test_the_frontier_is_what_nothing_beats_in_both_respects(show: Any):
+    costs = {"gru": (3.0, 0.004), "lstm": (3.1, 0.002), "rnn": (3.5, 0.003), "transformer": (4.0, 0.001)}
+    made = [family(name, "perplexity", [value], answer=answer) for name, (value, answer) in costs.items()]
+    tab = show(report("language", "perplexity", made)).tab
+    assert "Cheapest first: transformer, lstm, gru." in tab.text_content("#tradeoff")  # lstm beats rnn in both
+
+
+def test_pointing_at_a_curve_shows_the_values_there(show: Any):
+    flat = [{"tokens": tokens, "seconds": tokens / 100, "value": 2.0, "loss": 0.7} for tokens in (100, 500, 1000)]
+    falling = [
+        {"tokens": tokens, "seconds": tokens / 100, "value": 9 - tokens / 200, "loss": 1.0} for tokens in (100, 1000)
+    ]
+    made = [
+        family("gru", "perplexity", [2.0], curves=[{"seed": 0, "points": flat}]),
+        family("rnn", "perplexity", [4.0], curves=[{"seed": 0, "points": falling}]),
+    ]
+    tab = show(report("language", "perplexity", made)).tab
+    chart = tab.locator("svg[data-chart=curves-tokens]")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] - 60, box["y"] + 100)  # beyond the end, where the names stand
+    tip = tab.locator("#curves .tip").first
+    assert tip.locator("div").all_text_contents() == ["gru2.00", "rnn4.00"]
+    tab.mouse.move(5, 5)
+    assert not tip.is_visible()
+    chart.focus()
+    for _ in range(26):
+        tab.keyboard.press("ArrowLeft")
+    number = float(re.search(r"rnn([\d.]+)", tip.text_content())[1])
+    assert 5.5 < number < 7.5  # the middle of a line from 8.5 to 4
+
+
+def test_a_field_of_the_matrix_tells_its_interval(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    tab.click("#pairs td[data-family=gru][data-other=ngram] button")
+    assert re.fullmatch(
+        r"gru is better than ngram: difference −1\.78 \(95 % interval −1\.94 to −1\.62\), adjusted p < 0\.001\.",
+        tab.text_content(".said-pair"),
+    )
+
+
+def test_the_command_can_be_copied(show: Any):
+    one = show(SAMPLES["normal"]())
+    one.tab.click(".copy")
+    one.tab.wait_for_function("document.querySelector('.copy').textContent !== 'Copy'")
+    selected = one.tab.evaluate("String(getSelection())")
+    assert one.tab.text_content(".copy") == "Copied" or selected == one.report["command"]
+
+
+def test_settings_that_differ_stand_together(show: Any):
+    made = SAMPLES["normal"]()
+    tab = show(made).tab
+    keys = tab.eval_on_selector_all("[data-setting]", "all => [...new Set(all.map(one => one.dataset.setting))]")
+    assert set(keys) == {"model", "network.width", "training.rate"}  # not the depth, which is the same for all
+    assert tab.text_content("[data-family=gru][data-setting='network.width']") == str(
+        next(one for one in made["families"] if one["name"] == "gru")["settings"]["network"]["width"]
+    )
+
+
+def test_nothing_is_folded_on_paper(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    folded = tab.locator("details:not([open])")
+    before = folded.count()
+    assert before > 0
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert folded.count() == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert folded.count() == before
+
+
+def test_a_curve_may_lack_values_and_a_family_everything(show: Any):
+    bare = failed("gru", "")
+    for key in ("tries", "curves", "settings", "metrics"):
+        bare[key] = None
+    one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), {**bare, "values": [], "tries": []}]))
+    assert one.errors == []
+    assert "No training finished." in one.tab.text_content("#leaderboard")
+
+
+def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
+    """On a busy machine one training may end before another is first validated."""
+    curves = [
+        {"seed": 0, "points": [{"tokens": 100, "seconds": 1.0, "value": 9.0, "loss": 2.0}]},
+        {"seed": 1, "points": [{"tokens": n, "seconds": n / 100, "value": 6.0, "loss": 1.8} for n in (500, 1000)]},
+    ]
+    made = [family("gru", "perplexity", [9.0, 6.0], curves=curves), family("rnn", "perplexity", [4.0, 4.1])]
+    tab = show(report("language", "perplexity", made)).tab
+    for chart in ("curves-tokens", "curves-seconds"):
+        assert tab.locator(f"svg[data-chart={chart}] path.mark.line[data-family=gru]").count() == 1
+
+
+def test_what_needs_no_model_stands_apart_from_the_families(show: Any):
+    made = SAMPLES["with_failures"]()
+    tab = show(made).tab
+    (row,) = tab.locator("#leaderboard tr.baseline").all()
+    assert row.locator("th").text_content() == "most frequent labelneeds no model, not ranked"
+    assert row.locator("td").all_text_contents() == ["–", "55.2 %", "It always answers 'positive'."]
+    assert row.locator("[data-value]").get_attribute("data-value") == "0.5523"
+    assert tab.locator("#leaderboard tbody tr").last.get_attribute("class") is None  # of the table of every metric
+    assert tab.locator("#leaderboard .cards tbody tr").last.get_attribute("class") == "baseline"
+
+
+@pytest.mark.parametrize("old", [{}, {"baselines": []}])
+def test_a_report_without_yardsticks_has_no_such_row(show: Any, old: dict[str, Any]):
+    made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
+    one = show({**made, **old})
+    assert one.errors == []
+    assert one.tab.locator(".baseline").count() == 0
+    assert one.tab.locator("#leaderboard .cards tbody tr").count() == len(made["families"])
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "there"),
+    [("normal", "perplexity", 1), ("one_seed", "mse", 1), ("with_failures", "accuracy", 0), ("dozen", "BLEU", 0)],
+)
+def test_only_what_falls_by_factors_has_a_logarithmic_axis(show: Any, name: str, metric: str, there: int):
+    assert show(SAMPLES[name]()).tab.locator(f"#curves [aria-label={metric}] [data-choice=log]").count() == there
+
+
+def test_shares_are_drawn_on_an_even_axis_however_far_apart(show: Any):
+    made = [family("gru", "accuracy", [0.9]), family("rnn", "accuracy", [0.1]), family("lstm", "accuracy", [0.5])]
+    tab = show(report("classify", "accuracy", made)).tab
+    places = {
+        name: tab.locator(f"svg[data-chart=interval][data-family={name}] circle").get_attribute("cx")
+        for name in ("gru", "rnn", "lstm")
+    }
+    assert float(places["lstm"]) == pytest.approx((float(places["gru"]) + float(places["rnn"])) / 2, abs=0.1)
+
+
+def test_the_ends_of_lines_can_be_seen(show: Any):
+    tab = show(SAMPLES["normal"]()).tab
+    passage = tab.locator(".example .quoted .passage").nth(1)
+    assert passage.evaluate("one => one.textContent") == "2.3.4. Formatted string literals↵\n↵\n    f_string: ..."
+    assert passage.evaluate("one => getComputedStyle(one).whiteSpace") in ("pre-wrap", "break-spaces")
+    assert show(SAMPLES["with_failures"]()).tab.locator(".example .break").count() == 0

@@ -1,0 +1,607 @@
+"""The verdict in all its cases: the right family, the right numbers, and sentences that are true."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from seqwise.compare.report.verdict import SENTENCES, verdict
+
+FLAT = [(100, 9.0), (200, 3.2), (400, 3.2)]
+
+
+def family(name: str, mean: float | None, **more: Any) -> dict[str, Any]:
+    """A contestant with three seeds, that answers in 2 ms, give or take 1 %, and whose curve is flat at the end."""
+    curves, answer = more.pop("points", FLAT), more.pop("answer", 0.002)
+    return {
+        "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "baseline": False,
+        "parameters": 400_000, "mean": mean, "low": None if mean is None else mean - 0.07,
+        "high": None if mean is None else mean + 0.07, "values": [{"seed": seed, "value": mean} for seed in range(3)],
+        "sampling": None, "weights": 1_600_000, "answer": answer,
+        "answers": [] if answer is None else [0.99 * answer, answer, 1.01 * answer],
+        "curves": [{"seed": 0, "points": [{"tokens": t, "seconds": t / 9, "value": v, "loss": v} for t, v in curves]}],
+        **more,
+    }  # fmt: skip
+
+
+def report(
+    *families: dict[str, Any], significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
+) -> dict[str, Any]:
+    """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do among those of the best."""
+    chances = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
+    chances |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
+    done = [each for each in families if each["mean"] is not None]
+    pairs = []
+    for at, a in enumerate(done):
+        for b in done[at + 1 :]:
+            p, adjusted = chances.get(frozenset((a["name"], b["name"])), (0.3, 0.6))
+            gap = a["mean"] - b["mean"]
+            pairs.append({"a": a["name"], "b": b["name"], "difference": gap, "low": gap - 0.1, "high": gap + 0.1,
+                          "p": p, "adjusted": adjusted, "significant": adjusted < 0.05,
+                          "covers": "seeds and examples", "larger": "seeds"})  # fmt: skip
+    lower = key in ("perplexity", "mse")
+    return {
+        "families": list(families), "pairs": pairs,
+        "rules": {"seeds": [0, 1, 2], "match": "parameters", "budget": "20 s"},
+        "metric": {"key": key, "name": key, "lower_is_better": lower, "examples": "blocks of 128 tokens",
+                   "count": 900, **metric},
+    }  # fmt: skip
+
+
+def said(made: dict[str, Any]) -> str:
+    return " ".join(verdict(made)["sentences"])
+
+
+def test_a_clear_winner():
+    made = report(
+        family("lstm", 3.33), family("gru", 3.12), family("rnn", 3.9), significant="gru-lstm gru-rnn lstm-rnn"
+    )
+    found = verdict(made)
+    assert (found["best"], found["tied"], found["fastest"], found["smallest"]) == ("gru", [], "gru", "gru")
+    assert {each["name"]: each["rank"] for each in made["families"]} == {"gru": "best", "lstm": "worse", "rnn": "worse"}
+    assert found["sentences"] == [
+        "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.21 better than lstm (p = 0.012).",
+        "The curves have flattened: a larger budget is unlikely to change this.",
+    ]
+
+
+def test_more_is_better_where_the_metric_says_so():
+    low, high = family("rnn", 0.80, low=0.78, high=0.82), family("gru", 0.842, low=0.82, high=0.864)
+    found = verdict(report(low, high, significant="gru-rnn", key="accuracy"))
+    assert found["best"] == "gru"
+    first = (
+        "gru is best: accuracy 84.2 % (95 % interval 82.0 to 86.4 %), 4 percentage points better than rnn (p = 0.012)."
+    )
+    assert found["sentences"][0] == first
+
+
+def test_a_tie_names_who_is_as_good_and_who_is_not():
+    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.9), significant="gru-rnn lstm-rnn")
+    found = verdict(made)
+    assert (found["best"], found["tied"]) == ("gru", ["lstm"])
+    assert [each["rank"] for each in made["families"]] == ["best", "tied", "worse"]
+    assert found["sentences"][:2] == [
+        "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
+        "lstm (3.15) is not significantly different from it; rnn is significantly worse, by 0.78 (p = 0.012).",
+    ]
+    assert found["smallest"] is None  # sizes were matched
+    assert not any("small" in sentence for sentence in found["sentences"])
+
+
+def test_three_and_all_tied():
+    made = report(family("gru", 3.12), family("lstm", 3.15), family("rnn", 3.16))
+    found = verdict(made)
+    assert found["tied"] == ["lstm", "rnn"]
+    assert found["sentences"][:2] == [
+        "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19).",
+        "lstm (3.15) and rnn (3.16) are not significantly different from it: "
+        "more seeds would be needed to tell them apart.",
+    ]
+    for pair in made["pairs"]:
+        pair["larger"] = "examples"
+    assert "a larger test split would be needed" in said(made)
+
+
+NO_WINNER = "There is no clear winner: gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
+AHEAD = "gru has the best perplexity, 3.12 (95 % interval 3.05 to 3.19)."
+ALSO = "lstm (3.15) is not significantly different from it"
+CLEAR = "gru is best: perplexity 3.12 (95 % interval 3.05 to 3.19), 0.78 better than rnn (p = 0.012)."
+PROBABLY = "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19)"
+DOUBT = "transformer (3.40) is probably worse (p = {}): more seeds would be needed to be certain."
+
+
+AMONG = {count: f"among the {count} pairs with the best" for count in (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("tied", "unsure", "worse", "expected"),
+    [
+        (0, 0, 0, ["gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried."]),
+        (0, 0, 1, [CLEAR]),
+        (0, 1, 0, [f"{PROBABLY}.", DOUBT.format("0.009")]),
+        (0, 1, 1, [f"{PROBABLY}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.009 {AMONG[2]}")]),
+        (1, 0, 0, [NO_WINNER, f"{ALSO}: more seeds would be needed to tell them apart."]),
+        (1, 0, 1, [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012)."]),
+        (1, 1, 0, [AHEAD, f"{ALSO}.", DOUBT.format(f"0.018 {AMONG[2]}")]),
+        (
+            1,
+            1,
+            1,
+            [AHEAD, f"{ALSO}; rnn is significantly worse, by 0.78 (p = 0.012).", DOUBT.format(f"0.018 {AMONG[3]}")],
+        ),
+    ],
+)
+def test_every_mixture_of_tied_probably_worse_and_worse(tied: int, unsure: int, worse: int, expected: list[str]):
+    others = {"lstm": 3.15} if tied else {}
+    others |= {"transformer": 3.4} if unsure else {}
+    others |= {"rnn": 3.9} if worse else {}
+    made = report(
+        family("gru", 3.12), *(family(*each) for each in others.items()),
+        significant="gru-rnn", probable="gru-transformer",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["tied"], found["unsure"]) == (["lstm"] * tied, ["transformer"] * unsure)
+    ranks = ["best", *["tied"] * tied, *["unsure"] * unsure, *["worse"] * worse]
+    assert [each["rank"] for each in made["families"]] == ranks
+    said_first = [line for line in found["sentences"] if "curve" not in line and "same size" not in line]
+    assert said_first == expected
+
+
+def test_several_that_are_probably_worse_and_several_that_are_surely():
+    names = ["gru", "lstm", "attentive", "rnn", "ngram"]
+    made = report(
+        *(family(name, 3.12 + at / 10) for at, name in enumerate(names)),
+        probable="gru-lstm gru-attentive", significant="gru-rnn gru-ngram",
+    )  # fmt: skip
+    pair = {frozenset((each["a"], each["b"])): each for each in made["pairs"]}
+    pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted": 0.09}
+    pair[frozenset(("gru", "ngram"))] |= {"adjusted": 0.0001}
+    assert verdict(made)["sentences"][:2] == [
+        "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19); "
+        "rnn and ngram are significantly worse, by 0.30 or more (p ≤ 0.012).",
+        "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 among the 4 pairs with the best): "
+        "more seeds would be needed to be certain.",
+    ]
+    assert [each["with_best"] for each in made["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
+    assert {each["with_best"] for each in made["pairs"][4:]} == {None}
+    outcomes = {"-".join((each["a"], each["b"])): each["outcome"] for each in made["pairs"]}
+    assert outcomes["gru-lstm"] == outcomes["gru-attentive"] == "probable"
+    assert outcomes["gru-rnn"] == "significant"
+    assert outcomes["lstm-rnn"] == "level"
+
+
+def test_a_pair_of_others_is_never_probable_however_small_its_own_p():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.3), probable="lstm-rnn")
+    verdict(made)
+    assert [each["outcome"] for each in made["pairs"]] == ["level"] * 3
+
+
+def test_a_p_of_one_pair_alone_says_little_where_the_best_was_chosen_after_looking():
+    made = report(*(family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
+    made["pairs"][3] |= {"p": 0.02, "adjusted": 0.2}  # a and e
+    verdict(made)
+    assert made["families"][4]["rank"] == "tied"
+    made["pairs"][3] |= {"p": 0.012}
+    verdict(made)
+    assert made["families"][4]["rank"] == "unsure"
+
+
+def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """A report of families of which lstm has one training."""
+    made = report(*families, **options)
+    for pair in made["pairs"]:
+        if "lstm" in (pair["a"], pair["b"]):
+            pair |= {"covers": "examples", "significant": False, "larger": "seeds"}
+    return made
+
+
+def test_who_was_trained_once_is_at_most_probably_worse():
+    once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3.5}], "sampling": {"low": 3.4, "high": 3.6}}
+    partly = family("lstm", 3.5, status="partly", reason="killed.", **once)
+    made = trained_once(family("gru", 3.12), partly, family("rnn", 4.0), significant="gru-lstm gru-rnn lstm-rnn")
+    found = verdict(made)
+    assert (found["unsure"], made["families"][2]["rank"]) == (["lstm"], "worse")
+    expected = (
+        "lstm (3.50) is probably worse (p = 0.008 among the 2 pairs with the best, by the test examples alone): "
+        "more seeds would be needed to be certain."
+    )
+    assert expected in found["sentences"]
+    assert [each["outcome"] for each in made["pairs"]] == ["probable", "significant", "probable"]
+
+
+def test_of_many_that_are_surely_worse_only_the_first_are_named():
+    others = "abcdef"
+    made = report(
+        family("gru", 3.12), family("lstm", 3.15), *(family(name, 4 + at) for at, name in enumerate(others)),
+        significant=" ".join(f"gru-{name}" for name in others),
+    )  # fmt: skip
+    assert "; a, b, c and 3 others are significantly worse, by 0.88 or more (p ≤ 0.012)." in said(made)
+
+
+def test_what_would_make_it_certain_is_the_larger_noise_of_those_in_doubt():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
+    for pair in made["pairs"]:
+        pair["larger"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
+    assert "): a larger test split would be needed to be certain." in said(made)
+    for pair in made["pairs"]:
+        del pair["larger"]
+    assert "among the 2 pairs with the best)." in said(made)
+
+
+def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
+    made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
+    made["pairs"][0] |= {"p": None, "adjusted": None}
+    found = verdict(made)
+    assert (found["tied"], found["unsure"]) == (["lstm"], ["rnn"])
+    assert "probably worse (p = 0.009): more" in said(made)
+
+
+@pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
+def test_the_border_between_probably_worse_and_tied_is_a_p_of_a_twentieth(p: float, rank: str):
+    made = report(family("gru", 3.1), family("rnn", 3.4))
+    made["pairs"][0] |= {"p": p, "adjusted": 0.2}
+    verdict(made)
+    assert made["families"][1]["rank"] == rank
+
+
+def test_who_is_probably_worse_is_not_among_the_best():
+    made = report(
+        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.0015, parameters=300_000),
+        family("rnn", 3.4, answer=0.0001, parameters=100_000), probable="gru-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["fastest"], found["smallest"]) == ("lstm", "lstm")
+    assert "Of the best, lstm answers fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
+    assert found["shown"] == {"fastest": "1.5 ms", "smallest": "300,000 parameters"}
+    two = report(family("gru", 3.12), family("rnn", 3.4, answer=0.0001), probable="gru-rnn")
+    assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
+
+
+def test_who_is_probably_worse_may_overtake():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1), family("rnn", 3.4, points=falling), family("lstm", 3.9), probable="gru-rnn")
+    assert "What would change this: rnn was still improving by 11 % per doubling" in said(made)
+
+
+def test_seeds_that_are_all_alike_have_no_interval():
+    same = {"low": 1.0, "high": 1.0}
+    other = family("rnn", 0.7, low=0.6, high=0.8)
+    made = report(family("gru", 1.0, **same), other, key="exact_match", probable="gru-rnn")
+    assert verdict(made)["sentences"][0] == "gru is probably best: exact_match 100.0 % (all 3 seeds alike)."
+    once = {"low": None, "high": None, "sampling": {"low": 1.0, "high": 1.0}}
+    alone = report(family("gru", 1.0, **once), key="exact_match")
+    assert verdict(alone)["sentences"][0] == "gru reached exact_match 100.0 %; no other family was tried."
+
+
+def test_without_tests_nobody_is_called_worse():
+    made = {**report(family("gru", 3.12), family("lstm", 9.9)), "pairs": []}
+    assert verdict(made)["tied"] == ["lstm"]
+    assert "tell them apart" not in said(made)
+
+
+def test_the_fastest_of_the_best_and_one_that_costs_quality():
+    made = report(
+        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.001), family("rnn", 3.9, answer=0.0001),
+        significant="gru-rnn lstm-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert found["fastest"] == "lstm"
+    assert "Of the best, lstm answers fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in found["sentences"]
+    quick = (
+        "Where speed matters more, rnn has perplexity 3.90 and needs 100 µs per prediction, 10 times as fast as lstm."
+    )
+    assert quick in found["sentences"]
+
+
+OVERLAPPING = {"gru": [0.0020, 0.0021, 0.0030], "lstm": [0.0010, 0.0011, 0.0021], "rnn": [0.0004, 0.0005, 0.0011]}
+
+
+def test_times_that_overlap_name_nobody_as_the_fastest():
+    made = report(
+        *(family(name, 3.1, answer=times[1], answers=times) for name, times in OVERLAPPING.items()),
+        significant="gru-rnn lstm-rnn",
+    )  # fmt: skip
+    found = verdict(made)
+    assert (found["fastest"], found["shown"]["fastest"]) == (None, None)
+    assert "fast" not in said(made)
+    made["families"][1]["answers"][2] = 0.0012
+    assert verdict(made)["fastest"] == "lstm"
+    assert "Of the best, lstm answers fastest" in said(made)
+    assert "Where speed matters more" not in said(made)  # rnn's slowest round is slower than lstm's fastest
+    made["families"][2]["answers"][2] = 0.0006
+    assert "Where speed matters more, rnn" in said(made)
+
+
+def test_one_round_is_not_enough_to_call_anybody_fastest():
+    made = report(*(family(name, 3.1, answer=time, answers=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001))))
+    assert verdict(made)["fastest"] is None
+    assert "fast" not in said(made)
+
+
+def test_fastest_of_the_best_is_faster_than_all_of_them():
+    made = report(
+        family("gru", 3.1, answer=0.004), family("lstm", 3.2, answer=0.001), family("rnn", 3.3, answer=0.0011)
+    )
+    assert verdict(made)["fastest"] is None
+
+
+def test_a_little_faster_is_not_worth_a_sentence():
+    assert "fast" not in said(report(family("gru", 3.12, answer=0.0020), family("lstm", 3.15, answer=0.0019)))
+
+
+def test_unknown_times_name_nobody():
+    made = report(family("gru", 3.12, answer=None), family("lstm", 3.15, answer=None))
+    assert verdict(made)["fastest"] is None
+
+
+def test_the_smallest_of_the_best():
+    made = report(family("gru", 3.12, parameters=900_000), family("lstm", 3.15, parameters=300_000))
+    assert verdict(made)["smallest"] == "lstm"
+    assert "lstm is the smallest of the best: 300,000 parameters." in said(made)
+
+
+def test_size_is_read_from_the_weights_where_parameters_are_not_counted():
+    made = report(family("gru", 3.12), family("ngram", 3.15, parameters=None, weights=200_000))
+    assert verdict(made)["smallest"] == "ngram"
+    assert verdict(report(family("gru", 3.1), family("ngram", 3.2, parameters=None, weights=None)))["smallest"] is None
+
+
+def test_one_family():
+    found = verdict(report(family("gru", 3.12)))
+    assert (found["best"], found["tied"]) == ("gru", [])
+    assert found["sentences"] == [
+        "gru reached perplexity 3.12 (95 % interval 3.05 to 3.19); no other family was tried.",
+        "The curve has flattened: a larger budget is unlikely to change this.",
+    ]
+
+
+def test_one_seed():
+    once = {"low": None, "high": None, "sampling": {"low": 3.0, "high": 3.2}}
+    made = report(family("gru", 3.12, **once), family("lstm", 3.3, **once), significant="gru-lstm")
+    made["rules"]["seeds"] = [0]
+    sentences = verdict(made)["sentences"]
+    assert sentences[0].startswith(
+        "gru is best: perplexity 3.12 (95 % interval over the test examples 3.00 to 3.20), 0.18"
+    )
+    assert "Each family was trained only once" in sentences[1]
+    alone = report(family("gru", 3.123, low=None, high=None))
+    alone["rules"]["seeds"] = [0]
+    assert verdict(alone)["sentences"][0] == "gru reached perplexity 3.123; no other family was tried."
+    assert "gru was trained only once" in said(alone)
+
+
+def test_everything_failed():
+    made = report(
+        family("gru", None, reason="out of memory.\nTry less."), family("lstm", None, reason="out of memory.")
+    )
+    found = verdict(made)
+    assert found == {
+        "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
+        "shown": {"fastest": None, "smallest": None},
+        "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
+    }  # fmt: skip
+    assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
+
+
+def test_some_failed_wholly_or_in_part():
+    made = report(
+        family("gru", 3.12, status="partly", reason="seed 2: killed.", values=[{"seed": 0, "value": 3.12}]),
+        family("rnn", None, reason="the loss became infinite."),
+        family("lstm", None, reason=""),
+    )
+    sentences = verdict(made)["sentences"]
+    assert sentences[0].startswith("gru is the only family that finished: perplexity 3.12")
+    expected = (
+        "rnn failed (the loss became infinite); lstm failed; "
+        "gru is judged by the only training that ended, as others failed (seed 2: killed)."
+    )
+    assert expected in sentences
+    assert [each["rank"] for each in made["families"]] == ["best", "failed", "failed"]
+
+
+def test_a_long_reason_is_cut():
+    sentences = verdict(report(family("gru", 3.1), family("rnn", None, reason="x" * 500)))["sentences"]
+    assert max(map(len, sentences)) < 150
+
+
+def test_counting_beats_all_networks():
+    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), significant="gru-ngram")
+    assert verdict(made)["best"] == "ngram"
+    assert "ngram only counts what it has read, and no network is as good as that" in said(made)
+
+
+def test_counting_probably_beats_all_networks():
+    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), probable="gru-ngram")
+    assert "ngram only counts what it has read, and probably no network is as good as that" in said(made)
+    lost = report(family("gru", 3.1), family("ngram", 3.5, baseline=True, points=[]), probable="gru-ngram")
+    assert "counts" not in said(lost)
+
+
+def test_counting_is_as_good_as_the_best_network():
+    made = report(family("gru", 3.1), family("ngram", 3.2, baseline=True, points=[]))
+    assert "no network is significantly better than that" in said(made)
+
+
+def test_counting_that_loses_is_not_worth_a_sentence():
+    made = report(family("gru", 3.1), family("ngram", 4.2, baseline=True, points=[]), significant="gru-ngram")
+    assert "counts" not in said(made)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(14, "has only 14 blocks of 128 tokens"), (1, "a single example"), (100, "")]
+)
+def test_a_small_test_split_is_said_to_be_one(count: int, words: str):
+    sentences = said(report(family("gru", 3.1), family("lstm", 3.2), count=count))
+    assert (words in sentences) if words else ("test split has" not in sentences)
+
+
+def test_a_curve_that_is_still_falling_would_change_the_order():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1), family("transformer", 3.4, points=falling), significant="gru-transformer")
+    expected = (
+        "What would change this: transformer was still improving by 11 % per doubling of the budget (gru: 0 %), "
+        "enough to close its gap of 8.8 %. Try a larger budget."
+    )
+    assert expected in verdict(made)["sentences"]
+
+
+def test_a_perplexity_that_fell_by_hundreds_will_not_fall_by_hundreds_again():
+    """It went from 600 to 300, the best from 380 to 200: another doubling gives about 150 and 105, not 0 and 20."""
+    halving, falling = [(100, 800.0), (200, 380.0), (400, 200.0)], [(100, 900.0), (200, 600.0), (400, 300.0)]
+    made = report(family("gru", 200.0, points=halving), family("rnn", 300.0, points=falling), significant="gru-rnn")
+    assert "What would change this" not in said(made)
+    assert "rnn gained 50 % in the last doubling; doubling it again would probably not change" in said(made)
+
+
+def test_a_gap_that_nobody_would_notice_is_not_called_one():
+    rising, flat = [(100, 0.1), (200, 0.6), (400, 0.8)], [(100, 0.1), (200, 0.8), (400, 0.8)]
+    narrow = {"low": 0.79, "high": 0.81}
+    made = report(
+        family("gru", 0.8, points=flat, **narrow), family("lstm", 0.8, points=rising, **narrow), key="accuracy"
+    )
+    assert (
+        "lstm was still improving by 20 percentage points per doubling of the budget (gru: 0.0 percentage points), "
+        "enough to get ahead. Try a larger budget."
+    ) in said(made)
+    assert "gap" not in said(made)
+
+
+def test_two_that_would_overtake():
+    falling = [(100, 6.0), (200, 4.5), (400, 3.4)]
+    made = report(family("gru", 3.1), *(family(name, 3.4, points=falling) for name in ("lstm", "rnn")))
+    assert "lstm was still improving by 24 % per" in said(made)
+    assert "the same holds for rnn." in said(made)
+
+
+def test_where_all_improve_alike_the_order_stays():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.4)]
+    made = report(family("gru", 3.1, points=falling), family("rnn", 3.4, points=falling), significant="gru-rnn")
+    expected = "A larger budget would still make better models: gru gained 11 % in the last doubling; doubling it"
+    assert expected in said(made)
+
+
+def test_nobody_overtakes_beyond_what_is_possible():
+    """Both would reach 100 %, however much more one of them gained before."""
+    rising, risen = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
+    made = report(family("gru", 0.995, points=risen), family("rnn", 0.98, points=rising), key="exact_match")
+    expected = "rnn gained 38 percentage points in the last doubling; doubling it again would probably not change"
+    assert f"{expected} the order." in said(made)
+    made = report(family("gru", 0.9, points=risen), family("rnn", 0.85, points=rising), key="exact_match")
+    assert "What would change this: rnn was still improving by 38 percentage points" in said(made)
+
+
+def test_without_curves_nothing_is_said_about_the_budget():
+    assert "budget" not in said(
+        report(family("gru", 3.1, points=[]), family("lstm", 3.2, points=[]), significant="gru-lstm")
+    )
+
+
+def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
+    falling = [(100, 6.0), (200, 3.8), (400, 3.1)]
+    made = report(
+        family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, answer=0.001, points=falling),
+        family("ngram", 3.15, baseline=True, answer=0.0005, points=[]), family("rnn", 3.9, answer=0.0001),
+        family("transformer", None, reason="out of memory"), significant="gru-rnn", count=20,
+    )  # fmt: skip
+    sentences = verdict(made)["sentences"]
+    assert len(sentences) == SENTENCES
+    assert sentences[0].startswith("gru has the best perplexity")
+    assert sentences[1].startswith("lstm (3.12) and ngram (3.15) are not")
+    assert sentences[2].startswith("The test split has only 20 blocks")
+    assert sentences[3].startswith("transformer failed (out of memory)")
+    assert sentences[-1].startswith("What would change this: lstm")
+
+
+def test_caveats_and_failures_are_said_however_much_else_there_is():
+    once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3}], "sampling": {"low": 3.0, "high": 3.2}}
+    made = report(
+        family("gru", 3.12, **once), family("ngram", 3.13, baseline=True, points=[], **once),
+        family("lstm", 3.4, points=[(100, 9.0), (200, 5.0), (400, 3.2)], **once),
+        family("rnn", None, reason="it diverged."), probable="gru-lstm", count=40,
+    )  # fmt: skip
+    made["rules"]["seeds"] = [0]
+    sentences = verdict(made)["sentences"]
+    for words in (
+        "trained only once",
+        "has only 40 blocks",
+        "rnn failed (it diverged)",
+        "lstm (3.40) is probably worse",
+    ):
+        assert any(words in sentence for sentence in sentences), words
+    assert not any("counts" in sentence for sentence in sentences)
+
+
+def test_an_infinite_mean_is_no_failure_of_training():
+    endless = family("lstm", None, status="done", reason="its perplexity on the test split is not a finite number.")
+    made = report(family("gru", 3.12), endless)
+    assert "lstm cannot be ranked (its perplexity on the test split is not a finite number)." in said(made)
+    assert "failed" not in said(made)
+
+
+def test_the_verdict_is_plain_data():
+    found = verdict(report(family("gru", 3.1), family("lstm", 3.2)))
+    assert json.loads(json.dumps(found)) == found
+
+
+YARDSTICK = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
+LITTLE = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (0.77, f"No family is better than what needs no model, {LITTLE}"),
+        (0.80, f"No family is better than what needs no model, {LITTLE}"),
+        (0.81, f"gru is hardly better than what needs no model, {LITTLE}"),  # within its interval
+        (0.84, None),
+    ],
+)
+def test_what_needs_no_model_is_named_where_it_is_as_good(best: float, words: str | None):
+    low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
+    made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**YARDSTICK, "value": 0.1}]}
+    assert "no model" not in said(made)
+    sentences = verdict(made | {"baselines": [{**YARDSTICK, "value": 0.1}, YARDSTICK]})["sentences"]
+    assert [each for each in sentences if "no model" in each] == ([words] if words else [])
+
+
+def test_the_best_of_what_needs_no_model_counts_where_less_is_better():
+    made = report(family("gru", 0.6, low=0.59, high=0.61), family("rnn", 0.9), significant="gru-rnn", key="mse")
+    made["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
+    assert "No family is better than what needs no model, the old (0.500)" in said(made)
+    made["baselines"] = made["baselines"][1:]
+    assert "no model" not in said(made)
+
+
+WORSE_AGAIN = [
+    (100 * at, value) for at, value in enumerate((9.0, 6.0, 4.0, 3.5, 3.3, 3.1, 3.2, 3.3, 3.4, 3.5), start=1)
+]
+
+
+def test_a_family_that_got_worse_again_is_said_to():
+    made = report(family("gru", 3.12), family("rnn", 3.9, points=WORSE_AGAIN), significant="gru-rnn")
+    assert "rnn was best after 60 % of its training and got worse after that: more time would not help." in said(made)
+    for point, loss in zip(made["families"][1]["curves"][0]["points"], range(10, 0, -1)):
+        point["trained"] = float(loss)
+    assert (
+        "rnn was best after 60 % of its training and got worse after that: it overfits; more data or dropout would "
+        "help, not more time." in said(made)
+    )
+    made["families"][0]["curves"] = made["families"][1]["curves"]
+    assert (
+        "gru and rnn were best after 60 % and 60 % of their training and got worse after that: they overfit;"
+        in said(made)
+    )
+    for point in made["families"][1]["curves"][0]["points"]:
+        point["trained"] = point["tokens"]
+    assert "they became unstable; a lower learning rate would help" in said(made)
+
+
+def test_who_got_worse_again_is_not_called_improving():
+    made = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN))
+    found = said(made)
+    assert "got worse after that" in found
+    assert "What would change this" not in found
+    rising = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN[:6]))
+    assert "What would change this: rnn was still improving" in said(rising)

@@ -1,0 +1,497 @@
+"""Comparisons that are killed and interrupted end as if nothing had happened: each trial once, to the token and bit.
+
+Real processes are killed at random moments. What an engine does about workers that die is also looked at with workers
+that do nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_comparison import finish, plan_of, tiny, write_text
+
+from seqwise import environment
+from seqwise.compare.api import complete
+from seqwise.compare.plan.plan import AT_ONCE, BESIDE, Plan
+from seqwise.compare.run import worker
+from seqwise.compare.run.engine import DEATHS
+from seqwise.compare.run.execute import Lost
+from seqwise.compare.run.jobs import Job, Outcome, outcome_of
+from seqwise.compare.run.local_engine import Local
+from seqwise.training import launching
+
+SECONDS = 120  # a loaded machine may take long; what hangs is found all the same
+FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
+BUDGET = "3846-tokens"  # with 2 tries and 3 seeds, a try gets 1,282 tokens and a training 2,991
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("kills") / "small.txt", lines=120)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in this process: another number of threads may add in another order."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """What must be the same, bit for bit, whoever was killed."""
+    found: dict[str, Any] = {}
+    for trial in Plan.open(folder).trials():
+        run = folder / "trials" / trial.name
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        outcome, tested = (outcome_of(folder, kind, trial.name) for kind in ("train", "test"))
+        assert outcome is not None
+        assert outcome.values is not None, outcome.reason
+        found[trial.name] = {
+            "metrics": [(row["step"], row["tokens"], row["loss"], row["validation"], row["best"]) for row in rows],
+            "ended": rows[-1]["ended"],
+            "weights": (run / "model.safetensors").read_bytes(),
+            "outcome": {key: outcome.values[key] for key in ("rate", "tokens", "updates", "goal", "validation")},
+            "test": None if tested is None or tested.values is None else tested.values["metrics"],
+            "scores": _bytes(Job("test", trial.name).scores(folder) / "scores.safetensors"),
+        }
+    return found
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def saved_step(run: Path) -> int:
+    """The step of the newest checkpoint of a run."""
+    names = os.listdir(run / "checkpoints") if (run / "checkpoints").is_dir() else []
+    return max((int(found[1]) for name in names if (found := re.fullmatch(r"step-(\d+)", name))), default=0)
+
+
+# Workers
+
+
+class Killer:
+    """Listens to a comparison and kills the workers of some trials, each once, at a random moment.
+
+    A trial that ends sooner than that is replaced by the next one that begins.
+    """
+
+    def __init__(self, folder: Path, victims: list[str], draw: random.Random):
+        self.folder, self.draw = folder, draw
+        self.victims, self.missed = set(victims), 0
+        self.events: list[dict[str, Any]] = []
+        self.written: dict[str, int] = {}  # outcome file → when it was written, as it was first seen
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.events.append(event)
+        name = event["name"]
+        if event["event"] == "begin" and event["kind"] == "train" and (name in self.victims or self.missed):
+            self.missed -= name not in self.victims
+            self.victims.discard(name)
+            updates, sleep = self.draw.choice([-1, 0, 3, 6]), self.draw.uniform(0, 0.03)
+            self.threads.append(threading.Thread(target=self._kill, args=(name, event["pid"], updates, sleep)))
+            self.threads[-1].start()
+        if event["event"] == "end":
+            path = Job(event["kind"], name).file(self.folder)
+            self.written[str(path)] = path.stat().st_mtime_ns
+
+    def _kill(self, name: str, pid: int, updates: int, sleep: float) -> None:
+        """Once so many updates of the trial are saved, and a moment later."""
+        deadline = time.monotonic() + SECONDS
+        while saved_step(self.folder / "trials" / name) <= updates and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(sleep)
+        os.kill(pid, signal.SIGSTOP)
+        over = Job("train", name).file(self.folder).exists()
+        self.missed += over
+        os.kill(pid, signal.SIGCONT if over else signal.SIGKILL)
+
+    def names(self, event: str, kind: str = "train") -> Counter[str]:
+        return Counter(each["name"] for each in self.events if each["event"] == event and each["kind"] == kind)
+
+
+def test_eight_of_twenty_trials_are_killed_and_nothing_is_lost_or_done_twice(text: Path, tmp_path: Path):
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed of the random kills is {seed}")  # noqa: T201 - to play it again
+    draw = random.Random(seed)
+    base = tiny(training={"save_every": 3})
+    question = {"models": FAMILIES, "budget": BUDGET, "seeds": 3}
+    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
+    finish(calm, plan_of(calm, text, base, **question))
+    plan = plan_of(stormy, text, base, **question)
+    names = [trial.name for trial in plan.trials()]
+    assert len(names) == 20
+    killer = Killer(stormy, draw.sample(names, 8), draw)
+    assert complete(stormy, plan, Local(stormy, workers=2), killer)
+
+    assert killer.names("lost").total() == 8
+    assert set(killer.names("lost").values()) == {1}
+    assert killer.names("end") == Counter(names)
+    assert killer.names("begin").total() == 28
+    for path, when in killer.written.items():
+        assert Path(path).stat().st_mtime_ns == when, f"{path} was written again"
+    assert {trial.name: outcome_of(stormy, "train", trial.name).values["tokens"] for trial in plan.trials()} == {  # type: ignore
+        trial.name: 1282 if trial.kind == "try" else 2991 for trial in plan.trials()
+    }
+    ours, theirs = results(stormy), results(calm)
+    for name in names:
+        assert ours[name] == theirs[name], name
+    reports = [json.loads((folder / "report.json").read_text()) for folder in (calm, stormy)]
+    assert [family["values"] for family in reports[0]["families"]] == [
+        family["values"] for family in reports[1]["families"]
+    ]
+    assert reports[0]["pairs"] == reports[1]["pairs"]
+    assert not list(stormy.rglob("*.writing"))
+
+
+# The whole command
+
+
+def start(*words: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "seqwise", "compare", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, said = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"still running after {SECONDS} s: {process.communicate()[1]}") from None
+    return process.returncode, out, said
+
+
+def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not reached():
+        assert process is None or process.poll() is None, f"ended early: {process.communicate()[1]}"
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.002)
+
+
+def workers_on(folder: Path) -> list[int]:
+    """Processes that work on a comparison, wherever they come from."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has just ended
+        if b"seqwise.compare.run.worker" in words and str(folder).encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def finished(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """Outcomes and runs that are over: when they were written, and what they say."""
+    files = [
+        path
+        for path in folder.glob("trials/*/*.json")
+        if path.stem.partition(".")[0] == path.stem and path.stem != "rehearsal"
+    ]
+    files += [folder / "trials" / path.parent.name / path.stem / "model.safetensors" for path in files]
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happened(text: Path, tmp_path: Path):
+    folder, calm = tmp_path / "out", tmp_path / "calm"
+    settings = [
+        "--text.tokenizer",
+        "characters",
+        "--data.window",
+        "16",
+        "--network.width",
+        "12",
+        "--network.depth",
+        "1",
+    ]
+    settings += [
+        "--network.dropout",
+        "0.2",
+        "--training.batch-size",
+        "4",
+        "--training.save-every",
+        "3",
+        "--device",
+        "cpu",
+    ]
+    question = ["--models", "rnn,gru", "--budget", "10240-tokens", "--seeds", "1", "--tries", "2", "--examples", "3"]
+    words = [text, "--task", "language", *settings, *question, "--out", folder]
+    run = folder / "trials"
+
+    process = start(*words)
+    wait_until(lambda: saved_step(run / "rnn/seed-0") >= 15, process)
+    orphans = workers_on(folder)
+    process.kill()
+    assert ended(process)[0] == -signal.SIGKILL
+    assert len(orphans) == 1
+    wait_until(lambda: not workers_on(folder))  # it saves what it has and leaves
+    before = finished(folder)
+    assert {str(path.relative_to(run)) for path in before if path.suffix == ".json"} == {
+        *("rnn/try-1.json", "rnn/try-2.json", "gru/try-1.json", "gru/try-2.json")
+    }
+    held = saved_step(run / "rnn/seed-0")
+    assert held >= 15
+
+    process = start("--resume", folder)
+    wait_until(lambda: saved_step(run / "gru/seed-0") >= 15, process)
+    first = json.loads((run / "rnn/seed-0/metrics.jsonl").read_text().splitlines()[0])
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    status, out, said = ended(process)
+    assert status == 130, said
+    assert out == ""
+    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise compare --resume {folder}"
+    assert "rehearsing" not in said
+    assert "trying learning rates" not in said
+    assert not workers_on(folder)
+    assert finished(folder).items() >= before.items(), "what was finished was done again"
+    assert first["step"] == 1
+    before = finished(folder)
+
+    process = start("--resume", folder, "--json")
+    status, out, said = ended(process)
+    assert status == 0, said
+    assert json.loads(out) == json.loads((folder / "report.json").read_text())
+    assert finished(folder).items() >= before.items()
+    finish(calm, plan_of(calm, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
+    ours, theirs = results(folder), results(calm)
+    for name in theirs:
+        assert ours[name] == theirs[name], name
+
+
+# What the engine does about workers that die: the workers here do what the name of their job says
+
+WORKER = """
+    import json, os, sys, time
+    from pathlib import Path
+
+    folder = Path(sys.argv[-1])
+    print(json.dumps({"event": "ready"}), flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        about = {"kind": job["kind"], "name": job["name"]}
+        with (folder / "seen.txt").open("a") as seen:
+            seen.write(f"{job['name']} {os.getpid()}\\n")
+        print(json.dumps({"event": "begin", **about, "pid": os.getpid()}), flush=True)
+        print("this is no event", flush=True)
+        if "dies" in job["name"]:
+            print('{"event": "progr', end="", flush=True)
+            os.kill(os.getpid(), 9)
+        if "leaves" in job["name"]:
+            print("the last straw", file=sys.stderr)
+            sys.exit(3)
+        if "loses" in job["name"]:  # a process that it has started
+            reason = "when process 2 of 2 was ended by SIGKILL"
+            print(json.dumps({"event": "lost", **about, "reason": reason}), flush=True)
+            continue
+        if "chatters" in job["name"]:
+            os.set_blocking(0, False)
+            while not _ended():
+                print(json.dumps({"event": "progress", **about, "progress": 0.5}), flush=True)
+                time.sleep(0.01)
+            sys.exit(130)
+        path = folder / "trials" / (job["name"] + ".json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"status": "done", "reason": "", "values": {}}))
+        times = (folder / "seen.txt").read_text().count(job["name"])
+        if "forgets" in job["name"] and (times == 1 or "always" in job["name"]):
+            os.kill(os.getpid(), 9)
+        print(json.dumps({"event": "end", **about, "status": "done", "reason": ""}), flush=True)
+"""
+ENDED = """
+    def _ended():
+        try:
+            return os.read(0, 1) == b""
+        except BlockingIOError:
+            return False
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Local]:
+    script = tmp_path / "worker"
+    body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(ENDED) + "\nfolder = Path", 1)
+    script.write_text(f"#!{sys.executable}\n{body}")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+    def make(workers: int = 1) -> Local:
+        return Local(tmp_path, workers)
+
+    return make
+
+
+def seen(folder: Path) -> Counter[str]:
+    return Counter(line.split()[0] for line in (folder / "seen.txt").read_text().splitlines())
+
+
+def jobs_of(*names: str) -> list[Job]:
+    return [Job("train", f"gru/{name}") for name in names]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_path: Path, workers: int):
+    events: list[dict[str, Any]] = []
+    jobs = jobs_of("one", "dies", "two", "leaves", "three")
+    running = engine(workers)
+    running.run(jobs, events.append, lambda: False)
+    running.close()
+    for job in jobs:
+        outcome = Outcome.load(job.file(tmp_path))
+        assert outcome is not None
+        if job.name == "gru/dies":
+            assert outcome == Outcome(
+                "failed", "its process was lost 3 times, the last time by SIGKILL. Perhaps memory ran out."
+            )
+        elif job.name == "gru/leaves":
+            assert outcome.reason == (
+                "its process was lost 3 times, the last time with exit status 3. "
+                f"{tmp_path}/workers.log ends with: the last straw"
+            )
+        else:
+            assert outcome.status == "done"
+    assert seen(tmp_path) == {**{job.name: 1 for job in jobs}, "gru/dies": DEATHS, "gru/leaves": DEATHS}
+    ends = Counter(event["name"] for event in events if event["event"] == "end")
+    assert ends == {job.name: 1 for job in jobs}
+    lost = Counter(event["name"] for event in events if event["event"] == "lost")
+    assert lost == {"gru/dies": DEATHS, "gru/leaves": DEATHS}
+
+
+def test_a_worker_is_kept_from_job_to_job(engine, tmp_path: Path):
+    running = engine()
+    running.run(jobs_of("one", "two"), lambda event: None, lambda: False)
+    running.run(jobs_of("three"), lambda event: None, lambda: False)
+    running.close()
+    assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
+
+
+def test_a_worker_killed_between_its_outcome_and_its_word_is_believed(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    running.run(jobs_of("forgets"), events.append, lambda: False)
+    running.close()
+    assert [event["event"] for event in events if event["event"] in ("lost", "end")] == ["lost", "end"]
+    assert Outcome.load(jobs_of("forgets")[0].file(tmp_path)) == Outcome("done", values={})
+
+
+def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    running.run(jobs_of("forgets-always"), events.append, lambda: False)
+    running.close()
+    told = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
+    assert told == [("lost", None)] * DEATHS + [("end", "done")]
+
+
+def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_worker(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    running.run(jobs_of("loses", "one"), events.append, lambda: False)
+    running.close()
+    assert seen(tmp_path) == {"gru/loses": DEATHS, "gru/one": 1}
+    assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
+    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": DEATHS}
+    assert Outcome.load(jobs_of("loses")[0].file(tmp_path)) == Outcome(
+        "failed",
+        "its process was lost 3 times, the last time when process 2 of 2 was ended by SIGKILL. Perhaps memory ran out.",
+    )
+
+
+def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[dict[str, Any]] = []
+
+    def work(folder: Path, job: Job, *rest: Any) -> Outcome:
+        if job.name == "gru/one":
+            raise Lost("when process 2 of 2 was ended by SIGKILL")
+        return Outcome("done")
+
+    monkeypatch.setattr(worker, "_own_output", lambda: told.append)
+    monkeypatch.setattr(worker, "execute", work)
+    lines = [json.dumps({"kind": "train", "name": f"gru/{name}"}) + "\n" for name in ("one", "two")]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(lines)))
+    assert worker.main(tmp_path) == 0
+    assert [(each["event"], each.get("name")) for each in told] == [
+        *(("ready", None), ("begin", "gru/one"), ("lost", "gru/one"), ("begin", "gru/two"), ("end", "gru/two"))
+    ]
+    assert told[2]["reason"] == "when process 2 of 2 was ended by SIGKILL"
+
+
+def test_what_goes_wrong_in_the_engine_is_no_interruption(engine, tmp_path: Path):
+    def listen(event: dict[str, Any]) -> None:
+        if event["event"] == "end":
+            raise OSError("nobody can be told")
+
+    running = engine(2)
+    began = time.monotonic()
+    with pytest.raises(OSError, match="nobody can be told"):
+        running.run(jobs_of("chatters", "one", "two"), listen, lambda: False)
+    assert time.monotonic() - began < 20
+    running.close()
+    assert seen(tmp_path) == {"gru/chatters": 1, "gru/one": 1}  # the other worker was stopped, and none began anew
+
+
+def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "cpu_count", lambda: 12)
+
+    def variables(*words: int) -> list[dict[str, str]]:
+        return Local(tmp_path, *words).variables
+
+    assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 2)] == ["2"] * 3
+    assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 1)] == ["4"] * 3
+    assert variables(8, 0, 4)[0]["OMP_NUM_THREADS"] == "1"
+    assert variables(1, 0, 2) == [{BESIDE: "1", AT_ONCE: "1"}]
+    assert {(each[BESIDE], each[AT_ONCE]) for each in variables(4, 2)} == {("2", "4")}
+    assert Local(tmp_path, 4, 2).places == 4
+    assert Local(tmp_path).places == 1
+
+
+def test_files_of_the_user_are_no_libraries_of_a_worker(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
+    folder = tmp_path / "out"
+    plan_of(folder, text, models=["rnn"], tries=1, seeds=1)
+    running = Local(folder, workers=2)
+    running.run([Job("train", "rnn/seed-0")], lambda event: None, lambda: False)
+    running.close()
+    outcome = outcome_of(folder, "train", "rnn/seed-0")
+    assert outcome is not None
+    assert outcome.values is not None, outcome.reason
+    assert (outcome.values["beside"], outcome.values["at_once"]) == (2, 2)
+
+
+def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = str(Path(environment.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    monkeypatch.chdir(tmp_path)
+    assert launching.search_path()["PYTHONPATH"] == "mine"
+    monkeypatch.chdir(source)  # `python -m seqwise` finds it here, installed or not
+    assert launching.search_path()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
+    monkeypatch.delenv("PYTHONPATH")
+    assert launching.search_path()["PYTHONPATH"] == source
+
+
+def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path):
+    events: list[dict[str, Any]] = []
+    running = engine()
+    began = time.monotonic()
+    running.run(jobs_of("chatters", "later"), events.append, lambda: len(events) > 20)
+    assert time.monotonic() - began < 20
+    running.close()
+    assert seen(tmp_path) == {"gru/chatters": 1}
+    assert Outcome.load(jobs_of("chatters")[0].file(tmp_path)) is None
+    assert not [event for event in events if event["event"] == "lost"]

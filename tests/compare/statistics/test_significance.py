@@ -1,0 +1,391 @@
+"""Intervals and tests: equal to tables and to sums by hand, and right as often as they claim to be."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from seqwise.compare.statistics.significance import Pair, interval, paired, sampling_interval, still_improving
+from seqwise.compare.statistics.student_t import mixed, mixed_quantile, quantile, two_sided
+
+
+def mean(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]
+
+
+def perplexity(sums: np.ndarray) -> np.ndarray:
+    return np.exp(sums[..., 0] / sums[..., 1])
+
+
+def rows(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    return np.stack([np.asarray(values, dtype=np.float64), np.ones(len(values))], axis=1)
+
+
+def only(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
+    (pair,) = paired(mean, families, **options)
+    return pair
+
+
+# Student's t
+
+
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "expected"),
+    [
+        (0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 3, 3.182), (0.95, 4, 2.776), (0.95, 10, 2.228), (0.95, 30, 2.042),
+        (0.95, 120, 1.980), (0.95, 1e9, 1.960), (0.99, 2, 9.925), (0.99, 5, 4.032), (0.90, 4, 2.132),
+        (0.999, 10, 4.587),
+    ],
+)  # fmt: skip
+def test_quantiles_of_t_are_those_of_the_tables(confidence: float, freedom: float, expected: float):
+    assert quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+
+
+def test_probabilities_of_t_in_closed_form():
+    for t in (0.0, 0.3, 1.0, 5.0, 100.0):
+        assert two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
+        assert two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+        assert two_sided(-t, 7.5) == two_sided(t, 7.5)
+    assert two_sided(1.5, 999_999) == pytest.approx(two_sided(1.5, 1_000_001), abs=1e-6)
+    assert two_sided(math.inf, 3) == 0.0
+
+
+def test_a_mixture_of_parts_lies_between_them():
+    assert mixed(2.0, [(3.0, 4.0)]) == two_sided(2.0, 4)
+    assert mixed(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx((two_sided(2, 2) + 3 * two_sided(2, 50)) / 4)
+    between = mixed_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
+    assert quantile(0.95, 1e9) < between < quantile(0.95, 2)
+    assert mixed(between, [(1.0, 2.0), (1.0, 1e9)]) == pytest.approx(0.05)
+
+
+# Intervals
+
+
+def test_an_interval_over_three_seeds_by_hand():
+    found = interval([3.0, 3.1, 3.2])
+    reach = 4.302653 * 0.1 / math.sqrt(3)
+    assert (found.mean, found.low, found.high) == pytest.approx((3.1, 3.1 - reach, 3.1 + reach), abs=1e-6)
+
+
+def test_an_interval_is_cut_to_what_the_metric_can_be():
+    found = interval([0.9, 0.99], (0.0, 1.0))
+    assert found.high == 1.0
+    assert found.low is not None
+    assert 0.0 < found.low < 0.9
+
+
+def test_one_value_and_values_that_are_not_finite_have_no_interval():
+    assert (interval([3.0]).low, interval([3.0]).high) == (None, None)
+    assert interval([3.0, math.inf]).low is None
+
+
+def test_equal_values_have_an_interval_of_no_width():
+    found = interval([0.5, 0.5, 0.5])
+    assert (found.low, found.high) == (0.5, 0.5)
+
+
+def test_the_interval_over_examples_is_that_of_the_normal_distribution_where_there_are_many():
+    values = np.random.default_rng(0).normal(5.0, 2.0, size=400)
+    low, high = sampling_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
+    reach = 1.96 * values.std() / 20
+    assert (low, high) == pytest.approx((values.mean() + 0.5 - reach, values.mean() + 0.5 + reach), abs=0.1 * reach)
+
+
+def test_a_metric_that_is_no_mean_is_computed_from_the_sums_of_each_draw():
+    losses, lengths = np.array([2.0, 9.0, 4.0]), np.array([1.0, 3.0, 4.0])
+    low, high = sampling_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
+    assert math.exp(1.0) - 1e-9 <= low < math.exp(15 / 8) < high <= math.exp(3.0) + 1e-9
+
+
+def test_one_example_or_an_undefined_metric_has_no_interval_over_examples():
+    assert sampling_interval(mean, [rows([1.0])]) is None
+    assert sampling_interval(mean, [np.zeros((50, 2))]) is None
+
+
+# Pairs
+
+
+def test_the_variance_of_a_pair_by_hand():
+    """Every seed adds a constant: the seeds' part is s²/n, the examples' that of the mean of the differences."""
+    draw = np.random.default_rng(1)
+    a, b = draw.normal(size=300), draw.normal(size=300) * 0.5
+    families = {"a": [rows(a + c) for c in (0.0, 0.1, 0.2)], "b": [rows(b + c) for c in (0.0, 0.0, 0.3)]}
+    pair = only(families, draws=8000)
+    of_examples = np.var(a - b, ddof=1) / 300
+    seeds_a, seeds_b = np.var([0, 0.1, 0.2], ddof=1) / 3, np.var([0, 0, 0.3], ddof=1) / 3
+    parts = [(of_examples, 299), (seeds_a, 2), (seeds_b, 2)]
+    error = math.sqrt(of_examples + seeds_a + seeds_b)
+    assert pair.difference == pytest.approx(a.mean() - b.mean())
+    assert (pair.high - pair.low) / 2 == pytest.approx(mixed_quantile(0.95, parts) * error, rel=0.03)
+    assert pair.p == pytest.approx(mixed(pair.difference / error, parts), rel=0.05)
+    assert pair.covers == "seeds and examples"
+
+
+def test_answers_to_the_same_examples_are_compared_one_by_one():
+    """Examples differ much in difficulty, families little: only pairing can see it."""
+    difficulty = np.random.default_rng(2).normal(0, 10, size=200)
+    own = np.random.default_rng(3).normal(0, 0.1, size=(2, 200))
+    families = {"a": [rows(difficulty + own[0])], "b": [rows(difficulty + own[1] + 0.2)]}
+    pair = only(families, deterministic="ab")
+    assert pair.significant
+    assert -0.25 < pair.low < pair.high < -0.15
+
+
+def test_order_and_sign():
+    first, second = [rows([1.0, 2.0, 4.0] * 5)], [rows([2.0, 2.0, 3.0] * 5)]
+    forwards, backwards = only({"a": first, "b": second}), only({"b": second, "a": first})
+    assert (forwards.a, forwards.b) == ("a", "b")
+    assert forwards.difference == -backwards.difference == pytest.approx(0)
+    assert (forwards.low, forwards.p) == pytest.approx((-backwards.high, backwards.p))
+
+
+def test_holm_adjusts_from_the_smallest_p_upwards():
+    draw = np.random.default_rng(14)
+    common = draw.normal(size=60)
+    families = {name: [rows(common + draw.normal(shift, 1, size=60))] for name, shift in zip("abc", (0, 0, 1.2))}
+    pairs = sorted(paired(mean, families, deterministic="abc"), key=lambda pair: pair.p)
+    expected = [min(1, 3 * pairs[0].p)]
+    expected.append(max(expected[0], min(1, 2 * pairs[1].p)))
+    expected.append(max(expected[1], pairs[2].p))
+    assert [pair.adjusted for pair in pairs] == pytest.approx(expected)
+    assert [pair.significant for pair in pairs] == [adjusted < 0.05 for adjusted in expected]
+    assert pairs[0].significant
+    assert not pairs[2].significant
+
+
+def test_a_family_trained_once_is_said_to_be_and_a_counted_one_is_not():
+    draw = np.random.default_rng(16).normal(size=40)
+    many = [rows(draw + seed / 100) for seed in range(3)]
+    once = [rows(draw[::-1] * 0.1 + 5)]
+    pair, sure = only({"a": many, "b": once}), only({"a": many, "b": once}, deterministic={"b"})
+    assert (pair.covers, sure.covers) == ("examples", "seeds and examples")
+    assert pair.p == sure.p < 0.001
+    # However clear it is, another seed might have given anything: more of them would tell.
+    assert (pair.significant, sure.significant) == (False, True)
+    assert (pair.larger, sure.larger) == ("seeds", "examples")
+
+
+def test_the_larger_noise_is_named():
+    draw = np.random.default_rng(5)
+    steady = {name: [rows(draw.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
+    shaky = {name: [rows(np.linspace(0, 0.1, 50) + draw.normal()) for _ in range(3)] for name in "ab"}
+    assert only(steady).larger == "examples"
+    assert only(shaky).larger == "seeds"
+
+
+def test_few_seeds_leave_more_open_than_their_noise_alone():
+    """Of the variance of the difference a third comes from the seeds: from two they may hide much, from twenty not."""
+    noise = np.random.default_rng(15).normal(size=400)
+
+    def with_seeds(count: int) -> Pair:
+        apart = math.sqrt(np.var(noise, ddof=1) / 400 / 4 * (count - 1))  # a family's seeds lie at ± this
+        lucks = [apart * (-1) ** seed for seed in range(count)]
+        return only({"a": [rows(noise + luck) for luck in lucks], "b": [rows(0 * noise + luck) for luck in lucks]})
+
+    two, twenty = with_seeds(2), with_seeds(20)
+    assert (two.larger, twenty.larger) == ("seeds", "examples")
+    assert two.high - two.low > 1.2 * (twenty.high - twenty.low)
+
+
+def test_equal_answers_are_no_difference():
+    pair = only({"a": [rows([1.0, 0.0, 1.0])] * 3, "b": [rows([1.0, 0.0, 1.0])] * 3})
+    assert (pair.difference, pair.low, pair.high, pair.p, pair.significant) == (0.0, 0.0, 0.0, 1.0, False)
+
+
+def test_few_examples_are_no_proof_however_clear_they_are():
+    def right_and_wrong(examples: int) -> Pair:
+        return only({"a": [rows(np.ones(examples))] * 3, "b": [rows(np.zeros(examples))] * 3})
+
+    assert right_and_wrong(4).p == 0.125
+    assert not right_and_wrong(4).significant
+    assert right_and_wrong(20).significant
+
+
+def test_one_example_or_an_infinite_value_cannot_be_tested():
+    pair = only({"a": [rows([1.0])], "b": [rows([2.0])]})
+    assert (pair.difference, pair.low, pair.p, pair.adjusted, pair.significant) == (-1.0, None, None, None, False)
+    endless = np.array([[math.inf, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    pairs = paired(mean, {"a": [endless], "b": [rows([1.0, 2.0, 3.0])], "c": [rows([1.0, 2.0, 3.0])]})
+    assert [pair.significant for pair in pairs] == [False, False, False]
+    assert (pairs[0].difference, pairs[0].p) == (None, None)
+    assert pairs[2].p == 1.0
+
+
+def test_an_infinite_family_does_not_take_the_tests_of_the_others_along():
+    draw = np.random.default_rng(17)
+    common = draw.normal(size=200)
+    good = {
+        name: [rows(common + shift + 0.1 * draw.normal(size=200)) for _ in range(3)]
+        for name, shift in (("a", 0), ("b", 1))
+    }
+    endless = {"c": [rows(np.full(200, math.inf)), rows(common), rows(common)]}
+    alone, together = paired(mean, good), paired(mean, {**good, **endless})
+    assert [pair.p is None for pair in together] == [False, True, True]
+    assert together[0] == alone[0]
+    assert together[0].significant
+    assert [pair.difference for pair in together[1:]] == [None, None]
+
+
+def test_seeds_that_agree_by_chance_still_have_noise():
+    """Three seeds of each are right equally often, on other examples each time."""
+    draw = np.random.default_rng(18)
+    right = {name: [rows(draw.permutation([1] * count + [0] * (100 - count))) for _ in range(3)]
+             for name, count in (("a", 60), ("b", 50))}  # fmt: skip
+    bare, floored = only(right), only(right, step=0.01)
+    assert (floored.high - floored.low) > (bare.high - bare.low)
+    assert floored.p > bare.p
+    assert floored.covers == "seeds and examples"
+    # As if one seed of each were right once more or once less.
+    part = 0.01**2 / 3 / 3
+    moved = {name: [*seeds[:2], rows(seeds[2][:, 0] + np.eye(100)[0])] for name, seeds in right.items()}
+    values = [float(mean(seed.sum(axis=0))) for seed in moved["a"]]
+    assert np.var(values, ddof=1) / 3 == pytest.approx(part)
+
+
+def test_a_floor_does_not_lift_noise_that_is_there():
+    draw = np.random.default_rng(19)
+    families = {name: [rows(draw.normal(size=80) + draw.normal()) for _ in range(3)] for name in "ab"}
+    assert only(families, step=1 / 80) == only(families)
+
+
+def test_other_examples_are_refused():
+    with pytest.raises(ValueError, match="same examples"):
+        paired(mean, {"a": [rows([1.0, 2.0])], "b": [rows([1.0])]})
+
+
+def test_one_family_has_no_pairs():
+    assert paired(mean, {"a": [rows([1.0, 2.0])]}) == []
+    assert paired(mean, {}) == []
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    families = {"a": [rows([1.0, 2.0, 5.0, 3.0])], "b": [rows([2.0, 2.0, 4.0, 4.0])]}
+    assert paired(mean, families, seed=7) == paired(mean, families, seed=7)
+    assert paired(mean, families, seed=7) != paired(mean, families, seed=8)
+
+
+def test_seven_families_on_five_thousand_examples_take_seconds():
+    draw = np.random.default_rng(6)
+    families = {str(name): [np.abs(draw.normal(size=(5000, 10))) for _ in range(3)] for name in range(7)}
+    start = time.perf_counter()
+    assert len(paired(mean, families)) == 21
+    assert time.perf_counter() - start < 10
+
+
+# How often it is wrong
+
+
+def found_in(
+    trials: int, *, shift: float = 0.0, seeds: tuple[float, float], own: float, examples: int = 60, once: bool = False
+) -> tuple[float, float]:
+    """How often p < 0.05 and p < 0.01 are found; `seeds`: how much seeds differ in a and in b, `own`: how much the
+    families differ from example to example. With `once`, b is counted: one training, the same each time."""
+    draw = np.random.default_rng(8)
+    found = []
+    for trial in range(trials):
+        difficulty = draw.normal(size=examples)
+
+        def family(luck: float, count: int, better: float, difficulty: np.ndarray = difficulty) -> list[np.ndarray]:
+            mine = difficulty + own * draw.normal(size=examples)
+            noise = [luck * draw.normal() + 0.3 * draw.normal(size=examples) for _ in range(count)]
+            return [rows(mine + better + each) for each in (noise if count > 1 else [0.0])]
+
+        families = {"a": family(seeds[0], 3, shift), "b": family(seeds[1], 1 if once else 3, 0.0)}
+        found.append(only(families, draws=100, seed=trial, deterministic={"b"} if once else ()).p)
+    return float(np.mean(np.array(found) < 0.05)), float(np.mean(np.array(found) < 0.01))
+
+
+def test_one_steady_and_one_unsteady_family_are_told_apart_no_more_often_than_they_should_be():
+    """Three seeds each; the variances as they would be estimated, for a noise that is all, half, or little of seeds."""
+    draw = np.random.default_rng(20)
+    for of_seeds, trials in ((100.0, 4000), (1.0, 2000), (0.1, 2000)):
+        unsteady, steady = (of_seeds * share * draw.chisquare(2, trials) / 2 for share in (1.0, 0.01))
+        of_examples = draw.chisquare(199, trials) / 199
+        difference = draw.normal(size=trials) * math.sqrt(1.01 * of_seeds + 1)
+        p = np.array([
+            mixed(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
+            for gap, a, b, c in zip(difference, unsteady, steady, of_examples)
+        ])  # fmt: skip
+        assert np.mean(p < 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
+        assert np.mean(p < 0.005) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / trials)
+        if of_seeds == 100.0:  # it is not merely cautious
+            assert np.mean(p < 0.05) >= 0.03
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"seeds": (0.1, 0.1), "own": 0.0},  # nearly all of it from the seeds
+        {"seeds": (0.0, 0.0), "own": 0.5},  # all from the examples
+        {"seeds": (0.1, 0.1), "own": 0.5},  # both alike
+        {"seeds": (0.3, 0.03), "own": 0.5},  # one family is far less steady
+        {"seeds": (0.2, 0.0), "own": 0.5, "once": True},  # against a counted baseline
+    ],
+)
+def test_where_there_is_no_difference_few_are_found(noise: dict):
+    at_5, at_1 = found_in(400, **noise)  # the standard errors are 1.1 % and 0.5 %
+    assert at_5 <= 0.065
+    assert at_1 <= 0.02
+
+
+def test_a_clear_difference_is_found_with_three_seeds():
+    at_5, _ = found_in(100, shift=1.0, seeds=(0.1, 0.1), own=0.5)
+    assert at_5 >= 0.95
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says():
+    draw = np.random.default_rng(9)
+    held = 0
+    for trial in range(300):
+        common = draw.normal(size=60)
+        a, b = (
+            [rows(common + 0.4 * draw.normal(size=60) + 0.1 * draw.normal() + mid) for _ in range(3)]
+            for mid in (0.5, 0.0)
+        )
+        pair = only({"a": a, "b": b}, draws=100, seed=trial)
+        held += pair.low <= 0.5 <= pair.high
+    assert 0.93 <= held / 300 <= 0.995
+
+
+# Curves
+
+
+def curve(*points: tuple[int, float | None]) -> dict:
+    return {"seed": 0, "points": [{"tokens": tokens, "seconds": 0.1, "value": value} for tokens, value in points]}
+
+
+def test_a_perplexity_is_told_by_its_logarithm():
+    """From 800 to 400, then to 200: it halves again and again, and does not gain 400 and then 200."""
+    falling = [curve((100, 800.0), (200, 400.0), (400, 200.0))]
+    assert still_improving(falling, True, math.log) == pytest.approx(math.log(2))
+    assert still_improving(falling, True) == pytest.approx(200.0)
+
+
+def test_what_was_gained_in_the_second_half_is_the_gain_of_the_last_doubling():
+    assert still_improving([curve((100, 9.0), (200, 6.0), (400, 5.0))], True) == pytest.approx(1.0)
+    assert still_improving([curve((100, 0.1), (200, 0.5), (400, 0.6))], False) == pytest.approx(0.1)
+
+
+def test_between_validations_it_is_interpolated_over_the_logarithm():
+    assert still_improving([curve((100, 8.0), (400, 4.0), (401, 4.0))], True) == pytest.approx(2.0, rel=0.01)
+
+
+def test_the_best_value_so_far_counts():
+    assert still_improving([curve((100, 5.0), (200, 4.0), (300, 3.0), (400, 3.9))], True) == pytest.approx(1.0)
+    assert still_improving([curve((100, 5.0), (200, 3.0), (300, 3.5), (400, 3.2))], True) == 0.0
+
+
+def test_seeds_are_averaged_and_curves_that_tell_nothing_left_out():
+    one, other = curve((100, 8.0), (150, 8.0), (200, 6.0)), curve((100, 8.0), (150, 8.0), (200, 7.0))
+    no_log = [
+        curve(), curve((400, 3.0)), curve((300, 4.0), (350, 3.5), (400, 3.0)), curve((100, None), (200, math.inf)),
+        curve((100, 8.0), (200, 6.0)),  # two validations draw a line through anything
+        curve((100, 8.0), (150, 6.0), (400, 5.0)),  # nothing in the second half but its end
+    ]  # fmt: skip
+    assert still_improving([one, other, *no_log], True) == pytest.approx(1.5)
+    assert still_improving(no_log, True) is None
+    assert still_improving([], True) is None
