@@ -135,8 +135,8 @@ def test_a_file_that_is_not_there_is_no_prompt(seqwise_command, run_of, tmp_path
 def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
     from seqwise.cli import predict
 
-    assert predict._short("a" * 10_000) == "a" * 10_000
-    assert predict._short("b" + "a" * 10_000) == "a" * 10_000
+    assert predict._truncate_prompt("a" * 10_000) == "a" * 10_000
+    assert predict._truncate_prompt("b" + "a" * 10_000) == "a" * 10_000
     assert "the prompt has 10,001 characters; its last 10,000 are read." in capsys.readouterr().err
 
 

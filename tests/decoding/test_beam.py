@@ -261,7 +261,7 @@ def test_a_least_length_is_kept():
 @every
 def test_no_run_of_tokens_comes_twice(variant):
     writer, memory = build(variant), memory_of()
-    how = BeamSearchOptions(beam=3, n_best=3, no_repeat=2, min_length=9)
+    how = BeamSearchOptions(beam=3, n_best=3, no_repeat_ngram=2, min_length=9)
     for row in find(writer, memory, how, longest=10):
         for each in row:
             pairs = list(zip(each.ids, each.ids[1:]))
@@ -387,7 +387,7 @@ def test_draws_follow_the_distribution():
 
 def test_draws_keep_the_least_length_the_start_and_what_may_not_come():
     writer = build("lstm additive", sharpness=0.5)
-    how = BeamSearchOptions(min_length=4, no_repeat=1)
+    how = BeamSearchOptions(min_length=4, no_repeat_ngram=1)
     for row in draw(writer, 0, how=how, start=[5], never=(0, 1)):
         ids = row[0].ids
         assert ids[0] == 5
@@ -429,12 +429,12 @@ def test_the_best_of_few_scores_are_all():
 
 def test_repeated_runs_are_forbidden_row_by_row():
     scores = torch.zeros(2, 5)
-    apply_constraints(scores, torch.tensor([[3, 4, 3], [3, 1, 4]]), end=2, min_length=0, no_repeat=2)
+    apply_constraints(scores, torch.tensor([[3, 4, 3], [3, 1, 4]]), end=2, min_length=0, no_repeat_ngram=2)
     assert scores[0].tolist() == [0, 0, 0, 0, -math.inf]
     assert scores[1].tolist() == [0] * 5
 
 
 def test_the_end_is_allowed_where_nothing_else_is_left():
     scores = torch.zeros(1, 3)
-    apply_constraints(scores, torch.tensor([[0, 1]]), end=2, min_length=5, no_repeat=1)
+    apply_constraints(scores, torch.tensor([[0, 1]]), end=2, min_length=5, no_repeat_ngram=1)
     assert scores.tolist() == [[-math.inf, -math.inf, 0.0]]

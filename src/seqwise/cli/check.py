@@ -1,4 +1,4 @@
-"""`seqwise check`: read the data as training would, and say what it holds or what is wrong with it."""
+"""`seqwise check`: read the data as training would, and report its contents or what is wrong with it."""
 
 from __future__ import annotations
 
@@ -19,38 +19,40 @@ if TYPE_CHECKING:
 
 @dataclass
 class Check:
-    """Read DATA as `seqwise train` would. Errors name file, line, cause and repair."""
+    """Read DATA as `seqwise train` would. Errors name file, line, cause and fix."""
 
     data: Annotated[str, tyro.conf.Positional]
-    """What you want to learn from."""
+    """Data to check."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
-    from seqwise.cli.progress import Bar
+    args = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
+    from seqwise.cli.progress import ProgressBar
     from seqwise.tasks import get_task
     from seqwise.training.beginning import begin_from
     from seqwise.training.training_run import with_task
 
     try:
-        settings, preprocessor = begin_from(with_task(asked.settings, asked.data, console.log), console.log)
-        with Bar("reading") as bar:
-            task = get_task(settings.task).prepare(asked.data, settings, preprocessor, progress=bar)
+        settings, preprocessor = begin_from(with_task(args.settings, args.data, console.log), console.log)
+        with ProgressBar("reading") as bar:
+            task = get_task(settings.task).prepare(args.data, settings, preprocessor, progress=bar)
     except DataError as error:
-        if asked.json:
-            console.print_json({"data": asked.data, "errors": [_mistake(part) for part in error.parts or (error,)]})
+        if args.json:
+            console.print_json(
+                {"data": args.data, "errors": [_error_as_dict(part) for part in error.parts or (error,)]}
+            )
         raise
-    if asked.json:
-        console.print_json(_as_dict(asked.data, settings, task))
+    if args.json:
+        console.print_json(_as_dict(args.data, settings, task))
     else:
         _show(task)
     return 0
 
 
-def _mistake(error: DataError) -> dict:
+def _error_as_dict(error: DataError) -> dict:
     return {"file": error.file, "line": error.line, "problem": error.problem, "repair": error.repair}
 
 

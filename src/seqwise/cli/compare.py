@@ -108,11 +108,11 @@ def _check(asked: Compare) -> None:
 
 
 def _reopened(folder: Path) -> Plan:
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.compare.run.stages import reopen
     from seqwise.training.signals import ends_at_once, on_signals
 
-    with on_signals(ends_at_once), Bar("reading") as bar:
+    with on_signals(ends_at_once), ProgressBar("reading") as bar:
         return reopen(folder, bar)
 
 
@@ -130,11 +130,11 @@ def planned(
     data: str, question: Question, settings: Settings, out: Path | None, command: str, name: str = "compare"
 ) -> tuple[Path, Plan]:
     """A new comparison, said what it will do."""
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.compare.plan.create import new_plan
     from seqwise.training.signals import ends_at_once, on_signals
 
-    with on_signals(ends_at_once), Bar("reading") as bar:
+    with on_signals(ends_at_once), ProgressBar("reading") as bar:
         folder, plan = new_plan(out, name, data, question, settings, command, console.log, bar)
     for sentence in introduction(plan):
         console.log(sentence)

@@ -1,7 +1,7 @@
-"""What every command shares: where text goes, and how one JSON document is printed.
+"""Terminal output of all commands: text, warnings, errors, and one JSON document.
 
-Results go to standard output, everything else to standard error. Text of users (paths, tokens, messages) is never
-read as markup and never wrapped, so that a path can be copied. This module knows nothing of any particular command.
+Results go to standard output, everything else to standard error. Text is never interpreted as markup and never
+wrapped, so that paths can be copied. This module does not know any particular command.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seqwise.errors import SeqwiseError
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would exit with status 1; `main` knows what to do
+        raise BrokenPipeError  # handled by `main`; rich would exit with status 1
 
 
 out = _Console(markup=False, highlight=False, emoji=False)
@@ -30,34 +30,34 @@ err = _Console(markup=False, highlight=False, emoji=False, stderr=True)
 
 
 def log(message: str, style: str = "") -> None:
-    """One line on standard error: progress, remarks, where a file was written."""
+    """Print a line to standard error: progress, notes, paths."""
     err.print(Text(message, style=style), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """A remark on standard error that the user should not overlook."""
+    """Print a warning to standard error."""
     err.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
 def fail(error: SeqwiseError | str) -> None:
-    """The error on standard error; the repair, if there is one, on a line of its own."""
+    """Print an error to standard error, with its suggested fix on a separate line."""
     err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
 
 
 def write(message: str, style: str = "") -> None:
-    """One line of the result on standard output."""
+    """Print a line of the result to standard output."""
     out.print(Text(message, style=style), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output. Numbers that JSON cannot hold become null."""
+    """Print one JSON document to standard output. NaN and infinities become null."""
     ascii_only = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
     sys.stdout.write(json.dumps(_plain(value), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:
-    """Nested values as JSON knows them."""
+    """Convert nested values to JSON types."""
     if hasattr(value, "model_dump"):
         return _plain(value.model_dump(mode="json"))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

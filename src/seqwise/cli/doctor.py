@@ -1,4 +1,4 @@
-"""`seqwise doctor`: what this machine has, and whether that is enough. It installs and changes nothing."""
+"""`seqwise doctor`: software and hardware of this machine, and what is missing. It installs and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from seqwise.cli.options import parse
 
 @dataclass
 class Doctor:
-    """Say what this machine has: versions, device, whether bfloat16 survives on its CPU, memory, disk, extras."""
+    """Report versions, device, bfloat16 support of the CPU, memory, disk and optional packages."""
 
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
@@ -51,9 +51,9 @@ class Requirement:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Doctor, argv, prog="seqwise doctor", example="seqwise doctor --json")
+    args = parse(Doctor, argv, prog="seqwise doctor", example="seqwise doctor --json")
     report = examine()
-    if asked.json:
+    if args.json:
         console.print_json(report)
     else:
         _show(report)
@@ -65,7 +65,7 @@ def examine() -> dict[str, Any]:
     needs = requirements()
     missing = [need.text for need in needs if need.extra is None and not need.satisfied()]
     report = environment.describe()
-    # With a package missing or broken the probe would say nothing about the CPU.
+    # The probe needs a working PyTorch.
     works = not missing and report["cpu"]["threads"] is not None
     if not works and not missing:
         missing = [need.text for need in needs if need.name == "torch"]  # installed, but it does not load
@@ -74,7 +74,7 @@ def examine() -> dict[str, Any]:
         **report,
         "device": "cuda" if report["gpu"] else "cpu",
         "cpu_bfloat16": environment.probe_cpu_bfloat16() if works else None,
-        **(_paths(report) if works else {"recurrent_path": None, "loss_path": None}),
+        **(_backends(report) if works else {"recurrent_backend": None, "loss_backend": None}),
         "disk": {"folder": str(Path.cwd()), "free": shutil.disk_usage(Path.cwd()).free},
         "cache": {"folder": str(cache), "size": _size(cache)},
         "extras": _extras(needs),
@@ -84,19 +84,19 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _paths(report: dict[str, Any]) -> dict[str, str]:
-    """How recurrent layers and losses run here, and why not by our own kernels if they do not."""
+def _backends(report: dict[str, Any]) -> dict[str, str]:
+    """The backends of recurrent layers and of the loss on this machine, with the reason if our kernels cannot run."""
     import torch
 
     from seqwise.kernels.loss import described_way
     from seqwise.kernels.recurrence.availability import described_path
 
     device = torch.device("cuda", 0) if report["gpu"] else torch.device("cpu")
-    return {"recurrent_path": described_path(device), "loss_path": described_way(device)}
+    return {"recurrent_backend": described_path(device), "loss_backend": described_way(device)}
 
 
 def requirements() -> list[Requirement]:
-    """What the package needs, and what its extras need."""
+    """Requirements of the package and of its extras."""
     try:
         return [Requirement.parse(line) for line in metadata.requires("seqwise") or []]
     except metadata.PackageNotFoundError:  # run from the source tree
@@ -131,21 +131,21 @@ def _show(report: dict[str, Any]) -> None:
     if report["ready"]:
         console.write("ready.", style="green")
     else:
-        console.write(f"not ready. Install what is missing:\n  {report['install']}", style="red")
+        console.write(f"not ready. Install the missing packages:\n  {report['install']}", style="red")
 
 
 def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     packages = ", ".join(f"{name} {found or 'missing'}" for name, found in report["packages"].items())
     cpu, memory, gpu = report["cpu"], report["memory"], report["gpu"]
-    bfloat16 = {True: "survives", False: "does not survive; float32 is used", None: "not tried"}[report["cpu_bfloat16"]]
+    bfloat16 = {True: "works", False: "crashes; float32 is used", None: "not tested"}[report["cpu_bfloat16"]]
     return [
         ("seqwise", f"{report['seqwise']}, Python {report['python']}, {report['platform']}"),
         ("packages", packages),
         ("cpu", f"{cpu['name']}, {cpu['count']} usable, {cpu['threads'] or 'no'} threads"),
-        ("cpu bfloat16", f"{bfloat16} (probed in a child process)"),
+        ("cpu bfloat16", f"{bfloat16} (tested in a child process)"),
         ("gpu", f"{gpu['name']}, {_gigabytes(gpu['memory'])}, Triton {gpu['triton'] or 'missing'}" if gpu else "none"),
-        ("recurrent path", report["recurrent_path"] or "unknown"),
-        ("loss path", report["loss_path"] or "unknown"),
+        ("recurrent layers", report["recurrent_backend"] or "unknown"),
+        ("loss", report["loss_backend"] or "unknown"),
         ("memory", f"{_gigabytes(memory['free'])} free of {_gigabytes(memory['total'])}"),
         ("disk", f"{_gigabytes(report['disk']['free'])} free at {report['disk']['folder']}"),
         ("cache", f"{_gigabytes(report['cache']['size'])} in {report['cache']['folder']}"),

@@ -19,22 +19,22 @@ EXAMPLE = "seqwise embed runs/masked lines.txt --out vectors.npy --pool mean"
 
 @dataclass
 class Embed:
-    """Write what a run of masked, language, classify or tag makes of each token of TEXT, or one vector per text.
+    """Write the hidden states of a masked, language, classify or tag run for each token of TEXT, or their mean.
 
-    TEXT is one text; a file or - (standard input) holds one per line. F.npy has all vectors below each other, with
-    F.json beside it: tokens, character offsets, and which rows are whose. F.jsonl has one object per text.
+    TEXT is one text; a file or - (standard input) has one text per line. F.npy is an array of all vectors, and F.json
+    beside it lists tokens, character offsets and the rows of each text. F.jsonl has one object per text.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
-    """Words, a file, or - for standard input."""
+    """Text, a file, or - for standard input."""
     out: Annotated[Path | None, UNSET] = None
     """File to write: .npy or .jsonl."""
     layer: Annotated[int | None, UNSET] = None
-    """0: token vectors, 1: states of the first layer, and so on; the last layer unless set."""
+    """0: embeddings, 1: hidden states of the first layer, and so on; the last layer by default."""
     pool: Literal["none", "mean"] = "none"
-    """none: a vector per token. mean: their mean, a vector per text."""
+    """none: one vector per token. mean: one vector per text."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -42,30 +42,30 @@ class Embed:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Embed, argv, prog="seqwise embed", example=EXAMPLE)
-    if asked.out is None:
-        raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.predict import lines_of
-    from seqwise.cli.progress import Bar
+    args = parse(Embed, argv, prog="seqwise embed", example=EXAMPLE)
+    if args.out is None:
+        raise UsageError("--out is missing: the file to write.", repair=f"For example: {EXAMPLE}")
+    from seqwise.cli.predict import read_lines
+    from seqwise.cli.progress import ProgressBar
     from seqwise.tasks.vector_files import check_out, save_vectors
     from seqwise.training.api import load
 
-    check_out(asked.out)
-    texts = lines_of(asked.text)
+    check_out(args.out)
+    texts = read_lines(args.text)
     if not any(text.strip() for text in texts):
         raise UsageError("there is no text.", repair=f"For example: {EXAMPLE}")
-    loaded = load(asked.run, asked.device)
-    source = loaded.contextual
-    layer = source.depth if asked.layer is None else asked.layer
-    with Bar("embedding") as bar:
-        made = save_vectors(asked.out, source, texts, layer, asked.pool == "mean", bar)
+    trained = load(args.run, args.device)
+    source = trained.contextual
+    layer = source.depth if args.layer is None else args.layer
+    with ProgressBar("embedding") as bar:
+        made = save_vectors(args.out, source, texts, layer, args.pool == "mean", bar)
     if empty := sum(not text.strip() for text in texts):
-        console.warn(f"{empty:,} of {len(texts):,} lines are empty: {_policy(asked.pool)}.")
-    if asked.json:
+        console.warn(f"{empty:,} of {len(texts):,} lines are empty: {_policy(args.pool)}.")
+    if args.json:
         console.print_json(made)
         return 0
-    count = made["texts"] if asked.pool == "mean" else made["tokens"]
-    console.write(f"{asked.out}: {count:,} vectors of {made['width']}, layer {layer} of {source.depth}")
+    count = made["texts"] if args.pool == "mean" else made["tokens"]
+    console.write(f"{args.out}: {count:,} vectors of {made['width']}, layer {layer} of {source.depth}")
     return 0
 
 

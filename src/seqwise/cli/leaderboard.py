@@ -1,4 +1,4 @@
-"""The table and the verdict of a comparison on the terminal. It prints what the report says, and computes nothing."""
+"""Prints the table and the verdict of a comparison report; computes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEGEND = {"tied": "≈: no significant difference from the best", "unsure": "?: 
 
 
 def show(report: dict[str, Any], folder: Path) -> None:
-    """Table, reasons of failures, verdict, and where the report lies."""
+    """Print the table, the verdict, failures, and the paths of the report."""
     console.write("")
     for line in table(report):
         console.write(line)
@@ -32,7 +32,7 @@ def show(report: dict[str, Any], folder: Path) -> None:
 
 
 def table(report: dict[str, Any]) -> list[str]:
-    """One line per family, aligned; below them, in brackets, what needs no model; and what all that means."""
+    """Aligned lines: one per family, one per baseline in brackets, and a legend."""
     metric, unit = report["metric"], report["unit"]
     measured = ("parameters", f"{unit}/s", "training", "memory", "one prediction")
     head = ["", "family", metric["name"], "95 % interval", *measured]
@@ -46,7 +46,7 @@ def table(report: dict[str, Any]) -> list[str]:
 
 
 def _legend(report: dict[str, Any]) -> str:
-    """What the numbers are of, and the marks that occur."""
+    """A sentence about the metric, the seeds and the marks in the table."""
     metric, families = report["metric"], report["families"]
     arrow = "less is better" if metric["lower_is_better"] else "more is better"
     seeds = len(report["rules"]["seeds"])

@@ -1,7 +1,7 @@
-"""`seqwise COMMAND …`: finds the command, runs it, and turns whatever goes wrong into one message and an exit status.
+"""`seqwise COMMAND …`: dispatches to a command and turns every error into one message and an exit status.
 
-0 it worked, 1 it failed, 2 it was asked wrongly, 130 interrupted. Only the command that runs is imported, so that
-`seqwise --help` answers at once. This module knows nothing of what the commands do.
+0 success, 1 failure, 2 usage error, 130 interrupted. Only the command that runs is imported, so that `seqwise --help`
+is fast. This module does not know what the commands do.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from seqwise.cli import console
 from seqwise.environment import version
 from seqwise.errors import SeqwiseError, UsageError, nearest
 
-# Command → what it is for. Each is a module of this folder with `main(argv) -> int`.
+# Command → description. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
-    "demo": "the main job on built-in data: five families, one budget, a table and a report",
-    "train": "train a model on your data; everything it needs later lies in one run folder",
-    "compare": "train several families under one budget, and say which suits your data",
-    "evaluate": "measure a run on data it has not seen",
-    "predict": "let a run answer: continue, label, tag, translate, caption, forecast, fill in",
-    "embed": "write the contextual vectors of texts into a file",
-    "vectors": "train word vectors, and ask them: nearest, analogy, evaluate, plot",
-    "check": "read the data and say what is wrong: file, line, cause, repair",
-    "doctor": "what this machine has: versions, device, memory, extras; ready, or what to install",
+    "demo": "compare five model families on built-in data: a table, a verdict, a report",
+    "train": "train a model on your data and save it as a run folder",
+    "compare": "train several model families under one budget and report which suits your data",
+    "evaluate": "compute the metrics of a run on data",
+    "predict": "predict with a run: continue, label, tag, translate, caption, forecast, fill in",
+    "embed": "write contextual vectors of texts to a file",
+    "vectors": "train and query word vectors: nearest, analogy, evaluate, plot",
+    "check": "check a data file: errors with file, line, cause and fix",
+    "doctor": "report versions, device, memory and optional packages, and what to install",
 }
 
 OPTIONS = ("--help", "--version", "--debug")
 EXAMPLE = "seqwise train builtin:docs --model lstm --budget 2m --out runs/first"
-BROKEN_PIPE = 141  # 128 + SIGPIPE, what other programs return when their reader goes away
+BROKEN_PIPE = 141  # 128 + SIGPIPE
 INTERRUPTED = 130  # 128 + SIGINT
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = _take(words, "--debug")
+    debug = _remove_flag(words, "--debug")
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows ? for it
+        sys.stdout.reconfigure(errors="replace")  # print ? for characters that the terminal cannot encode
     try:
         status = _dispatch(words)
         sys.stdout.flush()
@@ -51,13 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.log("interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes standard output once more at exit; give it somewhere to go.
+        # The interpreter flushes standard output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
         if debug:
             traceback.print_exc()
-        console.fail(error if isinstance(error, SeqwiseError) else _unexpected(error, debug))
+        console.fail(error if isinstance(error, SeqwiseError) else _describe_unexpected_error(error, debug))
         return error.exit_status if isinstance(error, SeqwiseError) else 1
 
 
@@ -98,16 +98,15 @@ def _dispatch(words: list[str]) -> int:
     return import_module(f"seqwise.cli.{command}").main(rest)
 
 
-def _take(words: list[str], flag: str) -> bool:
-    """Remove `flag` wherever it stands before a bare `--`; was it there?"""
+def _remove_flag(words: list[str], flag: str) -> bool:
+    """Remove `flag` from the words before a bare `--`; returns whether it was there."""
     end = words.index("--") if "--" in words else len(words)
-    kept = [word for word in words[:end] if word != flag]
-    found = len(kept) < end
-    words[:end] = kept
-    return found
+    remaining = [word for word in words[:end] if word != flag]
+    words[:end] = remaining
+    return len(remaining) < end
 
 
-def _unexpected(error: Exception, debug: bool) -> str:
+def _describe_unexpected_error(error: Exception, debug: bool) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("seqwise"):
         repair = f"Run {sys.executable} -m pip install seqwise, or make install in a clone."
         return f"the package {error.name!r} is missing.\n{repair}"
@@ -115,4 +114,4 @@ def _unexpected(error: Exception, debug: bool) -> str:
     advice = (
         "Please report it with the traceback above." if debug else "Run again with --debug and report the traceback."
     )
-    return f"{sentence}\nThis is a mistake in Seqwise. {advice}"
+    return f"{sentence}\nThis is a bug in Seqwise. {advice}"

@@ -1,7 +1,7 @@
-"""Options of a command from typed settings: `parse` fills a dataclass, its docstrings are the help.
+"""Command-line options from typed settings: `parse` fills a dataclass, whose docstrings are the help text.
 
-tyro reads the words; this module gives its mistakes the form of all our errors (problem, then repair) and checks
-settings models as a whole. A command with subcommands dispatches them itself: unions of types are not supported.
+tyro parses; this module converts its errors to `UsageError` (problem, then fix) and validates settings models as a
+whole. A command with subcommands dispatches them itself: unions of types are not supported.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from seqwise.errors import UsageError, nearest
 
 Spec = TypeVar("Spec")
 
-# For an option that may be left out: its help says what happens then, which "(default: None)" does not.
+# For options whose help text explains the default better than "(default: None)".
 UNSET = tyro.conf.arg(help_behavior_hint="")
-_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen by rule)")
+_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen automatically)")
 
 _CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone)
 
@@ -44,9 +44,9 @@ def parse(
 ) -> Spec:
     """Fill the dataclass or settings model `spec` from `argv`.
 
-    `--help` prints the options, then `example`, and raises `SystemExit(0)`. A mistake raises `UsageError`, with all
-    wrong values at once. `default` holds what applies where `argv` says nothing, such as settings read from a file.
-    A class variable `without` names settings that are no options of this command.
+    `--help` prints the options, then `example`, and raises `SystemExit(0)`. Invalid input raises `UsageError`, with all
+    wrong values at once. `default` provides values for missing options, such as settings read from a file. A class
+    variable `without` names settings that are not options of this command.
     """
     argv = _with_new_names(spec, argv)
     if _asks_for_help(argv):
@@ -60,7 +60,7 @@ def parse(
         with _columns(10_000), redirect_stderr(mistakes):
             parsed, unknown = _read(spec, argv, prog, description, default)
     except SystemExit:
-        # An unknown option often causes the complaint that tyro makes first, such as a missing value.
+        # An unknown option often causes tyro's first error, such as a missing value.
         problem = _unknown_options(argv, options(spec)) or _sentence(mistakes.getvalue(), argv)
         raise UsageError(problem, repair=f"See {prog} --help.") from None
     if unknown:
@@ -91,7 +91,7 @@ def _with_new_names(spec: type, argv: Sequence[str]) -> list[str]:
 def options(spec: type) -> list[str]:
     """Every option of `spec` as it is typed on the command line, such as `--training.learning-rate`."""
     page = io.StringIO()
-    with suppress(SystemExit), _columns(80), redirect_stdout(page):  # a wider page has two columns
+    with suppress(SystemExit), _columns(80), redirect_stdout(page):  # a wider page would have two columns
         _read(spec, ["--help"], "", None, None)
     return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _bare(page.getvalue()), flags=re.MULTILINE)
 
@@ -112,8 +112,8 @@ def _read(spec: type, argv: Sequence[str], prog: str, description: str | None, d
 
 
 def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructConstructorSpec | None:
-    """Build settings models unchecked. `_validated` checks the whole tree afterwards, so that a message can name
-    the full option and report every wrong value, not only those of the first section."""
+    """Build settings models without validation. `_validated` validates the whole tree afterwards, so that a message
+    names the full option and reports every wrong value, not only those of the first section."""
     model = info.type
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return None
@@ -130,7 +130,7 @@ def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructCons
         kind: Any = field.annotation
         if value is None:
             kind = Annotated[kind, _BY_RULE]
-        if bool in get_args(field.annotation):  # what a rule switches on must be possible to switch off: True or False
+        if bool in get_args(field.annotation):  # an explicit True or False, because the default may be either
             kind = Annotated[kind, tyro.conf.FlagConversionOff]
         if name in without:
             kind = Annotated[kind, tyro.conf.Suppress]
@@ -139,7 +139,7 @@ def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructCons
 
 
 def _validated(parsed: Any) -> Any:
-    """The same value with every settings model inside it checked."""
+    """The same value with every settings model inside it validated."""
     if isinstance(parsed, BaseModel):
         try:
             return type(parsed).model_validate(parsed.model_dump(warnings=False))
@@ -159,7 +159,7 @@ def _wrong_value(mistake: Mistake) -> str:
 
 
 def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
-    """A sentence for each word that looks like an option and is none; empty if there is no such word."""
+    """A sentence for each unknown option; empty if there is none."""
     names = [word.partition("=")[0] for word in _before_dashes(words) if re.match(r"--?[a-zA-Z]", word)]
     wrong = [name for name in names if name.replace("_", "-") not in known]
     return "\n".join(f"unknown option {name!r}.{_suggestion(name, known)}" for name in wrong)
@@ -184,7 +184,7 @@ def _asks_for_help(argv: Sequence[str]) -> bool:
 
 @contextmanager
 def _columns(width: int) -> Iterator[None]:
-    """Decide how wide tyro lays out its text; it asks the environment."""
+    """Set the width of tyro's output, which it reads from the environment."""
     before = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = str(width)
     try:
@@ -200,9 +200,9 @@ def _bare(text: str) -> str:
 
 
 def _sentence(box: str, argv: Sequence[str]) -> str:
-    """tyro's complaint as one sentence. What is not recognised is passed on without title and frame.
+    """tyro's error message as one sentence. Unknown messages are returned without title and frame.
 
-    The frame is missing where standard output is not UTF-8.
+    There is no frame if standard output is not UTF-8.
     """
     rows = [line.strip("│").strip() for line in _bare(box).splitlines()[1:] if not line.startswith("╰")]
     rows = [row for row in rows if row.strip("─-") and not row.startswith("For full helptext")]
@@ -222,7 +222,7 @@ def _sentence(box: str, argv: Sequence[str]) -> str:
 
 
 def value_of(argv: Sequence[str], option: str) -> str | None:
-    """The value of an option that must be known before the others can be parsed."""
+    """The value of an option that is needed before the others are parsed."""
     for word, following in zip(argv, [*argv[1:], ""]):
         name, equals, value = word.partition("=")
         if name == option:

@@ -1,4 +1,4 @@
-"""`seqwise predict`: let a run answer. A language model writes on, token by token as it is chosen."""
+"""`seqwise predict`: predictions of a trained run. A language model prints its continuation token by token."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from seqwise.cli import console
+from seqwise.cli.decoding_options import (
+    DECODING_OPTION_TASKS,
+    DecodingOptions,
+    build_beam_search,
+    reject_options_of_other_tasks,
+)
 from seqwise.cli.options import UNSET, parse
-from seqwise.cli.searching import SEARCHED, SearchOptions, refuse_foreign, search_of
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError, nearest_path
@@ -24,17 +29,17 @@ if TYPE_CHECKING:
     from seqwise.text.tokenizer import Tokenizer
     from seqwise.training.api import TrainedModel
 
-LONGEST = 10_000  # characters of a prompt
-LOSSES = {  # what an answer may say of its input → the end of a warning
-    "cut": "were cut, being longer than --data.max-length",
-    "unknown": "hold unknown tokens",
-    "nothing_known": "hold nothing that the model knows",
+MAX_PROMPT = 10_000  # characters
+INPUT_WARNINGS = {  # flag in a prediction's values → the end of a warning
+    "cut": "were truncated: they are longer than --data.max-length",
+    "unknown": "contain unknown tokens",
+    "nothing_known": "contain only unknown tokens",
 }
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
 
 
-# Option → the tasks it is for; the others would not notice it.
-FOR = SEARCHED | {
+# Option → the tasks that use it; it is rejected for the others.
+OPTION_TASKS = DECODING_OPTION_TASKS | {
     "n_best": ("translate", "caption"),
     "start": ("translate", "caption"),
     "top": ("classify", "masked"),
@@ -45,39 +50,39 @@ FOR = SEARCHED | {
 
 
 @dataclass
-class Predict(SearchOptions):
-    """Let a run answer. TEXT is one input; a file or - (standard input) holds one input per line.
+class Predict(DecodingOptions):
+    """Predict with a trained run. TEXT is one input; a file or - (standard input) has one input per line.
 
-    language continues TEXT (all of a file), masked fills in [MASK], classify labels, tag marks, translate translates,
-    caption describes pictures, forecast goes on with the series of a CSV file.
+    language continues TEXT (a whole file), masked fills [MASK], classify predicts labels, tag tags words, translate
+    translates, caption describes images, forecast continues the series of a CSV file.
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run folder."""
     text: Annotated[str, tyro.conf.Positional, UNSET] = ""
-    """Words, a file, or - for standard input; for caption pictures, for forecast a CSV file."""
+    """Text, a file, or - for standard input; image files for caption, a CSV file for forecast."""
     n_best: int = BeamSearchOptions.n_best
-    """translate, caption: answers per input, best first."""
+    """translate, caption: hypotheses per input, best first."""
     start: str = BeamSearchOptions.start
-    """translate, caption: how the answer begins."""
+    """translate, caption: forced first words of the output."""
     top: int = 5
-    """classify, masked: alternatives shown."""
+    """classify, masked: number of alternatives to print."""
     greedy: bool = SamplingOptions.greedy
     """Always take the most likely token."""
     sample: bool = False
-    """Draw tokens at random; language does so anyway without --greedy."""
+    """Sample tokens; language samples by default, unless --greedy."""
     temperature: float = SamplingOptions.temperature
-    """Of drawing. Below 1 sharpens the distribution, above 1 flattens it."""
+    """Sampling temperature: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Annotated[int | None, UNSET] = SamplingOptions.top_k
-    """Draw among the k most likely tokens only."""
+    """Sample from the k most likely tokens only."""
     top_p: Annotated[float | None, UNSET] = SamplingOptions.top_p
-    """Draw among the fewest tokens that together have this probability."""
+    """Nucleus sampling: sample from the smallest set of tokens with this total probability."""
     repetition_penalty: float = SamplingOptions.repetition_penalty
-    """Above 1 makes tokens that occurred already less likely."""
+    """Above 1 makes tokens that already occurred less likely."""
     seed: int = 0
-    """The same seed draws the same text."""
+    """Random seed of sampling."""
     out: Annotated[Path | None, UNSET] = None
-    """forecast: draw the answer into this file (.svg)."""
+    """forecast: write a plot to this file (.svg)."""
     device: Device = "auto"
     """Where to compute."""
     json: bool = False
@@ -85,46 +90,46 @@ class Predict(SearchOptions):
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Predict, argv, prog="seqwise predict", example=EXAMPLE)
-    if asked.greedy and asked.sample:
+    args = parse(Predict, argv, prog="seqwise predict", example=EXAMPLE)
+    if args.greedy and args.sample:
         raise UsageError("--greedy and --sample exclude each other.")
     from seqwise.training.api import load
 
-    choice = SamplingOptions(asked.greedy, asked.temperature, asked.top_k, asked.top_p, asked.repetition_penalty)
-    search_of(asked, BeamSearchOptions(), asked.n_best)  # complains about wrong numbers before anything is loaded
-    loaded = load(asked.run, asked.device)
-    refuse_foreign(asked, str(loaded.settings.task), FOR)
-    if loaded.settings.task == "language":
-        return _write_on(loaded, asked, _request(asked, BeamSearchOptions(), choice))
-    if choice != replace(SamplingOptions(), greedy=asked.greedy) and not asked.sample:
+    choice = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
+    build_beam_search(args, BeamSearchOptions(), args.n_best)  # reject invalid values before the model is loaded
+    trained = load(args.run, args.device)
+    reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
+    if trained.settings.task == "language":
+        return _continue_text(trained, args, _build_options(args, BeamSearchOptions(), choice))
+    if choice != replace(SamplingOptions(), greedy=args.greedy) and not args.sample:
         raise UsageError(
-            "temperature, top-k, top-p and repetition penalty are ways of drawing.", repair="Add --sample."
+            "--temperature, --top-k, --top-p and --repetition-penalty need sampling.", repair="Add --sample."
         )
-    search = BeamSearchOptions() if asked.greedy else loaded.task.search
-    return _answer(loaded, asked, _request(asked, search, choice if asked.sample else None))
+    search = BeamSearchOptions() if args.greedy else trained.task.search
+    return _predict(trained, args, _build_options(args, search, choice if args.sample else None))
 
 
-def _request(asked: Predict, search: BeamSearchOptions, choice: SamplingOptions | None) -> InferenceOptions:
+def _build_options(args: Predict, search: BeamSearchOptions, choice: SamplingOptions | None) -> InferenceOptions:
     from seqwise.tasks.task import InferenceOptions
 
     return InferenceOptions(
-        search=search_of(asked, search, asked.n_best, asked.start),
+        search=build_beam_search(args, search, args.n_best, args.start),
         choice=choice,
-        seed=asked.seed,
-        max_length=asked.max_length,
-        target=asked.target,
-        top=asked.top,
-        out=asked.out,
+        seed=args.seed,
+        max_length=args.max_length,
+        target=args.target,
+        top=args.top,
+        out=args.out,
     )
 
 
-def _write_on(loaded: TrainedModel, asked: Predict, request: InferenceOptions) -> int:
-    """A language model writes on, piece by piece."""
-    prompt = _short(_checked(_read(asked.text)))
-    _tell_unknown(loaded.run.tokenizer, prompt)
-    pieces = loaded.predict(prompt, request=request)
-    if asked.json:
-        console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": asked.seed})
+def _continue_text(trained: TrainedModel, args: Predict, request: InferenceOptions) -> int:
+    """Print the continuation of a language model piece by piece."""
+    prompt = _truncate_prompt(_check_utf8(_read(args.text)))
+    _warn_about_unknown_tokens(trained.run.tokenizer, prompt)
+    pieces = trained.predict(prompt, request=request)
+    if args.json:
+        console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": args.seed})
         return 0
     sys.stdout.write(prompt)
     for piece in pieces:
@@ -134,46 +139,46 @@ def _write_on(loaded: TrainedModel, asked: Predict, request: InferenceOptions) -
     return 0
 
 
-def _answer(loaded: TrainedModel, asked: Predict, request: InferenceOptions) -> int:
-    """One answer per input, as they come."""
+def _predict(trained: TrainedModel, args: Predict, request: InferenceOptions) -> int:
+    """Print one prediction per input, as they arrive."""
     from seqwise.training.card import example_input
 
-    inputs = loaded.task.read_inputs(asked.text, loaded.settings)
+    inputs = trained.task.read_inputs(args.text, trained.settings)
     if inputs is None:
-        inputs = lines_of(asked.text)
+        inputs = read_lines(args.text)
     if not inputs or not any(each.strip() for each in inputs):
-        example = shlex.join(["seqwise", "predict", str(asked.run), example_input(loaded.run)])
-        raise UsageError("there is nothing to answer.", repair=f"For example: {example}")
-    given: list[Prediction] = []
-    for answer in loaded.predict_all(inputs, request):
-        given.append(answer)
-        if not asked.json:
+        example = shlex.join(["seqwise", "predict", str(args.run), example_input(trained.run)])
+        raise UsageError("there is no input.", repair=f"For example: {example}")
+    predictions: list[Prediction] = []
+    for answer in trained.predict_all(inputs, request):
+        predictions.append(answer)
+        if not args.json:
             sys.stdout.write(answer.text + "\n")
             sys.stdout.flush()
-    if asked.json:
-        console.print_json([answer.values for answer in given])
-    _tell_losses(given)
-    if asked.out is not None:
-        console.log(f"written: {asked.out}")
+    if args.json:
+        console.print_json([answer.values for answer in predictions])
+    _warn_about_inputs(predictions)
+    if args.out is not None:
+        console.log(f"written: {args.out}")
     return 0
 
 
-def _tell_losses(given: list[Prediction]) -> None:
-    """What of the inputs the model did not see as it stands there."""
-    for key, what in LOSSES.items():
-        if count := sum(bool(answer.values.get(key)) for answer in given):
-            console.warn(f"{count:,} of {len(given):,} inputs {what}.")
+def _warn_about_inputs(predictions: list[Prediction]) -> None:
+    """Warn about inputs that the model did not see unchanged."""
+    for key, what in INPUT_WARNINGS.items():
+        if count := sum(bool(answer.values.get(key)) for answer in predictions):
+            console.warn(f"{count:,} of {len(predictions):,} inputs {what}.")
 
 
-def lines_of(text: str) -> list[str]:
-    """One input per line of a file or of standard input; an empty last line is none."""
-    content = _checked(_read(text))
+def read_lines(text: str) -> list[str]:
+    """The lines of a file, of standard input or of `text` itself; an empty last line is not an input."""
+    content = _check_utf8(_read(text))
     lines = content.split("\n")
     return lines[:-1] if len(lines) > 1 and not lines[-1] else lines
 
 
-def _tell_unknown(tokenizer: Tokenizer, prompt: str) -> None:
-    """The model cannot know what such a prompt says."""
+def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
+    """Warn about tokens of the prompt that are not in the vocabulary."""
     encoding = tokenizer.encode(prompt)
     unknown = [
         prompt[start:stop]
@@ -182,24 +187,24 @@ def _tell_unknown(tokenizer: Tokenizer, prompt: str) -> None:
     ]
     if unknown:
         some = ", ".join(map(repr, dict.fromkeys(unknown[:5])))
-        console.warn(f"the model knows {len(unknown)} of {len(encoding)} tokens of the prompt only as <unk>: {some}")
+        console.warn(f"{len(unknown)} of {len(encoding)} tokens of the prompt are not in the vocabulary: {some}")
 
 
 def _read(text: str) -> str:
-    """A name of a file means its content, - means standard input, anything else itself."""
+    """The content of the file `text`, of standard input for -, or else `text` itself."""
     if text == "-":
-        return _decoded(sys.stdin.buffer.read(), "standard input")
+        return _decode(sys.stdin.buffer.read(), "standard input")
     path = Path(text)
     try:
         if text and path.is_file():
-            return _decoded(path.read_bytes(), text)
+            return _decode(path.read_bytes(), text)
         folder = path.is_dir() and text != "."
     except OSError as error:
         if text and len(text) < 256 and path.exists():
             raise DataError(f"cannot be read: {error.strerror}.", file=text) from None
-        return text  # too long for a file name: it is the text itself
+        return text  # too long for a file name
     except ValueError:
-        return text  # no path can hold it
+        return text  # not a valid path
     if folder and os.sep in text:
         raise DataError("this is a folder; a text or a text file was expected.", file=text)
     if path.suffix == ".txt" and not any(map(str.isspace, text)):
@@ -208,22 +213,22 @@ def _read(text: str) -> str:
     return text
 
 
-def _short(prompt: str) -> str:
-    """The end of a long prompt: a model reads it all at once, and remembers little of what is far back."""
-    if len(prompt) <= LONGEST:
+def _truncate_prompt(prompt: str) -> str:
+    """The last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
+    if len(prompt) <= MAX_PROMPT:
         return prompt
-    console.warn(f"the prompt has {len(prompt):,} characters; its last {LONGEST:,} are read.")
-    return prompt[-LONGEST:]
+    console.warn(f"the prompt has {len(prompt):,} characters; only the last {MAX_PROMPT:,} are used.")
+    return prompt[-MAX_PROMPT:]
 
 
-def _checked(text: str) -> str:
-    """Python marks bytes of the command line that are no UTF-8 with halves of surrogate pairs."""
+def _check_utf8(text: str) -> str:
+    """Reject bytes that are not UTF-8; Python represents them as lone surrogates in command-line arguments."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise UsageError("the prompt is not UTF-8.", repair="Put it into a UTF-8 file, or set LANG=C.UTF-8.")
     return text
 
 
-def _decoded(data: bytes, name: str) -> str:
+def _decode(data: bytes, name: str) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:

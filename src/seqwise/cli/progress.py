@@ -1,4 +1,4 @@
-"""Training as it is seen on a terminal: one live line, and a line per validation. It only reads steps."""
+"""Progress displays on the terminal: one live line, and a line per validation. They only read steps."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
     def __init__(self, headline: tuple[str, str] = ("loss", "loss"), unit: str = "tokens") -> None:
         self.key, self.name = headline
         self.unit = {"tokens": "tok"}.get(unit, unit)
-        # The numbers fill a line of 80 characters.
+        # On narrow terminals the numbers already fill the line.
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
         self.live = Progress(TextColumn("{task.description}"), *bar, console=console.err)
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.rate = 0.0
-        self.validated = ""  # the last validation, in words
+        self.last_validation = ""
 
     def __enter__(self) -> TrainingDisplay:
         if console.err.is_terminal:
@@ -42,45 +42,46 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
             self.live.stop()
 
     def show(self, step: Step) -> None:
-        """Draw one step."""
+        """Display one step."""
         self.loss = step.loss if not self.loss else 0.95 * self.loss + 0.05 * step.loss
         self.rate = step.tokens_per_second if not self.rate else 0.95 * self.rate + 0.05 * step.tokens_per_second
         for note in step.notes:
             console.log(note, style="yellow")
         if step.validation:
             value = step.validation.get(self.key, step.validation["loss"])
-            shown = f"{value:.2f}" if value >= 10 else f"{value:.4f}"
-            self.validated = f"valid {self.name} {shown}  "
+            text = f"{value:.2f}" if value >= 10 else f"{value:.4f}"
+            self.last_validation = f"valid {self.name} {text}  "
             mark = " *" if step.best else ""
             console.log(
                 f"step {step.number:>6,}  epoch {step.epoch + 1}  loss {self.loss:6.3f}  "
-                f"valid {self.name} {shown:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
-                f"grad {step.gradient_norm:5.2f}  {clock(_left(step))} left"
+                f"valid {self.name} {text:>9}{mark:2}  {self.rate:8,.0f} {self.unit}/s  "
+                f"grad {step.gradient_norm:5.2f}  {format_duration(_seconds_left(step))} left"
             )
         self.live.update(
             self.bar,
             completed=step.progress,
-            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.validated}{self.rate:,.0f} {self.unit}/s  "
-            f"grad {step.gradient_norm:.2f}  {clock(_left(step))} left",
+            description=f"step {step.number:,}  loss {self.loss:.3f}  {self.last_validation}"
+            f"{self.rate:,.0f} {self.unit}/s  grad {step.gradient_norm:.2f}  "
+            f"{format_duration(_seconds_left(step))} left",
         )
 
 
-def reading(label: str) -> Progress:
-    """A bar for data that is read or scored once; `bar.update(...)` as it goes."""
+def progress_bar(label: str) -> Progress:
+    """A progress bar that disappears when it is done."""
     return Progress(
         TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(),
         console=console.err, transient=True, disable=not console.err.is_terminal,
     )  # fmt: skip
 
 
-class Bar(AbstractContextManager["Bar"]):
-    """A bar that is fed (done, total) and leaves nothing behind."""
+class ProgressBar(AbstractContextManager["ProgressBar"]):
+    """A progress bar that is called with (done, total) and disappears at the end."""
 
     def __init__(self, label: str):
-        self.live = reading(label)
+        self.live = progress_bar(label)
         self.task = self.live.add_task("", total=None)
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         self.live.start()
         return self
 
@@ -110,7 +111,7 @@ class VectorDisplay(AbstractContextManager["VectorDisplay"]):
         self.live.stop()
 
     def show(self, step: VectorStep) -> None:
-        """Draw one step."""
+        """Display one step."""
         if step.stage != self.stage:
             self.stage = step.stage
             self.live.reset(self.task, total=1.0)
@@ -122,9 +123,9 @@ class VectorDisplay(AbstractContextManager["VectorDisplay"]):
             console.log(line)
 
 
-def sketch(values: Sequence[float], height: int = 8, width: int = 64) -> str:
-    """A curve in block characters: one column per value, or per mean of neighbours, with the scale at the left."""
-    columns = _squeeze(values, width)
+def draw_curve(values: Sequence[float], height: int = 8, width: int = 64) -> str:
+    """A curve in block characters: one column per value or per group of values, with the scale at the left."""
+    columns = _resample(values, width)
     low, high = min(columns), max(columns)
     span = (high - low) or 1.0
     lines = []
@@ -135,19 +136,19 @@ def sketch(values: Sequence[float], height: int = 8, width: int = 64) -> str:
     return "\n".join(lines)
 
 
-def _squeeze(values: Sequence[float], width: int) -> list[float]:
+def _resample(values: Sequence[float], width: int) -> list[float]:
     if len(values) <= width:
         return list(values)
     bounds = [round(i * len(values) / width) for i in range(width + 1)]
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
 
 
-def _left(step: Step) -> float:
-    """Seconds to the end of the budget, at the pace so far."""
+def _seconds_left(step: Step) -> float:
+    """Estimated seconds to the end of the budget."""
     return step.seconds * (1 - step.progress) / step.progress if step.progress else 0.0
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Column
 
 from seqwise.cli import console
-from seqwise.cli.progress import clock
+from seqwise.cli.progress import format_duration
 from seqwise.compare.report.formatting import named, shown
 from seqwise.compare.run.estimate import Estimate
 
@@ -70,7 +70,7 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
     def _end(self) -> str:
         seconds = self.estimate.seconds()
         at = datetime.now() + timedelta(seconds=seconds)
-        return f"about {clock(seconds)} to the end, at {at:%H:%M}"
+        return f"about {format_duration(seconds)} to the end, at {at:%H:%M}"
 
     def listen(self, event: dict[str, Any]) -> None:
         """Draw what happened."""
@@ -85,7 +85,7 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
         elif event["event"] == "progress":
             self.last[name] = event
             if name in self.bars:
-                left = f"{clock(self.estimate.seconds())} to the end"
+                left = f"{format_duration(self.estimate.seconds())} to the end"
                 words = "  ".join([left, *self._words(name, event)])
                 self.live.update(self.bars[name], completed=event["progress"], rest=words)
         elif event["event"] == "lost":

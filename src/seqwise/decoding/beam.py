@@ -118,8 +118,8 @@ class _Rules:
     def apply(self, scores: Tensor, written: Tensor) -> None:
         if self.never:
             scores[:, list(self.never)] = NEVER
-        if self.how.min_length > written.shape[-1] or self.how.no_repeat:
-            apply_constraints(scores, written.flatten(0, 1), self.end, self.how.min_length, self.how.no_repeat)
+        if self.how.min_length > written.shape[-1] or self.how.no_repeat_ngram:
+            apply_constraints(scores, written.flatten(0, 1), self.end, self.how.min_length, self.how.no_repeat_ngram)
 
 
 class _Rows:

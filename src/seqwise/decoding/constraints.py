@@ -8,18 +8,18 @@ from torch import Tensor
 BLOCK = 64  # scores that are compared by their largest first
 
 
-def apply_constraints(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat: int) -> None:
+def apply_constraints(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat_ngram: int) -> None:
     """Set to -inf, in place, the scores (R, V) of tokens that may not follow what was written (R, t).
 
-    The end may not come before `min_length` tokens, and no `no_repeat` tokens in a row may come twice. Where nothing
+    The end may not come before `min_length` tokens, and no `no_repeat_ngram` tokens in a row may come twice. Where nothing
     else is left, the end is allowed.
     """
     length = written.shape[1]
     of_end = scores[:, end].clone()
     if length < min_length:
         scores[:, end] = -torch.inf
-    if 0 < no_repeat <= length:
-        ban_repeated_ngrams(scores, written, no_repeat)
+    if 0 < no_repeat_ngram <= length:
+        ban_repeated_ngrams(scores, written, no_repeat_ngram)
         stuck = scores.amax(-1) == -torch.inf
         scores[:, end] = torch.where(stuck, of_end, scores[:, end])
 

@@ -42,7 +42,7 @@ class BeamSearchOptions:
     coverage_penalty: float = 0.0  # β: what was not looked at costs; only where there is attention
     n_best: int = 1
     min_length: int = 0
-    no_repeat: int = 0  # length of runs of tokens that may not come twice
+    no_repeat_ngram: int = 0  # length of runs of tokens that may not come twice
     start: str = ""
 
     def __post_init__(self) -> None:
@@ -55,5 +55,5 @@ class BeamSearchOptions:
             )
         if self.length_penalty < 0 or self.coverage_penalty < 0:
             raise UsageError("penalties must not be negative.")
-        if self.min_length < 0 or self.no_repeat < 0:
+        if self.min_length < 0 or self.no_repeat_ngram < 0:
             raise UsageError("lengths must not be negative.")

@@ -73,12 +73,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measured(keyed: KeyedVectors, kind: str, items: list, asked: Evaluate) -> Analogies | Similarities:
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.evaluation import evaluate_analogies, evaluate_similarities
 
     if kind == "similarities":
         return evaluate_similarities(keyed, items)
-    with Bar("answering") as bar:
+    with ProgressBar("answering") as bar:
         return evaluate_analogies(keyed, items, asked.restrict, asked.by, not asked.keep_question, bar)
 
 

@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     if asked.out is None:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
     _check(asked)
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.cli.vectors.shown import check_words, opened, say_composed
     from seqwise.files import check_output_path
     from seqwise.vectors.map.chart import around, chart, frequent
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         words, named = around(keyed, asked.words, asked.neighbours), len(set(asked.words))
     else:
         words, named = frequent(keyed, asked.n, asked.skip), 0
-    with Bar("placing") as bar:
+    with ProgressBar("placing") as bar:
         made = chart(
             keyed, words, _title(asked, len(words)), asked=named,
             by=asked.by, seed=asked.seed, clusters=asked.clusters, progress=bar,
@@ -113,10 +113,10 @@ def _write(out: Path, made: Chart, keyed: KeyedVectors) -> int | None:
     from seqwise.vectors.formats.files import written
 
     if out.suffix.lower() == ".html":
-        from seqwise.cli.progress import Bar
+        from seqwise.cli.progress import ProgressBar
         from seqwise.vectors.map.page import page
 
-        with Bar("neighbours") as bar:
+        with ProgressBar("neighbours") as bar:
             content, labelled = page(made, keyed, bar).encode("utf-8", "replace"), None
     else:
         from seqwise.vectors.map.picture import draw

@@ -19,11 +19,11 @@ Row = Sequence[str]
 
 def opened(path: Path, kind: str | None = None) -> KeyedVectors:
     """Read a file of vectors, with a bar and remarks on standard error."""
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import load_vectors
 
     remarks: list[str] = []
-    with Bar("reading") as bar:
+    with ProgressBar("reading") as bar:
         keyed = load_vectors(path, kind, progress=bar, log=remarks.append)
     for remark in remarks:
         console.warn(f"{path}: {remark}")

@@ -39,13 +39,13 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Train, argv, prog="seqwise vectors train", example=EXAMPLE)
     if asked.out is None:
         raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.progress import Bar
+    from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import check_out
     from seqwise.vectors.training import VectorTraining
 
     if check_out(asked.out) != "safetensors" and asked.settings.subwords:
         console.warn(f"{asked.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
-    with Bar("reading") as bar:
+    with ProgressBar("reading") as bar:
         training = VectorTraining(asked.corpus, asked.settings, console.log, bar)
     with training:
         stopped = _train(training)
