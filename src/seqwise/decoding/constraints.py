@@ -11,8 +11,8 @@ BLOCK = 64  # scores that are compared by their largest first
 def apply_constraints(scores: Tensor, written: Tensor, end: int, min_length: int, no_repeat_ngram: int) -> None:
     """Set to -inf, in place, the scores (R, V) of tokens that may not follow what was written (R, t).
 
-    The end may not come before `min_length` tokens, and no `no_repeat_ngram` tokens in a row may come twice. Where nothing
-    else is left, the end is allowed.
+    The end token is forbidden before `min_length` tokens, and no n-gram of length `no_repeat_ngram` occurs twice.
+    If no other token is left, the end token is allowed.
     """
     length = written.shape[1]
     of_end = scores[:, end].clone()
