@@ -95,8 +95,8 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_rows(made, task, family):
     batch = next(batches.epoch(0))
     parts = [batch.slice(row, row + 1) for row in range(batch.rows)]
     assert batch.rows > 1
-    assert sum(part.count for part in parts) == batch.count > 0
-    assert sum(part.tokens for part in parts) == batch.tokens
+    assert sum(part.num_targets for part in parts) == batch.num_targets > 0
+    assert sum(part.num_tokens for part in parts) == batch.num_tokens
     assert loss_of(model, batch) == pytest.approx(sum(loss_of(model, part) for part in parts), rel=1e-4)
 
 

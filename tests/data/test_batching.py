@@ -21,7 +21,9 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 def equal(a: TokenBatch, b: TokenBatch) -> bool:
     masks = a.mask is b.mask if a.mask is None or b.mask is None else torch.equal(a.mask, b.mask)
-    return torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.fresh == b.fresh and masks
+    return (
+        torch.equal(a.ids, b.ids) and torch.equal(a.targets, b.targets) and a.resets_state == b.resets_state and masks
+    )
 
 
 def counted(batches: list[TokenBatch]) -> list[int]:
@@ -46,10 +48,10 @@ def test_streams_by_hand(counting: Counting) -> None:
         [[4, 5, 6, 7], [13, 14, 15, 16]],
         [[8], [17]],
     ]
-    assert [batch.fresh for batch in batches] == [True, False, False]
+    assert [batch.resets_state for batch in batches] == [True, False, False]
     assert batches[1].positions is not None
     assert batches[1].positions.tolist() == [4, 13]
-    assert (streams.steps, streams.tokens) == (3, 18)
+    assert (streams.steps, streams.rows * streams.length) == (3, 18)
 
 
 @quick
@@ -67,7 +69,7 @@ def test_each_row_is_one_unbroken_stream(counting: Counting, count: int, rows: i
     assert torch.equal(targets, inputs + 1)
     flat = inputs.flatten()
     assert torch.equal(flat, torch.arange(len(flat)) + flat[0])  # rows follow each other without gap or overlap
-    assert len(flat) == streams.tokens
+    assert len(flat) == streams.rows * streams.length
     assert count - 1 - len(flat) < window + rows
     assert all(batch.ids.shape[1] == streams.window for batch in batches[:-1])
 
@@ -134,9 +136,9 @@ def test_windows_use_each_place_at_most_once(
     windows = WindowLoader(store, rows, window, seed=1)
     batches = list(windows.epoch(epoch))
     assert len(batches) == windows.steps
-    assert all(torch.equal(batch.targets, batch.ids + 1) and batch.fresh for batch in batches)
+    assert all(torch.equal(batch.targets, batch.ids + 1) and batch.resets_state for batch in batches)
     places = counted(batches)
-    assert len(set(places)) == len(places) == windows.tokens
+    assert len(set(places)) == len(places) == windows.num_windows * windows.window
     assert count - 1 - len(places) < 2 * window
 
 
@@ -150,7 +152,7 @@ def test_what_the_ranks_cannot_share_is_left_out(counting: Counting) -> None:
     windows = [WindowLoader(store, 4, 10, seed=0, rank=rank, world=2) for rank in range(2)]
     batches = [list(each.epoch(0)) for each in windows]
     assert [[batch.rows for batch in each] for each in batches] == [[2, 1]] * 2
-    assert windows[0].tokens == 60 == sum(batch.count for each in batches for batch in each)
+    assert sum(batch.num_targets for each in batches for batch in each) == 60
 
 
 @pytest.mark.parametrize("kind", [StreamLoader, WindowLoader, StreamEvaluationLoader, WindowEvaluationLoader])
@@ -183,9 +185,9 @@ def test_evaluation_streams_predict_every_token_but_the_first_once(
     streams = StreamEvaluationLoader(counting(count), rows, window)
     batches = list(streams.epoch())
     assert sorted(counted(batches)) == list(range(1, count))
-    assert (len(batches), streams.tokens) == (streams.steps, count - 1)
+    assert (len(batches), streams.num_targets) == (streams.steps, count - 1)
     assert all(torch.equal(b.targets[m], b.ids[m] + 1) for b in batches if (m := b.mask) is not None)
-    assert [batch.fresh for batch in batches] == [True] + [False] * (len(batches) - 1)
+    assert [batch.resets_state for batch in batches] == [True] + [False] * (len(batches) - 1)
     if rows == 1:
         assert counted(batches) == list(range(1, count))
         assert all(batch.mask is None for batch in batches)
@@ -253,7 +255,7 @@ def test_a_batch_is_cut_by_rows_and_counts_its_targets() -> None:
     ids = torch.arange(12).view(3, 4)
     batch = TokenBatch(ids, ids + 1, mask=ids % 2 == 0, positions=torch.tensor([0, 4, 8]))
     part = batch.slice(1, 3)
-    assert (part.rows, part.count, batch.count) == (2, 4, 6)
+    assert (part.rows, part.num_targets, batch.num_targets) == (2, 4, 6)
     assert part.positions is not None
     assert part.positions.tolist() == [4, 8]
     assert torch.equal(part.to("cpu").ids, ids[1:])

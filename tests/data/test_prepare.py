@@ -36,21 +36,21 @@ def corpus(tmp_path: Path) -> Corpus:
 
 @pytest.mark.parametrize("kind", learning.KINDS)
 def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "SLICE", 1000)
+    monkeypatch.setattr(learning, "CHUNK_CHARACTERS", 1000)
     tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)
     for split, store in prepare(corpus, tokenizer).items():
         text = "".join(corpus.texts(split))
         assert store.read(0, len(store)).tolist() == tokenizer.encode(text).ids.tolist()
-        assert store.facts.words == len(text.split()) + text.count("\n")
-        assert (store.facts.characters, store.facts.lines) == (len(text), text.count("\n"))
-        assert store.facts.split == split
+        assert store.info.words == len(text.split()) + text.count("\n")
+        assert (store.info.characters, store.info.lines) == (len(text), text.count("\n"))
+        assert store.info.split == split
 
 
 def test_words_cut_by_a_slice_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("ab" * 100_000 + " " + "cd" * 70_000 + "\n")
     corpus = open_corpus(tmp_path / "a.txt", 0, 0)
     store = prepare(corpus, Tokenizer.train("characters", corpus.texts("train")))["train"]
-    assert (store.facts.words, store.facts.characters) == (3, 340_002)
+    assert (store.info.words, store.info.characters) == (3, 340_002)
 
 
 def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
@@ -58,9 +58,9 @@ def test_unknown_tokens_are_counted(corpus: Corpus) -> None:
     known = set("".join(corpus.texts("train")).split())
     unseen = sum(str(number) not in known for number in range(2000))
     stores = prepare(corpus, tokenizer)
-    assert sum(store.facts.unknown for store in stores.values()) == unseen
+    assert sum(store.info.unknown for store in stores.values()) == unseen
     assert unseen > 150
-    assert stores["train"].facts.unknown == 0
+    assert stores["train"].info.unknown == 0
 
 
 def test_progress_rises_to_the_total(corpus: Corpus) -> None:
@@ -78,7 +78,7 @@ def test_what_was_prepared_is_found_again(corpus: Corpus, own_cache: Path) -> No
     seen: list[tuple[int, int]] = []
     second = prepare(corpus, tokenizer, lambda *pair: seen.append(pair))
     assert seen == []
-    assert [second[split].facts for split in SPLITS] == [first[split].facts for split in SPLITS]
+    assert [second[split].info for split in SPLITS] == [first[split].info for split in SPLITS]
     assert {path: path.stat().st_mtime_ns for path in own_cache.rglob("*.bin")} == times
     prepare(corpus, Tokenizer.train("words", corpus.texts("train")))
     assert len(list(own_cache.rglob("*.bin"))) == 6
@@ -165,9 +165,9 @@ def test_tokens_of_a_tokenised_text_are_counted_as_the_published_sets_are(pack: 
         "valid": "the <unk> <unk> <eos>",
         "test": "<eos> dog dog <eos> <eos>",
     }
-    counts = {split: (store.facts.tokens, store.facts.words, store.facts.lines) for split, store in stores.items()}
+    counts = {split: (store.info.tokens, store.info.words, store.info.lines) for split, store in stores.items()}
     assert counts == {"train": (16, 16, 6), "valid": (4, 4, 1), "test": (5, 5, 3)}
-    assert [stores[split].facts.unknown for split in SPLITS] == [1, 2, 0]
+    assert [stores[split].info.unknown for split in SPLITS] == [1, 2, 0]
 
 
 @pytest.mark.skipif("SEQWISE_DATA" not in os.environ, reason="set SEQWISE_DATA to the folder of benchmark data")
@@ -181,6 +181,6 @@ def test_published_counts_come_out_exactly(name: str, counts: list[int], vocabul
     assert len(tokenizer) == vocabulary
     stores = prepare(corpus, tokenizer)
     assert [len(stores[split]) for split in SPLITS] == counts
-    assert [stores[split].facts.words for split in SPLITS] == counts
+    assert [stores[split].info.words for split in SPLITS] == counts
     seen = np.bincount(stores["train"].read(0, counts[0]), minlength=vocabulary)
     assert (np.diff(seen) <= 0).all()

@@ -29,14 +29,14 @@ def test_ids_come_back_and_take_as_few_bytes_as_the_vocabulary_allows(
     assert (tmp_path / "train.bin").stat().st_size == 1000 * width
 
 
-def test_pieces_are_appended_and_the_facts_are_kept(tmp_path: Path) -> None:
-    facts = StoreInfo(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
+def test_pieces_are_appended_and_the_counts_are_saved(tmp_path: Path) -> None:
+    info = StoreInfo(5, 4, 30, 2, 1, 10, "tokenizer", "corpus", "valid")
     with StoreWriter(tmp_path / "valid", 10) as writer:
         for piece in ([1, 2], [], [3, 4, 5]):
             writer.append(np.array(piece, dtype=np.int64))
-        store = writer.finish(facts)
+        store = writer.finish(info)
     assert store.read(0, 5).tolist() == [1, 2, 3, 4, 5]
-    assert TokenStore(tmp_path / "valid").facts == facts
+    assert TokenStore(tmp_path / "valid").info == info
     assert sorted(path.name for path in tmp_path.iterdir()) == ["valid.bin", "valid.json"]
 
 
@@ -68,8 +68,8 @@ def lengthened(folder: Path) -> None:
 
 
 def of_another_format(folder: Path) -> None:
-    facts = json.loads((folder / "train.json").read_text())
-    (folder / "train.json").write_text(json.dumps({**facts, "format": 99}))
+    info = json.loads((folder / "train.json").read_text())
+    (folder / "train.json").write_text(json.dumps({**info, "format": 99}))
 
 
 def a_folder_in_its_place(folder: Path) -> None:

@@ -137,7 +137,7 @@ def test_predictions_show_label_and_probability_and_the_next_ones(trained: Train
 def test_a_batch_knows_its_rows_targets_and_tokens():
     batch = collate([np.array([3, 4, 5]), np.array([6])], np.array([1, 0]), np.array([7, 9]))
     assert batch.ids.tolist() == [[3, 4, 5], [6, 0, 0]]
-    assert (batch.rows, batch.length, batch.count, batch.tokens) == (2, 3, 2, 4)
+    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 2, 4)
     assert batch.positions is not None
     assert batch.positions.tolist() == [7, 9]
     assert batch.slice(1, 2).labels.tolist() == [0]

@@ -69,7 +69,7 @@ def test_every_family_gives_finite_numbers_that_follow_their_definitions(trained
     store = held_out(loaded, book)
     nats, tokens = score(loaded.model, store, loaded.settings)
     found = loaded.evaluate(book).metrics
-    text = book.read_text()[-store.facts.characters :]
+    text = book.read_text()[-store.info.characters :]
     assert tokens == len(store) - 1 == found["tokens"]
     assert found["perplexity"] == pytest.approx(math.exp(nats / tokens))
     assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / len(text))

@@ -65,7 +65,7 @@ def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_hidden_tokens():
     ]
     loss, carry = model(batch)
     assert loss.total.item() == pytest.approx(sum(losses).item(), rel=1e-5)
-    assert (loss.count, carry) == (batch.count, None)
+    assert (loss.count, carry) == (batch.num_targets, None)
 
 
 @pytest.mark.parametrize("family", RECURRENT)
@@ -78,7 +78,7 @@ def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
         total += F.cross_entropy(model.output.logits(right[row, 1:]), batch.targets[row, :-1], reduction="sum").item()
     loss, _ = model(batch)
     assert loss.total.item() == pytest.approx(total, rel=1e-5)
-    assert loss.count == batch.count == 2 * 3 * 6
+    assert loss.count == batch.num_targets == 2 * 3 * 6
 
 
 @pytest.mark.parametrize("family", FAMILIES)

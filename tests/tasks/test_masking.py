@@ -103,9 +103,9 @@ def test_two_processes_hide_what_one_hides(store: TokenStore):
 def test_a_batch_counts_what_its_model_predicts(store: TokenStore):
     batch = next(windows(store).epoch(0))
     assert isinstance(batch, MaskedBatch)
-    assert (batch.count, batch.tokens, batch.length) == (int(batch.chosen.sum()), 160, 20)
+    assert (batch.num_targets, batch.num_tokens, batch.length) == (int(batch.chosen.sum()), 160, 20)
     assert next(windows(store, both=True).epoch(0)).count == 2 * 8 * 19
-    assert sum(batch.slice(row, row + 1).count for row in range(8)) == batch.count
+    assert sum(batch.slice(row, row + 1).num_targets for row in range(8)) == batch.num_targets
 
 
 @pytest.mark.parametrize("window", [3, 4, 7, 20, 64, 5000])

@@ -66,7 +66,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_rows(model: str, attention: str
     whole, _ = model_(batch())
     parts = [model_(batch((number,)))[0] for number in range(3)]
     torch.testing.assert_close(whole.total, torch.stack([part.total for part in parts]).sum())
-    assert whole.count == sum(part.count for part in parts) == 3 + 5 + 2
+    assert whole.count == sum(part.num_targets for part in parts) == 3 + 5 + 2
 
 
 @pytest.mark.parametrize(("model", "attention"), [("gru", "additive"), ("transformer", "additive")])

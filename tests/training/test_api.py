@@ -133,7 +133,7 @@ def test_a_whole_text_is_read_once(trained, book, tmp_path, monkeypatch):
     other = tmp_path / "other.txt"
     other.write_text("the old gate forgets a word.\n" * 40)
     read = []
-    original = TextFile.facts
-    monkeypatch.setattr(TextFile, "facts", lambda self: read.append(self.name) or original(self))
+    original = TextFile.summarize
+    monkeypatch.setattr(TextFile, "summarize", lambda self: read.append(self.name) or original(self))
     assert trained.evaluate(other).metrics["tokens"] == len(other.read_text()) - 1
     assert read == [str(other)]

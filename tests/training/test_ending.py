@@ -94,12 +94,12 @@ def test_every_task_ends_with_exactly_its_tokens(prepared, task):
         (1, 2),  # a single token of the first row
         (rows[0], 2),  # one whole row
         (sum(rows[:inside]) + 1, 2),  # some rows, and a token of the next
-        (second.tokens - 1, 2),  # all but one
-        (second.tokens, 2),  # the whole batch
+        (second.num_tokens - 1, 2),  # all but one
+        (second.num_tokens, 2),  # the whole batch
     ]:
-        budget = first.tokens + extra
+        budget = first.num_tokens + extra
         steps = steps_of(trainer(settings, found, f"{budget}-tokens"))
-        assert [step.tokens for step in steps] == [first.tokens, budget]
+        assert [step.tokens for step in steps] == [first.num_tokens, budget]
         assert len(steps) == updates
         assert steps[-1].ended == "the budget is spent"
         assert steps[-1].progress == 1
@@ -120,7 +120,7 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, famil
     first, second, rows = two(settings, found)
     whole = next(at for at in range(1, len(rows)) if rows[at] > 1)
     part = (rows[whole] // 2) / rows[whole]
-    budget = first.tokens + sum(rows[:whole]) + rows[whole] // 2
+    budget = first.num_tokens + sum(rows[:whole]) + rows[whole] // 2
     trained = trainer(settings, found, f"{budget}-tokens", accumulate=pieces)
     stream = trained.steps()
     next(stream)
@@ -134,9 +134,9 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, famil
         if not share:
             continue
         piece = second.slice(row, row + 1)
-        mine = None if second.fresh else map_state(lambda tensor: tensor[row : row + 1], carry)  # noqa: B023
+        mine = None if second.resets_state else map_state(lambda tensor: tensor[row : row + 1], carry)  # noqa: B023
         total = total + share * trained.model(piece, mine)[0].total
-        count += share * piece.count
+        count += share * piece.num_targets
     (total / count).backward()
     gradient = torch.cat([
         (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trained.model.parameters()
@@ -167,7 +167,7 @@ def test_other_budgets_never_cut_a_batch(prepared, monkeypatch, budget):
     settings, found = prepared("tag")
     monkeypatch.setattr(loop, "shares_of", lambda *args: pytest.fail("a batch was cut"))
     steps = steps_of(trainer(settings, found, budget))
-    sizes = [batch.tokens for batch, _ in zip(found.batches(settings).epoch(0), steps)]
+    sizes = [batch.num_tokens for batch, _ in zip(found.batches(settings).epoch(0), steps)]
     assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: at + 1]) for at in range(len(sizes))]
 
 

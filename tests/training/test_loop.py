@@ -59,7 +59,7 @@ class ToyBatches:
         for step in range(start, self.steps):
             draw = torch.Generator().manual_seed(100 * number + step)
             ids = torch.randint(SYMBOLS, (self.rows, 7), generator=draw)
-            yield TokenBatch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, fresh=step == 0)
+            yield TokenBatch(ids[:, :-1], ids[:, 1:], positions=torch.arange(self.rows) * 7, resets_state=step == 0)
 
 
 def make(

@@ -109,7 +109,9 @@ class Batches:
             ids = torch.randint(self.words, (self.rows, TIME + 1 - (step in self.odd)), generator=draw)
             counted = torch.rand(ids[:, 1:].shape, generator=draw) < (step + 1) / (self.steps + 1)
             counted[:, 0] = True
-            yield TokenBatch(ids[:, :-1], ids[:, 1:], counted, positions=torch.arange(self.rows), fresh=step == 0)
+            yield TokenBatch(
+                ids[:, :-1], ids[:, 1:], counted, positions=torch.arange(self.rows), resets_state=step == 0
+            )
 
 
 ALIKE = Batches()
@@ -648,7 +650,7 @@ def test_only_so_many_shapes_are_recorded() -> None:
         def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
             for step in range(start, self.steps):
                 ids = torch.zeros(ROWS, 2 + step % (MOST + 4), dtype=torch.int64)
-                yield TokenBatch(ids, ids, fresh=True)
+                yield TokenBatch(ids, ids, resets_state=True)
 
     trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs")
     list(trainer.steps())
@@ -788,7 +790,7 @@ def test_a_batch_with_something_else_in_it_is_computed() -> None:
     assert kind_of(TokenBatch(ids, ids)) == kind_of(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
     assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids[:, :2]))
     assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids.int()))
-    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids, fresh=False))
+    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids, resets_state=False))
     assert kind_of(Odd(ids, ids)) is None
 
 

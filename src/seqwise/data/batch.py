@@ -1,7 +1,7 @@
-"""`TokenBatch`: what crosses from data to models. It knows nothing of files or of text.
+"""`Batch`: what crosses from data to models. It knows nothing of files or of text.
 
-Every task has its own kind of batch: a frozen dataclass below `Batch`, whose tensors have one entry per row. Cutting it
-into micro-batches and moving it to a device is the same for all of them.
+Each task defines its own kind of batch: a frozen dataclass derived from `Batch` whose tensors have one entry per row.
+Slicing into micro-batches and moving to a device work the same way for all of them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from seqwise.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What the training loop knows of a batch: its rows, and how many targets count.
+    """What the training loop knows of a batch: its rows, its targets, and where they come from."""
 
-    `positions` says where each row comes from, counted in `origin`, so that an error can name the sample.
-    `fresh` says that the rows do not continue those of the batch before: a carried state must be dropped.
-    """
+    position_unit: ClassVar[str] = "example"  # what `positions` counts
 
-    origin: ClassVar[str] = "example"  # what `positions` counts
-
-    positions: Tensor | None = None  # (B,) int64
-    fresh: bool = True
+    positions: Tensor | None = None  # (B,) int64: where each row begins in the data, for error messages
+    resets_state: bool = True  # False: the rows continue those of the previous batch, so the model keeps its state
 
     @property
     def rows(self) -> int:
@@ -35,42 +31,43 @@ class Batch:
 
     @property
     def length(self) -> int:
-        """Steps of the longest row."""
+        """Time steps of the longest row."""
         raise NotImplementedError
 
     @property
-    def count(self) -> int:
-        """Number of targets that count towards the loss."""
+    def num_targets(self) -> int:
+        """Targets that count towards the loss."""
         raise NotImplementedError
 
     @property
-    def tokens(self) -> int:
-        """What a budget in tokens and the display of speed count."""
-        return self.count
+    def num_tokens(self) -> int:
+        """What a budget in tokens and the tokens per second count."""
+        return self.num_targets
 
     def slice(self, start: int, stop: int) -> Self:
-        """Rows start … stop-1 as a batch of their own."""
-        return self.mapped(lambda name, tensor: tensor[start:stop])
+        """Return the rows start … stop-1 as a batch of their own."""
+        return self.map_tensors(lambda name, tensor: tensor[start:stop])
 
     def to(self, device: str | torch.device) -> Self:
-        """The same batch on a device; `positions` stay on the CPU.
+        """Return the batch on a device; `positions` stay on the CPU.
 
-        A GPU fetches it when it has nothing else to do, which it can from memory that stays where it is.
+        Tensors for a GPU are pinned first, so that the copy runs while the GPU computes.
         """
-        fetched = torch.device(device).type == "cuda"
+        to_gpu = torch.device(device).type == "cuda"
 
-        def moved(name: str, tensor: Tensor) -> Tensor:
+        def move(name: str, tensor: Tensor) -> Tensor:
             if name == "positions":
                 return tensor
-            if fetched and not tensor.is_cuda:
+            if to_gpu and not tensor.is_cuda:
                 tensor = tensor.contiguous().pin_memory()
             return tensor.to(device, non_blocking=True)
 
-        return self.mapped(moved)
+        return self.map_tensors(move)
 
-    def mapped(self, function: Callable[[str, Tensor], Tensor]) -> Self:
-        changed: dict[str, Any] = {name: function(name, tensor) for name, tensor in self.tensors().items()}
-        return replace(self, **changed)
+    def map_tensors(self, function: Callable[[str, Tensor], Tensor]) -> Self:
+        """Return a copy in which each tensor is function(field name, tensor)."""
+        changes: dict[str, Any] = {name: function(name, tensor) for name, tensor in self.tensors().items()}
+        return replace(self, **changes)
 
     def tensors(self) -> dict[str, Tensor]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -79,9 +76,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class TokenBatch(Batch):
-    """Rows of token ids with the targets to predict."""
+    """Token ids with the targets to predict."""
 
-    origin = "token"
+    position_unit = "token"
 
     ids: Tensor  # (B, T) int64
     targets: Tensor  # (B, T) int64
@@ -92,12 +89,12 @@ class TokenBatch(Batch):
         return self.ids.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return self.targets.numel() if self.mask is None else int(self.mask.sum())
 
 
 def shard_rows(rows: int, rank: int, world: int) -> range:
-    """The rows of a batch that belong to a rank: an equal, contiguous share."""
+    """Return the rows of a batch that one of `world` processes computes: an equal, contiguous share."""
     if rows < 1 or rows % world:
         raise UsageError(
             f"{rows} rows cannot be divided among {world} processes.",

@@ -47,7 +47,7 @@ class TextFile:
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def facts(self) -> FileSummary:
+    def summarize(self) -> FileSummary:
         """Read and check everything once."""
         digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
         for data, offset, _ in self._pieces():
@@ -105,7 +105,7 @@ class JsonLines:
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def facts(self) -> FileSummary:
+    def summarize(self) -> FileSummary:
         digest, sizes = hashlib.blake2b(digest_size=16), []
         for document in self.documents():
             data = document.text.encode("utf-8", "surrogatepass")

@@ -1,6 +1,6 @@
-"""Chance as arithmetic: a shuffle and an offset that are pure functions of (seed, epoch).
+"""Deterministic shuffling: permutations and offsets that are pure functions of (seed, epoch).
 
-Nothing is stored, so a permutation of a billion windows costs no memory, any place of it can be looked up at once, and
+Nothing is stored, so a permutation of a billion windows costs no memory, any element of it can be computed alone, and
 no version of a random number library can change it.
 """
 
@@ -13,7 +13,7 @@ _MASK = (1 << 64) - 1
 
 
 def hash_integers(*numbers: int) -> int:
-    """64 well-stirred bits from some numbers (the finaliser of SplitMix64, once per number)."""
+    """Return 64 pseudo-random bits for some integers (the finaliser of SplitMix64, once per integer)."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
         state = (state ^ number) + 0x9E3779B97F4A7C15 & _MASK
@@ -23,16 +23,15 @@ def hash_integers(*numbers: int) -> int:
     return state
 
 
-def permute_indices(places: np.ndarray, count: int, *key: int) -> np.ndarray:
-    """Where the given places of 0 … count-1 go in the permutation that belongs to the key.
+def permute_indices(indices: np.ndarray, count: int, *key: int) -> np.ndarray:
+    """Return the images of some indices under the permutation of 0 … count-1 that belongs to the key.
 
-    A Feistel network permutes the numbers of 2b bits; a result outside 0 … count-1 is sent through again until it is
+    A Feistel network permutes the numbers of 2b bits; a result outside 0 … count-1 is permuted again until it is
     inside (cycle walking; Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     half = max(1, (max(count - 1, 1).bit_length() + 1) // 2)
-    keys = [np.uint64(hash_integers(*key, turn)) for turn in range(_ROUNDS)]
-    values = places.astype(np.uint64)
-    values = _feistel(values, half, keys)
+    keys = [np.uint64(hash_integers(*key, number)) for number in range(_ROUNDS)]
+    values = _feistel(indices.astype(np.uint64), half, keys)
     outside = np.flatnonzero(values >= count)
     while len(outside):
         values[outside] = _feistel(values[outside], half, keys)
@@ -40,11 +39,18 @@ def permute_indices(places: np.ndarray, count: int, *key: int) -> np.ndarray:
     return values.astype(np.int64)
 
 
+def permutation(count: int, *key: int) -> np.ndarray:
+    """Return 0 … count-1 in the shuffled order that belongs to the key: the inverse of `permute_indices`."""
+    order = np.empty(count, dtype=np.int64)
+    order[permute_indices(np.arange(count), count, *key)] = np.arange(count)
+    return order
+
+
 def _feistel(values: np.ndarray, half: int, keys: list[np.uint64]) -> np.ndarray:
     bits, low = np.uint64(half), np.uint64((1 << half) - 1)
     left, right = values >> bits, values & low
     for key in keys:
-        stirred = (right ^ key) * np.uint64(0xBF58476D1CE4E5B9)
-        stirred = (stirred ^ stirred >> np.uint64(32)) * np.uint64(0x94D049BB133111EB)
-        left, right = right, left ^ (stirred >> np.uint64(29) & low)
+        mixed = (right ^ key) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0x94D049BB133111EB)
+        left, right = right, left ^ (mixed >> np.uint64(29) & low)
     return left << bits | right

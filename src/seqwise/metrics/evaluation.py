@@ -43,7 +43,7 @@ class Evaluation:
     examples: ExampleScores | None = field(default=None, compare=False, repr=False)  # if requested
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the metrics by name, with their definitions, tables and warnings; for JSON."""
+        """Return the metrics by name, with their definitions, tables and warnings; for JSON."""
         tables = {
             table.title: {name: dict(zip(table.columns, row)) for name, row in table.rows.items()}
             for table in self.tables

@@ -43,17 +43,17 @@ class ExampleText:
 
     @classmethod
     def single_line(cls, *texts: str) -> Self:
-        """Collapses whitespace to single blanks, truncates long texts and replaces characters that UTF-8 lacks."""
+        """Collapse whitespace to single blanks, truncate long texts and replace characters that UTF-8 lacks."""
         return cls(*(_truncate(" ".join(text[: 2 * MAX_TEXT_LENGTH].split()), len(text)) for text in texts))
 
     @classmethod
     def multi_line(cls, *texts: str) -> Self:
-        """Like `single_line`, but keeps line breaks and blanks, which a language model predicts like other tokens."""
+        """Like `single_line`, but keep line breaks and blanks, which a language model predicts like other tokens."""
         return cls(*(_truncate(text[: 2 * MAX_TEXT_LENGTH], len(text)) for text in texts))
 
 
 def _truncate(text: str, full_length: int) -> str:
-    """Returns at most MAX_TEXT_LENGTH characters of `text`, the beginning of a text of `full_length` characters."""
+    """Return at most MAX_TEXT_LENGTH characters of `text`, the beginning of a text of `full_length` characters."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     fits = len(text) <= MAX_TEXT_LENGTH and full_length <= 2 * MAX_TEXT_LENGTH
     return text if fits else f"{text[: MAX_TEXT_LENGTH - 1]}…"
@@ -76,7 +76,7 @@ class ExampleScores:
             raise ValueError(f"sums {self.sums.shape} do not belong to {len(self.texts)} texts")
 
     def save(self, folder: Path) -> None:
-        """Writes two files, TEXTS_FILE last: where it exists, both are complete."""
+        """Write two files, TEXTS_FILE last: where it exists, both are complete."""
         content = {"metric": self.metric, "unit": self.unit, "texts": [asdict(text) for text in self.texts]}
         scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
         with explain_write_errors(folder):
@@ -87,7 +87,7 @@ class ExampleScores:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Reads what `save` wrote; version 0.1 called the texts "shown"."""
+        """Read what `save` wrote; version 0.1 called the texts "shown"."""
         try:
             content = json.loads((folder / TEXTS_FILE).read_text(encoding="utf-8"))
             sums = load((folder / SCORES_FILE).read_bytes())["sums"]
@@ -105,19 +105,19 @@ class ScoreSums:
         self.sums = np.zeros((rows, 2))
 
     def add(self, rows: np.ndarray, amounts: np.ndarray, counts: np.ndarray | float = 1.0) -> None:
-        """Adds amounts[i] to the sum and counts[i] to the count of row rows[i]."""
+        """Add amounts[i] to the sum and counts[i] to the count of row rows[i]."""
         np.add.at(self.sums[:, 0], rows, amounts)
         np.add.at(self.sums[:, 1], rows, counts)
 
 
 def count_correct(correct: Iterable[bool]) -> np.ndarray:
-    """Returns the sums (N, 2) of an accuracy: 1 or 0 correct, out of 1."""
+    """Return the sums (N, 2) of an accuracy: 1 or 0 correct, out of 1."""
     values = np.fromiter(correct, dtype=np.float64)
     return np.stack([values, np.ones_like(values)], axis=1)
 
 
 def compute_metric(metric: str, sums: np.ndarray) -> np.ndarray:
-    """Returns the metric (…) of added sums (…, sums per example), for many resamples at once.
+    """Return the metric (…) of added sums (…, sums per example), for many resamples at once.
 
     With the sums of several targets, it is the mean over the targets.
     """
@@ -131,7 +131,7 @@ def compute_metric(metric: str, sums: np.ndarray) -> np.ndarray:
 
 
 def _mean(sums: np.ndarray) -> np.ndarray:
-    """Returns total / count; 0 where the count is 0."""
+    """Return total / count; 0 where the count is 0."""
     total, count = sums[..., 0], sums[..., 1]
     return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
 
@@ -142,13 +142,13 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
 
 
 def _f1(sums: np.ndarray) -> np.ndarray:
-    """Returns 2 · precision · recall / (precision + recall)."""
+    """Return 2 · precision · recall / (precision + recall)."""
     correct, predicted, true = sums[..., 0], sums[..., 1], sums[..., 2]
     return _mean(np.stack([2 * correct, predicted + true], axis=-1))
 
 
 def _bleu(sums: np.ndarray) -> np.ndarray:
-    """Returns corpus BLEU as sacreBLEU computes it (Post 2018).
+    """Return corpus BLEU as sacreBLEU computes it (Post 2018).
 
     The k-th order without a match counts as 1 / 2^k matches. Without any match, or any 4-gram, BLEU is 0.
     """

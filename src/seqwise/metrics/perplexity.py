@@ -32,7 +32,7 @@ class Perplexity:
         return self.nats / self.tokens
 
     def metrics(self) -> dict[str, float]:
-        """Returns the metrics that DEFINITIONS explains."""
+        """Return the metrics that DEFINITIONS explains."""
         return {
             "perplexity": exp_or_inf(self.loss),
             "word_perplexity": exp_or_inf(self.nats / self.words),
@@ -43,5 +43,5 @@ class Perplexity:
 
 
 def exp_or_inf(value: float) -> float:
-    """Returns e^value, or infinity from EXP_LIMIT on."""
+    """Return e^value, or infinity from EXP_LIMIT on."""
     return math.exp(value) if value < EXP_LIMIT else math.inf

@@ -42,7 +42,7 @@ class BleuCounts:
         return cls(tuple(score.counts), tuple(score.totals), score.sys_len, score.ref_len)
 
     def as_tuple(self) -> tuple[int, ...]:
-        """Returns all counts in a row, so that processes can sum them."""
+        """Return all counts in a row, so that processes can sum them."""
         return *self.matches, *self.ngrams, self.output_length, self.reference_length
 
     @classmethod
@@ -59,7 +59,7 @@ class BleuCounts:
 
 
 def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Returns corpus BLEU. `references` has one list per output; the lists may differ in length.
+    """Return corpus BLEU. `references` has one list per output; the lists may differ in length.
 
     13a tokenisation, cased, exponential smoothing: sacreBLEU's defaults (Post 2018).
     """
@@ -67,12 +67,12 @@ def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
 
 
 def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Returns corpus chrF2 over character n-grams up to 6 (Popović 2015): sacreBLEU's defaults."""
+    """Return corpus chrF2 over character n-grams up to 6 (Popović 2015): sacreBLEU's defaults."""
     return _score(CHRF(), outputs, references)
 
 
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Returns the share of outputs that equal one of their references."""
+    """Return the share of outputs that equal one of their references."""
     return sum(_exact_matches(outputs, references)) / max(1, len(outputs))
 
 
@@ -82,7 +82,7 @@ def _exact_matches(outputs: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def compute_example_sums(metric: str, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Returns what each output adds to the metric, (N, sums), as `example_scores.compute_metric` expects it."""
+    """Return what each output adds to the metric, (N, sums), as `example_scores.compute_metric` expects it."""
     if metric == "bleu":
         return count_bleu_ngrams(outputs, references)
     if metric == "exact_match":
@@ -91,7 +91,7 @@ def compute_example_sums(metric: str, outputs: Sequence[str], references: Sequen
 
 
 def count_bleu_ngrams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Returns what each output adds to the counts of `bleu`, (N, 10), in the order of `BleuCounts.as_tuple`."""
+    """Return what each output adds to the counts of `bleu`, (N, 10), in the order of `BleuCounts.as_tuple`."""
     metric, counts = BLEU(), np.zeros((len(outputs), 10))
     for row, (output, texts) in enumerate(zip(outputs, references, strict=True)):
         score = metric.corpus_score([output], [[text] for text in texts])

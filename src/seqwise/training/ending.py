@@ -27,13 +27,13 @@ class Shares:
 
     def count(self, batch: Batch) -> float:
         """Targets that count, of this batch."""
-        return sum(weight * batch.slice(a, b).count for a, b, weight in self.of(0, batch.rows))
+        return sum(weight * batch.slice(a, b).num_targets for a, b, weight in self.of(0, batch.rows))
 
 
 def shares_of(batch: Batch, left: float) -> Shares:
     """The rows for which `left` tokens suffice."""
     for row in range(batch.rows):
-        tokens = batch.slice(row, row + 1).tokens
+        tokens = batch.slice(row, row + 1).num_tokens
         if tokens > left:
             return Shares(row, max(0.0, left) / tokens if tokens else 0.0)  # a row may happen to hold no token
         left -= tokens

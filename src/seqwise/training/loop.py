@@ -201,16 +201,16 @@ class Trainer:
         # What changes inside a model in the course of training, as the rate does.
         if getattr(self.model, "progress", None) is not None:
             self.model.progress = self._progress()  # type: ignore[assignment]
-        count, tokens = self.world.sum(batch.count, batch.tokens)
+        count, tokens = self.world.sum(batch.num_targets, batch.num_tokens)
         shares, left = Shares(batch.rows), self.budget.tokens_left(place.tokens)
         last = tokens > left
         if last:
-            shares = shares_of(batch, left - sum(self.world.gather([batch.tokens])[: self.world.rank]))
+            shares = shares_of(batch, left - sum(self.world.gather([batch.num_tokens])[: self.world.rank]))
             count, tokens = self.world.sum(shares.count(batch))[0], left
         count = count or 1.0  # a batch may happen to hold no target
         with within_memory(UPDATING):
             batch = batch.to(self.device)
-        carry = None if batch.fresh else self.carry
+        carry = None if batch.resets_state else self.carry
         loss, after = self._gradients(batch, carry, count, shares)
         after = None if last else after  # after the last update nothing goes on
         return Update(batch, carry, after, count, tokens, loss)
@@ -331,7 +331,7 @@ class Trainer:
         return NonFiniteError(
             f"the loss is {loss:g} and the gradient norm {norm:g} at step {self.place.step + 1}"
             + (
-                f", in the samples that begin at {batch.origin} {places}{' …' if len(guilty) > 8 else ''}"
+                f", in the samples that begin at {batch.position_unit} {places}{' …' if len(guilty) > 8 else ''}"
                 if places
                 else ""
             )

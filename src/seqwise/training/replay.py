@@ -187,7 +187,7 @@ class Recorded:
         factor: Tensor,
     ):
         self.manner, self.graph, self.parameters = manner, graph, list(model.parameters())
-        rows, carry, factor = rows.mapped(lambda _, t: t.clone()), map_state(torch.clone, carry), factor.clone()
+        rows, carry, factor = rows.map_tensors(lambda _, t: t.clone()), map_state(torch.clone, carry), factor.clone()
         self.given = [*inputs_of(rows, carry), factor]
         for parameter in self.parameters:
             parameter.grad = None

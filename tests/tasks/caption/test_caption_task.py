@@ -194,7 +194,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str,
         whole = model(batch)[0]
         rows = [model(task.collate("train", np.array([number])))[0] for number in range(6)]
         pieces = [model(batch.slice(number, number + 1))[0] for number in range(6)]
-    assert whole.count == batch.count == sum(row.count for row in rows)
+    assert whole.count == batch.num_targets == sum(row.count for row in rows)
     assert float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-5)
     assert float(whole.total) == pytest.approx(sum(float(row.total) for row in pieces), rel=1e-5)
 

@@ -77,7 +77,7 @@ def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
     each = squared + torch.maximum(levels * error, (levels - 1) * error).mean(-1)
     loss, carry = model(batch)
     assert carry is None
-    assert loss.count == int(batch.there.sum()) == batch.count
+    assert loss.count == int(batch.there.sum()) == batch.num_targets
     total = float(loss.total.detach())
     assert total == pytest.approx(float(each[batch.there].detach().sum()), rel=1e-5)
     rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.rows)]

@@ -53,7 +53,7 @@ def test_a_window_is_the_past_and_the_future():
     scale = np.array([10.0 * n for n in range(8)])
     assert batch.past[0] * scale.std() + scale.mean() == pytest.approx([0, 10, 20], abs=1e-4)
     assert batch.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
-    assert (batch.rows, batch.length, batch.count, batch.tokens) == (2, 3, 4, 4)
+    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 4, 4)
     assert batch.known.shape == (2, 5, 0)
     assert batch.positions.tolist() == [3, 4]
 
@@ -108,7 +108,7 @@ def test_missing_targets_do_not_count_and_gaps_end_no_past():
     assert origins == [3, 4, 5, 9, 10]
     batch = found.batch(np.array([[5, 0]]))
     assert batch.there.tolist() == [[True, False]]
-    assert batch.count == 1
+    assert batch.num_targets == 1
     previous = rolling(series_of(values, missing="previous"), 3, 2, "previous")
     assert previous.windows(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
 

@@ -142,7 +142,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, mod
     alone = sum(network(encoded.collate(np.array([number])))[0].total for number in batch.positions.tolist())
     torch.testing.assert_close(whole.total, sliced, rtol=1e-10, atol=0)
     torch.testing.assert_close(whole.total, alone, rtol=1e-10, atol=0)
-    assert whole.count == batch.count == int(batch.lengths.sum())
+    assert whole.count == batch.num_targets == int(batch.lengths.sum())
     tags = network.best(batch)
     for row, number in enumerate(batch.positions.tolist()):
         assert torch.equal(network.best(encoded.collate(np.array([number])))[0], tags[row, : batch.lengths[row]])

@@ -38,7 +38,7 @@ def least_tokens(task: Task, settings: Settings, a_try: bool = False) -> float:
     """What one training with resolved settings needs at least."""
     if settings.model == "ngram":
         return 0.0
-    sizes = [batch.tokens for batch in islice(task.batches(settings).epoch(0), SAMPLE)]
+    sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), SAMPLE)]
     return (LEAST_OF_TRY if a_try else LEAST_UPDATES) * sum(sizes) / len(sizes)
 
 

@@ -26,7 +26,7 @@ class Builtin:
         self.name = f"builtin:{name}"
         self._make, self.says = BUILTINS[name]
 
-    def facts(self) -> FileSummary:
+    def summarize(self) -> FileSummary:
         digest, sizes = hashlib.blake2b(digest_size=16), []
         for document in self.documents():
             data = document.text.encode()

@@ -1,7 +1,7 @@
-"""Batches for evaluation: every token of a store is predicted exactly once, except the first, which nothing precedes.
+"""Evaluation batches of a token store: every token is predicted exactly once, except the first one.
 
-So a store of n tokens has n - 1 targets that count. `mask` marks them where a batch holds more than those. Both classes
-have the interface of the training batches; every epoch is the same.
+A store of n tokens has n - 1 targets; `mask` marks them where a batch has more. The classes have the interface of the
+training loaders in `batching.py`; every epoch is the same.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ import numpy as np
 import torch
 
 from seqwise.data.batch import TokenBatch, shard_rows
-from seqwise.data.corpus.batching import Window, require_targets
+from seqwise.data.corpus.batching import Window, read_token_batch, require_targets
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import UsageError
 
 
 class StreamEvaluationLoader:
-    """The text as `rows` contiguous streams, for models that carry a state; lengths differ by at most one.
+    """The text as `rows` contiguous streams, for models with a state; their lengths differ by at most one.
 
-    A stream begins with the last token of the stream before it, so no target is lost at the borders: its first target
-    merely has a short history. With rows=1 every target has all the text before it. Shorter streams end in a place
-    that `mask` leaves out.
+    A stream begins with the last token of the stream before it, so no target is lost at the boundaries: its first
+    target merely has a short history. With rows=1 every target has all the text before it. Shorter streams end with a
+    target that `mask` excludes.
     """
 
     def __init__(self, store: TokenStore, rows: int, window: Window, rank: int = 0, world: int = 1):
         self.store, self.rows = store, rows
-        self.mine = shard_rows(rows, rank, world)
-        self.tokens = len(store) - 1
+        rank_rows = shard_rows(rows, rank, world)
+        self.num_targets = len(store) - 1
         require_targets(store, 1, rows, window)
-        bounds = np.arange(rows + 1, dtype=np.int64)
-        base, longer = divmod(self.tokens, rows)
-        self.bounds = bounds * base + np.minimum(bounds, longer)  # the first `longer` streams have one more
-        self.length = base + (longer > 0)
+        stream = np.arange(rows + 1, dtype=np.int64)
+        length, longer = divmod(self.num_targets, rows)
+        bounds = stream * length + np.minimum(stream, longer)  # the first `longer` streams have one target more
+        self.starts = bounds[rank_rows.start : rank_rows.stop]
+        self.stops = bounds[rank_rows.start + 1 : rank_rows.stop + 1]
+        self.length = length + (longer > 0)
         self.window = self.length if window == "full" else min(window, self.length)
 
     @property
@@ -41,71 +43,63 @@ class StreamEvaluationLoader:
         return -(-self.length // self.window)
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
-        """All batches from batch `start` on."""
-        begin, end = (
-            self.bounds[self.mine.start : self.mine.stop],
-            self.bounds[self.mine.start + 1 : self.mine.stop + 1],
-        )
+        """Yield all batches from batch `start` on."""
         for step in range(start, self.steps):
             done = step * self.window
-            width = min(self.window, self.length - done)
-            yield _masked(self.store, begin + done, end, width, fresh=step == 0)
+            yield self._read(self.starts + done, min(self.window, self.length - done), resets_state=step == 0)
+
+    def _read(self, starts: np.ndarray, width: int, resets_state: bool) -> TokenBatch:
+        """Return rows of up to `width` targets that stop at the end of their stream; no mask when all are full."""
+        counts = np.clip(self.stops - starts, 0, width)
+        if (counts == width).all():
+            return read_token_batch(self.store, starts, width, resets_state)
+        tokens = np.zeros((len(starts), width + 1), dtype=np.int64)
+        for row, (start, count) in enumerate(zip(starts, counts)):
+            if count:
+                tokens[row, : count + 1] = self.store.read(start, int(count) + 1)
+        mask = torch.from_numpy(np.arange(width) < counts[:, None])
+        positions, ids = torch.from_numpy(starts), torch.from_numpy(tokens)
+        return TokenBatch(ids[:, :-1], ids[:, 1:], mask, positions=positions, resets_state=resets_state)
 
 
 class WindowEvaluationLoader:
-    """Overlapping windows, for models that see a window only.
+    """Overlapping windows, for models that see one window only.
 
-    Windows overlap by `context - 1` tokens, and only targets that no window before has counted are counted. So each is
-    predicted from at least `context` tokens of history, or from all there are. The last window is moved back to be
+    Windows overlap by `context - 1` tokens, and only targets that no earlier window has counted are counted. So each
+    is predicted from at least `context` tokens of history, or from all there are. The last window is moved back to be
     full. Missing rows of the last batch are filled with rows that do not count, so that all ranks have a batch.
     """
 
     def __init__(self, store: TokenStore, rows: int, window: Window, context: int = 0, rank: int = 0, world: int = 1):
         self.store, self.rows, self.rank, self.world = store, rows, rank, world
-        shard_rows(rows, rank, world)
-        self.tokens = len(store) - 1
+        shard_rows(rows, rank, world)  # raises where the rows cannot be divided
+        self.num_targets = len(store) - 1
         require_targets(store, 1, rows, window)
-        self.window = self.tokens if window == "full" else min(window, self.tokens)
+        self.window = self.num_targets if window == "full" else min(window, self.num_targets)
         if context < 0 or (window != "full" and context > window):
             raise UsageError(
                 f"a context of {context} does not fit into windows of {window}.", repair="Make it smaller."
             )
         self.stride = max(1, min(self.window, self.window - context + 1))
-        self.count = 1 + max(0, -(-(self.tokens - self.window) // self.stride))
+        self.num_windows = 1 + max(0, -(-(self.num_targets - self.window) // self.stride))
 
     @property
     def steps(self) -> int:
-        return -(-self.count // self.rows)
+        return -(-self.num_windows // self.rows)
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[TokenBatch]:
-        """All batches from batch `start` on."""
+        """Yield all batches from batch `start` on."""
         for step in range(start, self.steps):
-            present = min(self.rows, self.count - step * self.rows)
-            share = -(-present // self.world)
-            numbers = step * self.rows + self.rank * share + np.arange(share, dtype=np.int64)
-            yield self._batch(numbers)
+            rows = min(self.rows, self.num_windows - step * self.rows)
+            share = -(-rows // self.world)
+            yield self._read(step * self.rows + self.rank * share + np.arange(share, dtype=np.int64))
 
-    def _batch(self, numbers: np.ndarray) -> TokenBatch:
-        known = np.minimum(numbers, self.count - 1)
-        starts = np.minimum(known * self.stride, self.tokens - self.window)
-        # windows before number k have counted the targets up to this one
-        counted = np.where(known > 0, (known - 1) * self.stride + self.window, 0)
-        tokens = torch.from_numpy(self.store.read_rows(starts, self.window + 1))
+    def _read(self, windows: np.ndarray) -> TokenBatch:
+        existing = np.minimum(windows, self.num_windows - 1)
+        starts = np.minimum(existing * self.stride, self.num_targets - self.window)
+        # Windows before number k have counted the targets up to this one.
+        counted = np.where(existing > 0, (existing - 1) * self.stride + self.window, 0)
         targets = starts[:, None] + 1 + np.arange(self.window)
-        mask = (targets > counted[:, None]) & (numbers < self.count)[:, None]
-        return TokenBatch(tokens[:, :-1], tokens[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))
-
-
-def _masked(store: TokenStore, starts: np.ndarray, ends: np.ndarray, width: int, fresh: bool) -> TokenBatch:
-    """Rows of up to `width` targets that stop at their end; `mask` is None when all are full."""
-    counts = np.clip(ends - starts, 0, width)
-    if (counts == width).all():
-        tokens = store.read_rows(starts, width + 1)
-    else:
-        tokens = np.zeros((len(starts), width + 1), dtype=np.int64)
-        for row, (start, count) in enumerate(zip(starts, counts)):
-            if count:
-                tokens[row, : count + 1] = store.read(start, int(count) + 1)
-    values = torch.from_numpy(tokens)
-    mask = None if (counts == width).all() else torch.from_numpy(np.arange(width) < counts[:, None])
-    return TokenBatch(values[:, :-1], values[:, 1:], mask, positions=torch.from_numpy(starts.copy()), fresh=fresh)
+        mask = (targets > counted[:, None]) & (windows < self.num_windows)[:, None]
+        ids = torch.from_numpy(self.store.read_rows(starts, self.window + 1))
+        return TokenBatch(ids[:, :-1], ids[:, 1:], torch.from_numpy(mask), positions=torch.from_numpy(starts))

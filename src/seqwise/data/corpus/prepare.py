@@ -77,7 +77,7 @@ def _find(path: Path, corpus: Corpus, tokenizer: Tokenizer) -> TokenStore | None
         store = TokenStore(path)
     except DataError:
         return None
-    same = (store.facts.corpus, store.facts.tokenizer) == (corpus.fingerprint, tokenizer.fingerprint)
+    same = (store.info.corpus, store.info.tokenizer) == (corpus.fingerprint, tokenizer.fingerprint)
     return store if same else None
 
 
@@ -93,7 +93,7 @@ def _make(path: Path, corpus: Corpus, split: str, tokenizer: Tokenizer, report: 
                     )
                     writer.append(ids)
                 report(min(counts.bytes, corpus.size(split)))
-            store = writer.finish(_facts(writer.tokens, counts, corpus, split, tokenizer))
+            store = writer.finish(_store_info(writer.tokens, counts, corpus, split, tokenizer))
         except SaveError as error:
             per_byte = writer.tokens / counts.bytes if writer.tokens else 1.0
             needed = int(per_byte * corpus.size(split) * writer.dtype.itemsize)
@@ -116,7 +116,7 @@ def _batches(corpus: Corpus, split: str) -> Iterator[list[str]]:
         yield texts
 
 
-def _facts(tokens: int, counts: _Counts, corpus: Corpus, split: str, tokenizer: Tokenizer) -> StoreInfo:
+def _store_info(tokens: int, counts: _Counts, corpus: Corpus, split: str, tokenizer: Tokenizer) -> StoreInfo:
     return StoreInfo(
         tokens=tokens,
         words=counts.words,

@@ -154,51 +154,52 @@ def list_files(folder: Path) -> Iterator[Path]:
 def _assemble(name: str, groups: dict, fractions: dict[str, float], says: str = "") -> Corpus:
     """Corpus from the sources of each split; what has no source is taken from the training sources."""
     missing = {split: 0.0 if split in groups else fractions[split] for split in ("valid", "test")}
-    facts = {source.name: source.facts() for sources in groups.values() for source in sources}
-    groups = {split: _not_blank(groups[split], facts) for split in SPLITS if split in groups}
-    parts = {split: [_all_of(source, facts) for source in groups.get(split, [])] for split in SPLITS}
+    summaries = {source.name: source.summarize() for sources in groups.values() for source in sources}
+    groups = {split: _not_blank(groups[split], summaries) for split in SPLITS if split in groups}
+    parts = {split: [_all_of(source, summaries) for source in groups.get(split, [])] for split in SPLITS}
     rule = "splits as the files are named" if len(groups) > 1 else "all of it is one split"
     if any(missing.values()):
-        made, how = _divide(name, groups["train"], facts, missing)
+        made, how = _divide(name, groups["train"], summaries, missing)
         parts = {split: made.get(split) or parts[split] for split in SPLITS}
         rule = says + ("" if len(groups) == 1 else f"{', '.join(groups)} as the files are named; ") + how
     files = [source.name for split in SPLITS for source in groups.get(split, [])]
-    return Corpus(name, f"{rule}.", _fingerprint(groups, facts, rule), parts, files, not any(missing.values()))
+    return Corpus(name, f"{rule}.", _fingerprint(groups, summaries, rule), parts, files, not any(missing.values()))
 
 
-def _not_blank(sources: list[Source], facts: dict[str, FileSummary]) -> list[Source]:
+def _not_blank(sources: list[Source], summaries: dict[str, FileSummary]) -> list[Source]:
     """The sources without empty ones; an error if that leaves none."""
-    kept = [source for source in sources if facts[source.name].sizes]
+    kept = [source for source in sources if summaries[source.name].sizes]
     if not kept:
         what = "the file is empty." if len(sources) == 1 else f"all {len(sources)} files are empty."
         raise DataError(what, repair="Give a file with text in it.", file=sources[0].name)
     return kept
 
 
-def _all_of(source: Source, facts: dict[str, FileSummary]) -> Part:
-    size = sum(facts[source.name].sizes)
+def _all_of(source: Source, summaries: dict[str, FileSummary]) -> Part:
+    size = sum(summaries[source.name].sizes)
     return Part(source, size, stop=size)
 
 
 def _divide(
-    name: str, sources: list[Source], facts: dict[str, FileSummary], missing: dict[str, float]
+    name: str, sources: list[Source], summaries: dict[str, FileSummary], missing: dict[str, float]
 ) -> tuple[dict, str]:
     """Take the missing splits out of the training sources; returns the parts and the rule."""
     shares = " and ".join(f"{share:.0%} for {split}" for split, share in missing.items() if share)
     if all(not source.whole for source in sources) and len(sources) < MANY:
         parts: dict[str, list[Part]] = {split: [] for split in SPLITS}
         for source in sources:
-            for split, part in _cut(source, facts[source.name].sizes[0], missing).items():  # type: ignore[arg-type]
+            for split, part in _cut(source, summaries[source.name].sizes[0], missing).items():  # type: ignore[arg-type]
                 parts[split].append(part)
         if not all(parts[split] for split in SPLITS if split == "train" or missing[split]):
+            size = sum(sum(summaries[source.name].sizes) for source in sources)
             raise TooShortError(
-                f"the text is too short to split: {sum(sum(facts[source.name].sizes) for source in sources):,} bytes.",
+                f"the text is too short to split: {size:,} bytes.",
                 repair="Give a longer text, or train.*, valid.* and test.* in one folder.",
                 file=name,
             )
         each = "the text" if len(sources) == 1 else "each file"
         return parts, f"the end of {each} is held out, cut at line breaks ({shares})"
-    count = sum(len(facts[source.name].sizes) for source in sources)
+    count = sum(len(summaries[source.name].sizes) for source in sources)
     if count <= len([share for share in missing.values() if share]):
         raise TooShortError(
             f"{count} documents are too few to hold some out for validation and testing.",
@@ -206,7 +207,7 @@ def _divide(
             file=name,
         )
     assign = evenly_spaced_splits(count, missing["valid"], missing["test"])
-    parts = _scatter(sources, facts, assign, [split for split in SPLITS if split == "train" or missing[split]])
+    parts = _scatter(sources, summaries, assign, [split for split in SPLITS if split == "train" or missing[split]])
     return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
 
 
@@ -222,7 +223,7 @@ def _cut(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Pa
 
 
 def _scatter(
-    sources: list[Source], facts: dict[str, FileSummary], assign: Callable[[int], str], splits: list[str]
+    sources: list[Source], summaries: dict[str, FileSummary], assign: Callable[[int], str], splits: list[str]
 ) -> dict:
     def only(split: str) -> Callable[[int], bool]:
         return lambda number: assign(number) == split
@@ -230,7 +231,7 @@ def _scatter(
     parts: dict[str, list[Part]] = {split: [] for split in splits}
     first = 0
     for source in sources:
-        sizes = facts[source.name].sizes
+        sizes = summaries[source.name].sizes
         for split in splits:
             size = sum(size for number, size in enumerate(sizes, start=first) if assign(number) == split)
             if size:
@@ -239,12 +240,12 @@ def _scatter(
     return parts
 
 
-def _fingerprint(groups: dict, facts: dict[str, FileSummary], rule: str) -> str:
+def _fingerprint(groups: dict, summaries: dict[str, FileSummary], rule: str) -> str:
     digest = hashlib.blake2b(rule.encode(), digest_size=16)
     for split in sorted(groups):
         digest.update(split.encode())
         for source in groups[split]:
-            digest.update(f"{type(source).__name__} {facts[source.name].digest}".encode())
+            digest.update(f"{type(source).__name__} {summaries[source.name].digest}".encode())
     return digest.hexdigest()
 
 

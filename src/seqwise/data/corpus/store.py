@@ -52,8 +52,8 @@ class TokenStore:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        self.facts = _read_facts(self.path)
-        self.dtype = self.facts.dtype
+        self.info = _read_info(self.path)
+        self.dtype = self.info.dtype
         data = self.path.with_suffix(".bin")
         try:
             self._file = os.open(data, os.O_RDONLY)
@@ -65,7 +65,7 @@ class TokenStore:
             raise _damaged(data, f"it has {found:,} bytes instead of {expected:,}")
 
     def __len__(self) -> int:
-        return self.facts.tokens
+        return self.info.tokens
 
     def read(self, start: int, count: int) -> np.ndarray:
         """The ids start … start+count-1 as int64."""
@@ -126,12 +126,12 @@ class StoreWriter:
             self._file.write(ids.astype(self.dtype).tobytes())
         self.tokens += len(ids)
 
-    def finish(self, facts: StoreInfo) -> TokenStore:
-        """Make the store appear, whole: data first, then the facts that vouch for it."""
+    def finish(self, info: StoreInfo) -> TokenStore:
+        """Make the store appear, whole: data first, then the info that vouch for it."""
         with explain_write_errors(self.path.parent, OTHER_CACHE):
             self._file.close()
             self._output.commit()
-        content = json.dumps(asdict(facts), indent=1)
+        content = json.dumps(asdict(info), indent=1)
         write_text(self.path.with_suffix(".json"), content, repair=OTHER_CACHE, concurrent=True)
         return TokenStore(self.path)
 
@@ -161,14 +161,14 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 _MAY_NOT = "Check its permissions, or delete it; it is made again."
 
 
-def _read_facts(path: Path) -> StoreInfo:
+def _read_info(path: Path) -> StoreInfo:
     file = path.with_suffix(".json")
     try:
-        facts = StoreInfo(**json.loads(file.read_text(encoding="utf-8")))
+        info = StoreInfo(**json.loads(file.read_text(encoding="utf-8")))
     except OSError as error:
         raise _unreadable(file, error) from None
     except (ValueError, TypeError):
         raise _damaged(file, "it cannot be read") from None
-    if facts.format != FORMAT:
-        raise _damaged(file, f"it has format {facts.format}, not {FORMAT}")
-    return facts
+    if info.format != FORMAT:
+        raise _damaged(file, f"it has format {info.format}, not {FORMAT}")
+    return info

@@ -27,7 +27,7 @@ class CaptionBatch(Batch):
     the frames or regions of a row are real.
     """
 
-    origin = "caption"
+    position_unit = "caption"
 
     ids: Tensor  # (B, T) int64: the caption behind <bos>
     targets: Tensor  # (B, T) int64: the caption before <eos>
@@ -40,7 +40,7 @@ class CaptionBatch(Batch):
         return self.ids.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return int(self.mask.sum())
 
 

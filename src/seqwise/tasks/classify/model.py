@@ -41,11 +41,11 @@ class TextBatch(Batch):
         return self.ids.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return len(self.labels)
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         return int(self.lengths.sum())
 
 

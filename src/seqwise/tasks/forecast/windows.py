@@ -33,7 +33,7 @@ SHARES = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
 class SeriesBatch(Batch):
     """Windows of single series, standardised."""
 
-    origin = "window"
+    position_unit = "window"
 
     past: Tensor  # (B, L) float32
     future: Tensor  # (B, N) float32; zero where the value is missing
@@ -45,7 +45,7 @@ class SeriesBatch(Batch):
         return self.past.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return int(self.there.sum())
 
 

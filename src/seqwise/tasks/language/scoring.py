@@ -58,7 +58,7 @@ def score(
     batches = evaluation_batches(bool(model.carries), store, settings, rank, world)
     for batch in islice(batches.epoch(), None if longest is None else math.ceil(longest / _tokens(batches))):
         batch = batch.to(device)
-        loss, carry = _loss(model, batch, None if batch.fresh else carry, blocks)
+        loss, carry = _loss(model, batch, None if batch.resets_state else carry, blocks)
         nats, tokens = nats + float(loss.total), tokens + loss.count
         if progress:
             progress(tokens * world, len(store) - 1)
@@ -128,7 +128,7 @@ def score_dynamically(
     for batch in batches.epoch():
         batch = batch.to(device)
         optimiser.zero_grad()
-        loss, carry = _loss(model, batch, None if batch.fresh else carry, blocks)
+        loss, carry = _loss(model, batch, None if batch.resets_state else carry, blocks)
         (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
@@ -145,7 +145,7 @@ def score_dynamically(
 
 def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
     """The score with the counts of the original text."""
-    facts = store.facts
+    facts = store.info
     return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
 
 

@@ -121,7 +121,7 @@ class Language(Task):
 
     def report(self) -> Report:
         columns = ("lines", "words", "characters", "tokens", "unknown")
-        rows = {split: tuple(getattr(store.facts, name) for name in columns) for split, store in self.stores.items()}
+        rows = {split: tuple(getattr(store.info, name) for name in columns) for split, store in self.stores.items()}
         vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
         return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.remarks()))
 
@@ -129,7 +129,7 @@ class Language(Task):
         """What is no error, but makes a result worse or too good."""
         found = []
         for split, store in self.stores.items():
-            share = store.facts.unknown / max(1, store.facts.tokens)
+            share = store.info.unknown / max(1, store.info.tokens)
             if split != "train" and share > MANY_UNKNOWN:
                 found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
         for split, count in repeated_lines(self.corpus).items():

@@ -32,7 +32,7 @@ class MaskedBatch(Batch):
     tokens that another window of an evaluation counts.
     """
 
-    origin = "token"
+    position_unit = "token"
 
     ids: Tensor  # (B, T) int64, as the model sees them
     targets: Tensor  # (B, T) int64
@@ -45,7 +45,7 @@ class MaskedBatch(Batch):
         return self.ids.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         if not self.both:
             return int(self.chosen.sum())
         if self.counted is None:
@@ -53,7 +53,7 @@ class MaskedBatch(Batch):
         return int(self.counted[:, 1:].sum()) + int(self.counted[:, :-1].sum())
 
     @property
-    def tokens(self) -> int:
+    def num_tokens(self) -> int:
         """Tokens that were read, so that a budget means the same text for every family."""
         return self.ids.numel()
 

@@ -182,7 +182,7 @@ class Masked(Task):
             how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_ways(model, batches)
         remarks: tuple[str, ...] = ()
-        if unknown := store.facts.unknown:
+        if unknown := store.info.unknown:
             remarks = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
         examples = None if fillings is None else fillings.examples(store, preprocessor.tokenizer)
@@ -258,7 +258,7 @@ def _batches_to_score(store: TokenStore, tokenizer: Tokenizer, settings: Setting
     batches = EvaluationMasks(store, masks_of(tokenizer, settings), ROWS, window, settings.model not in AT_ONCE)
     if not any(bool(batch.chosen.any()) for batch in batches.epoch()):
         raise DataError(
-            f"the {store.facts.split or 'data'} text has {len(store):,} tokens, and the fixed masks hide none of them.",
+            f"the {store.info.split or 'data'} text has {len(store):,} tokens, and the fixed masks hide none of them.",
             repair="Give more text, or a larger --data.valid-fraction, --data.test-fraction or --masked.rate.",
         )
     return batches

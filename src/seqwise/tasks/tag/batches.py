@@ -39,7 +39,7 @@ class TagBatch(Batch):
         return self.words.shape[1]
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return int(self.lengths.sum())
 
     def slice(self, start: int, stop: int) -> Self:

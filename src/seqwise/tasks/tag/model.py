@@ -55,7 +55,7 @@ class TagModel(nn.Module):
     def forward(self, batch: TagBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
         """-log P of the tags, summed over the sentences; counted per token. There is nothing to carry."""
         losses = self.head.losses(self.states(batch), batch.tags, batch.lengths)
-        return Loss(losses.sum(), batch.count), None
+        return Loss(losses.sum(), batch.num_targets), None
 
     def states(self, batch: TagBatch) -> Tensor:
         """What the encoder makes of each word in its sentence, (B, T, D)."""

@@ -30,7 +30,7 @@ from seqwise.tasks.writing import Writer
 class PairBatch(Batch):
     """Sources, and what is to be written for each in N languages: `targets[:, n]` after `inputs[:, n]`."""
 
-    origin = "pair"
+    position_unit = "pair"
 
     source: Tensor  # (B, S) int64
     lengths: Tensor  # (B,) int64
@@ -43,7 +43,7 @@ class PairBatch(Batch):
         return max(self.source.shape[1], self.targets.shape[2])
 
     @property
-    def count(self) -> int:
+    def num_targets(self) -> int:
         return int(self.real.sum())
 
 
