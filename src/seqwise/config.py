@@ -10,7 +10,7 @@ import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -378,12 +378,19 @@ def load_settings(path: str | Path) -> Settings:
     return parse_settings(values, path)
 
 
-def parse_settings(values: dict[str, Any], file: str | Path | None = None) -> Settings:
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
+def parse_settings(
+    values: dict[str, Any],
+    file: str | Path | None = None,
+    kind: type[AnySettings] = Settings,  # type: ignore[assignment]
+) -> AnySettings:
     """Settings from plain values; unknown keys are named with the nearest known one."""
     try:
-        return Settings.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
-        raise UsageError("\n".join(map(_sentence, mistakes(error, Settings))), file=file) from None
+        raise UsageError("\n".join(map(_sentence, mistakes(error, kind))), file=file) from None
 
 
 @dataclass(frozen=True)

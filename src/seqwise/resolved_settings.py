@@ -2,14 +2,15 @@
 
 `Settings` holds what the user asked for; `None` there means "choose for me". `tasks.defaults.resolve` chooses, and
 everything that builds, trains or evaluates a model reads a `ResolvedSettings`. A field that does not apply to a run
-(the heads of an LSTM) has the neutral value below: 0 or "" for "none", so that no reader needs a fallback.
+(the heads of an LSTM) has the neutral value below: 0 or "" for "none", so that no reader needs a fallback. Such a field
+is written as null, so that a saved `ResolvedSettings` can be read as `Settings` too.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from seqwise.config import (
     CaptionSettings,
@@ -38,6 +39,15 @@ class ResolvedSection(Section):
     def _drop_missing(cls, values: Any) -> Any:
         return {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
 
+    @model_serializer(mode="wrap")
+    def _write_neutral_as_null(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Writes null for fields that were never chosen and that `Settings` leaves open."""
+        asked = type(self).__mro__[2].model_fields  # type: ignore[attr-defined]  # of the section in `Settings`
+        return {
+            name: None if name not in self.model_fields_set and asked[name].default is None else value
+            for name, value in write(self).items()
+        }
+
 
 class ResolvedTextSettings(ResolvedSection, TextSettings):
     tokenizer: TokenizerKind = "words"
@@ -47,26 +57,32 @@ class ResolvedTextSettings(ResolvedSection, TextSettings):
 class ResolvedDataSettings(ResolvedSection, DataSettings):
     window: int | Literal["full"] = 1
     order: Literal["streams", "windows"] = "windows"
-    max_length: int = 1
+    max_length: int = 512
     max_tokens: int = 0  # 0: no limit
 
 
 class ResolvedNetworkSettings(ResolvedSection, NetworkSettings):
     width: int = 1
     depth: int = 1
-    embedding: int = 1
+    embedding: int = 0  # replaced by the width
     dropout: float = 0.0
+
+    @model_validator(mode="after")
+    def _derive_embedding(self) -> Self:
+        if "embedding" not in self.model_fields_set:
+            self.__dict__["embedding"] = self.width  # past the validation of assignments, which would recurse
+        return self
 
 
 class ResolvedRecurrentSettings(ResolvedSection, RecurrentSettings):
     weight_dropout: float = 0.0
     bidirectional: bool = False
-    concat_directions: bool = False
+    concat_directions: bool = True
 
 
 class ResolvedTransformerSettings(ResolvedSection, TransformerSettings):
     heads: int = 1
-    hidden: int = 1
+    hidden: int = 0  # replaced by four times the width of the network
 
 
 class ResolvedClassifySettings(ResolvedSection, ClassifySettings):
@@ -119,7 +135,7 @@ class ResolvedTrainingSettings(ResolvedSection, TrainingSettings):
 
 
 class ResolvedSettings(ResolvedSection, Settings):
-    """Everything that determines a run, chosen."""
+    """Everything that determines a run, without a gap."""
 
     task: TaskName = "language"
     budget: str = ""
@@ -139,3 +155,14 @@ class ResolvedSettings(ResolvedSection, Settings):
     caption: ResolvedCaptionSettings = ResolvedCaptionSettings()
     forecast: ResolvedForecastSettings = ResolvedForecastSettings()
     training: ResolvedTrainingSettings = ResolvedTrainingSettings()
+
+    @model_validator(mode="after")
+    def _derive_hidden(self) -> Self:
+        if "hidden" not in self.transformer.model_fields_set:
+            self.transformer.__dict__["hidden"] = 4 * self.network.width
+        return self
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Returns the settings with neutral values where nothing is chosen."""
+        return cls.model_validate(settings.model_dump())

@@ -7,8 +7,8 @@ import torch
 
 from seqwise.backbones.encoder import BidirectionalBackbone, BothWays, build_encoder
 from seqwise.backbones.layerwise import every_layer
-from seqwise.config import parse_settings
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
@@ -16,7 +16,9 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 def encoder_of(model: str, **recurrent: object) -> torch.nn.Module:
     values = {"network": {"width": 8, "depth": 3}, "transformer": {"heads": 2}, "context": {"length": 3}}
     torch.manual_seed(0)
-    return build_encoder(parse_settings(values | {"model": model, "recurrent": recurrent}), 5, 12).eval()
+    return build_encoder(
+        ResolvedSettings.model_validate(values | {"model": model, "recurrent": recurrent}), 5, 12
+    ).eval()
 
 
 def vectors(rows: int = 2, time: int = 6) -> torch.Tensor:
@@ -25,22 +27,22 @@ def vectors(rows: int = 2, time: int = 6) -> torch.Tensor:
 
 def test_the_setting_tells_joined_from_separate():
     assert isinstance(encoder_of("lstm", bidirectional=True), BidirectionalBackbone)
-    assert isinstance(encoder_of("lstm", bidirectional=True, joined=True), BidirectionalBackbone)
-    assert isinstance(encoder_of("lstm", bidirectional=True, joined=False), BothWays)
+    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=True), BidirectionalBackbone)
+    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=False), BothWays)
     assert isinstance(encoder_of("attentive-rnn", bidirectional=True), BothWays)
 
 
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
 def test_the_width_is_that_of_both_directions_together(model: str, joined: bool):
-    encoder = encoder_of(model, bidirectional=True, joined=joined)
+    encoder = encoder_of(model, bidirectional=True, concat_directions=joined)
     assert encoder.width == 8
     assert encoder(vectors()).vectors.shape == (2, 6, 8)
 
 
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
 def test_separate_stacks_are_two_backbones_one_of_them_turned(model: str):
-    encoder, x = encoder_of(model, bidirectional=True, joined=False), vectors()
+    encoder, x = encoder_of(model, bidirectional=True, concat_directions=False), vectors()
     out = encoder(x).vectors
     assert torch.equal(out[..., :4], encoder.forwards(x).vectors)
     assert torch.equal(out[..., 4:], encoder.backwards(x.flip(1)).vectors.flip(1))
@@ -48,7 +50,7 @@ def test_separate_stacks_are_two_backbones_one_of_them_turned(model: str):
 
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm", "attentive-rnn"])
 def test_padding_changes_nothing(model: str):
-    encoder, x = encoder_of(model, bidirectional=True, joined=False), vectors(1, 4)
+    encoder, x = encoder_of(model, bidirectional=True, concat_directions=False), vectors(1, 4)
     padded = torch.cat([x, torch.full((1, 2, 5), torch.nan)], dim=1)
     out = encoder(padded, lengths=torch.tensor([4])).vectors
     assert torch.allclose(out[:, :4], encoder(x).vectors, atol=1e-6)
@@ -57,7 +59,7 @@ def test_padding_changes_nothing(model: str):
 @pytest.mark.parametrize("both", [(False, None), (True, True), (True, False)])
 @pytest.mark.parametrize("model", FAMILIES)
 def test_every_layer_ends_with_what_the_encoder_returns(model: str, both: tuple[bool, bool | None]):
-    encoder, x = encoder_of(model, bidirectional=both[0], joined=both[1]), vectors()
+    encoder, x = encoder_of(model, bidirectional=both[0], concat_directions=both[1]), vectors()
     lengths = torch.tensor([6, 4])
     layers = every_layer(encoder, x, lengths)
     assert torch.equal(layers[0], x)
@@ -68,7 +70,7 @@ def test_every_layer_ends_with_what_the_encoder_returns(model: str, both: tuple[
 
 def test_the_first_layer_of_a_stack_is_the_stack_of_one():
     """A stack of depth 1 with the weights of the first layer gives the states of layer 1."""
-    deep, x = encoder_of("gru", bidirectional=True, joined=False), vectors()
+    deep, x = encoder_of("gru", bidirectional=True, concat_directions=False), vectors()
     first = torch.cat([deep.forwards.deep.layer[0](x)[0], deep.backwards.deep.layer[0](x.flip(1))[0].flip(1)], dim=-1)
     assert torch.equal(every_layer(deep, x)[1], first)
 

@@ -12,10 +12,10 @@ from seqwise.backbones.decoder import Decoder, Memory, build_decoder
 from seqwise.backbones.memory import join_memories
 from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
 from seqwise.backbones.transformer_decoder import TransformerDecoder
-from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, ScaledDot
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 
 WIDTH, TIME, SOURCE = 8, 5, 6
 VARIANTS = {
@@ -53,7 +53,9 @@ every = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def build(variant: str, depth: int = 2, inputs: int = WIDTH, memory: int = WIDTH, **network) -> Decoder:
-    settings = parse_settings(VARIANTS[variant] | {"network": {"width": WIDTH, "depth": depth, **network}})
+    settings = ResolvedSettings.model_validate(
+        VARIANTS[variant] | {"network": {"width": WIDTH, "depth": depth, **network}}
+    )
     settings.transformer.heads = 2
     torch.manual_seed(0)
     return build_decoder(settings, inputs, memory, longest=20).double().eval()
@@ -248,7 +250,9 @@ def plain_softmax(scores: list[float]) -> list[float]:
 def tiny(attention: str, fed: bool = False) -> Decoder:
     """Width 1, a vanilla RNN, weights that can be followed by eye: the state begins at tanh(0.1) = 0.0997."""
     values = {"attention": attention, "input_feeding": fed}
-    settings = parse_settings({"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values})
+    settings = ResolvedSettings.model_validate(
+        {"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values}
+    )
     decoder = build_decoder(settings, 1, 1, longest=9).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
@@ -329,7 +333,7 @@ def test_an_lstm_without_attention_is_pytorchs_own():
 
 
 def test_the_transformer_is_pytorchs_own():
-    settings = parse_settings({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
+    settings = ResolvedSettings.model_validate({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
     settings.transformer.heads, settings.transformer.positions = 2, "none"
     decoder, x, memory = build_decoder(settings, WIDTH, WIDTH, 9).double().eval(), draw(2, TIME, WIDTH), memory_of()
     assert isinstance(decoder, TransformerDecoder)
@@ -366,13 +370,17 @@ def test_dot_attention_needs_one_width():
 
 
 def test_a_fixed_window_needs_attention():
-    settings = parse_settings({"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}})
+    settings = ResolvedSettings.model_validate(
+        {"model": "feedforward", "network": {"width": 4}, "translate": {"attention": "none"}}
+    )
     with pytest.raises(UsageError, match="needs attention"):
         build_decoder(settings, 4, 4, 9)
 
 
 def test_a_task_with_its_own_attention_is_fed_only_if_it_says_so():
-    settings = parse_settings({"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}})
+    settings = ResolvedSettings.model_validate(
+        {"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}}
+    )
     assert isinstance(build_decoder(settings, 4, 4, 9, attention="general"), Luong)
     assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", feeding=True), Feeding)
 

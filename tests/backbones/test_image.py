@@ -19,10 +19,10 @@ from seqwise.backbones.image import (
     moved,
     scaled,
 )
-from seqwise.config import Settings, TransformerSettings
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
 
-SMALL = TransformerSettings(heads=2, hidden=8)
+SMALL = ResolvedTransformerSettings(heads=2, hidden=8)
 
 
 def pixels(*shape: int) -> Tensor:
@@ -34,7 +34,7 @@ def encoders() -> dict[str, nn.Module]:
     return {
         "convolutional": Still(Convolutional(8, 16, 1)),
         "patches": Still(Patches(8, 16, 4, 2, SMALL)),
-        "post-norm patches": Still(Patches(8, 16, 4, 1, TransformerSettings(heads=2, hidden=8, norm="post"))),
+        "post-norm patches": Still(Patches(8, 16, 4, 1, ResolvedTransformerSettings(heads=2, hidden=8, norm="post"))),
     }
 
 
@@ -221,7 +221,7 @@ def test_all_frames_of_a_clip_move_together():
     ],
 )
 def test_settings_choose_the_encoder(caption: dict, kind: type):
-    settings = Settings(caption=caption, network={"width": 8}, transformer={"heads": 2})
+    settings = ResolvedSettings(caption=caption, network={"width": 8}, transformer={"heads": 2})
     encoder = build_image_encoder(settings, 5, 3)
     assert isinstance(encoder, kind)
     assert encoder.width == 8

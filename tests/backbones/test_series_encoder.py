@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from seqwise.backbones.series import SeriesEncoder, patches
-from seqwise.config import Settings, parse_settings
+from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
 def settings(model: str, patch: int = 4) -> Settings:
-    return parse_settings(
+    return ResolvedSettings.model_validate(
         {
             "model": model,
             "network": {"width": 8, "embedding": 6, "depth": 1, "dropout": 0.0},

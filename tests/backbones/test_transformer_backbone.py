@@ -6,16 +6,18 @@ import pytest
 import torch
 
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.config import TransformerSettings
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedTransformerSettings
 
 WIDTH, WINDOW = 64, 32
 
 
 def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
     torch.manual_seed(0)
-    return TransformerBackbone(inputs, WIDTH, 1, WINDOW, TransformerSettings(heads=2, positions=positions)).eval()
+    return TransformerBackbone(
+        inputs, WIDTH, 1, WINDOW, ResolvedTransformerSettings(heads=2, hidden=4 * WIDTH, positions=positions)
+    ).eval()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from seqwise.backbones.build import build_backbone
-from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 
 WIDTH, WINDOW = 8, 6
 VARIANTS = {
@@ -28,7 +28,7 @@ VARIANTS = {
 
 def build(variant: str, inputs: int = WIDTH):
     values = VARIANTS[variant] | {"network": {"width": WIDTH, "depth": 2}, "data": {"window": WINDOW}}
-    settings = parse_settings(values)
+    settings = ResolvedSettings.model_validate(values)
     settings.transformer.heads = 2
     torch.manual_seed(0)
     return build_backbone(settings, inputs).double().eval()

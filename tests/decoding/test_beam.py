@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.config import parse_settings
 from seqwise.decoding.beam import (
     Hypothesis,
     StepOutput,
@@ -23,6 +22,7 @@ from seqwise.decoding.beam import (
 from seqwise.decoding.constraints import apply_constraints, topk
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.writing import Writer
 
 BEGIN, END = 1, 2
@@ -41,7 +41,9 @@ every = pytest.mark.parametrize("variant", VARIANTS)
 
 def build(variant: str, vocabulary: int = 12, sharpness: float = 3.0) -> Writer:
     """A small writer with random weights whose choices are clear: no two sequences are equally good."""
-    settings = parse_settings(VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}})
+    settings = ResolvedSettings.model_validate(
+        VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}}
+    )
     settings.transformer.heads = 2
     torch.manual_seed(3)
     writer = Writer(settings, vocabulary, 8, 20).double().eval()

@@ -12,6 +12,7 @@ import torch
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, score
 from seqwise.tasks.classify.task import Classify, _prediction
 from seqwise.tasks.defaults import DefaultsContext, resolve
@@ -146,7 +147,7 @@ def test_a_batch_knows_its_rows_targets_and_tokens():
 def model_of(**settings) -> Classifier:
     chosen = parse_settings({"task": "classify", "model": "lstm", **SMALL, **settings})
     torch.manual_seed(0)
-    return Classifier(chosen, 20, 3, unknown=1, counts=torch.tensor([6, 3, 1]))
+    return Classifier(ResolvedSettings.from_settings(chosen), 20, 3, unknown=1, counts=torch.tensor([6, 3, 1]))
 
 
 def batch_of(*lengths: int) -> TextBatch:

@@ -18,18 +18,18 @@ def test_nothing_is_left_open(model: str, tokens: int, cuda: bool):
         parse_settings({"task": "masked", "model": model}), DefaultsContext(tokens, 3000, cuda, 2, 3)
     )
     network, training = settings.network, settings.training
-    assert None not in (network.width, network.depth, network.embedding, network.dropout)
-    assert None not in (training.batch_size, training.learning_rate, training.weight_decay, settings.data.max_tokens)
-    assert (training.batch_size or 0) % 3 == 0
+    assert {"width", "depth", "embedding", "dropout"} <= network.model_fields_set
+    assert {"batch_size", "learning_rate", "weight_decay"} <= training.model_fields_set
+    assert "max_tokens" in settings.data.model_fields_set
+    assert training.batch_size % 3 == 0
     assert isinstance(settings.data.window, int)
     assert settings.data.window >= 3
     recurrent = model not in ("feedforward", "transformer")
-    assert (settings.recurrent.bidirectional, settings.recurrent.concat_directions) == (
-        (True, False) if recurrent else (None, None)
-    )
+    assert settings.recurrent.bidirectional is recurrent
+    assert settings.recurrent.concat_directions is not recurrent
     assert ("recurrent.concat_directions" in names) is recurrent
     if model == "transformer":
-        assert (network.width or 0) % (settings.transformer.heads or 7) == 0
+        assert network.width % settings.transformer.heads == 0
 
 
 def test_what_the_user_sets_stays():

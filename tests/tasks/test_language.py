@@ -20,6 +20,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.scoring import score, score_counts, score_dynamically
 from seqwise.tasks.language.task import Language, write_on
 from seqwise.training.api import TrainedModel
@@ -122,7 +123,8 @@ def test_an_untrained_model_is_about_as_good_as_frequencies(book, family, tied):
     settings = parse_settings(SMALL | {"model": family, "network": network, "text": {"tokenizer": "characters"}})
     task = Language.prepare(str(book), settings)
     torch.manual_seed(0)
-    nats, tokens = score(task.build(settings), task.stores["valid"], settings)
+    resolved = ResolvedSettings.from_settings(settings)
+    nats, tokens = score(task.build(resolved), task.stores["valid"], resolved)
     counts = task.stores["train"].counts(len(task.tokenizer))
     valid = task.stores["valid"].read(0, len(task.stores["valid"]))[1:]
     unigram = -np.log((counts[valid] + 1) / (counts.sum() + len(counts))).mean()
@@ -147,7 +149,7 @@ def test_the_sampled_softmax_draws_by_the_counts_of_the_training_tokens(book):
     settings = parse_settings(SMALL | {"network": network, "text": {"tokenizer": "bpe", "vocabulary": 300}})
     task = Language.prepare(str(book), settings)
     expected = task.stores["train"].counts(len(task.tokenizer)).clip(min=1) ** 0.75
-    found = task.build(settings).head.output.probability.numpy()
+    found = task.build(ResolvedSettings.from_settings(settings)).head.output.probability.numpy()
     assert found == pytest.approx(expected / expected.sum(), rel=1e-5)
 
 
@@ -157,10 +159,10 @@ def test_the_training_tokens_are_counted_once_and_not_for_a_check(book, monkeypa
     monkeypatch.setattr(TokenStore, "counts", lambda self, size: counted.append(self.path) or original(self, size))
     settings = parse_settings(SMALL | {"data": {"window": 48, "order": "streams"}})
     task = Language.prepare(str(book), settings)
-    task.check(settings)
+    task.check(ResolvedSettings.from_settings(settings))
     assert counted == []
-    task.build(settings)
-    task.build(settings)
+    task.build(ResolvedSettings.from_settings(settings))
+    task.build(ResolvedSettings.from_settings(settings))
     assert len(counted) == 1
 
 
@@ -313,7 +315,7 @@ def check(book: Path, **values) -> None:
     settings = parse_settings({**SMALL, **values})
     task = Language.prepare(str(book), settings)
     settings.data.order = "windows" if settings.model == "transformer" else "streams"
-    task.check(settings)
+    task.check(ResolvedSettings.from_settings(settings))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from seqwise.budget import Budget
 from seqwise.config import Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.tasks.translate.task import Translate
 from seqwise.training.loop import Trainer
@@ -268,7 +269,7 @@ def test_settings_that_cannot_work_are_refused(folder: Path, change: dict, says:
     chosen = settings(columns="num,de", **change)
     task = Translate.prepare(str(folder), chosen)
     with pytest.raises(UsageError, match=says):
-        task.check(chosen)
+        task.check(ResolvedSettings.from_settings(chosen))
 
 
 def test_the_loop_tells_the_model_how_far_it_is(folder: Path):

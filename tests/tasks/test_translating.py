@@ -9,6 +9,7 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions
 from seqwise.tasks.translate import translating
 from seqwise.tasks.translate.task import Translate
@@ -35,7 +36,8 @@ def prepared(spec: str, **more):
     chosen = Settings.model_validate(values | more)
     task = Translate.prepare(spec, chosen)
     torch.manual_seed(0)
-    return task, task.build(chosen).eval(), chosen
+    resolved = ResolvedSettings.from_settings(chosen)
+    return task, task.build(resolved).eval(), resolved
 
 
 @pytest.fixture

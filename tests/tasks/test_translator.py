@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqwise.config import Settings
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.translate.model import Marks, PairBatch, Translator, collate
 
 SOURCES = [np.array([5, 6, 7]), np.array([8]), np.array([5, 8])]
@@ -21,8 +21,8 @@ KINDS = [
 ]
 
 
-def settings(model: str = "gru", attention: str = "general", **translate) -> Settings:
-    return Settings(
+def settings(model: str = "gru", attention: str = "general", **translate) -> ResolvedSettings:
+    return ResolvedSettings(
         task="translate",
         model=model,
         network={"width": 8, "depth": 1, "embedding": 6, "dropout": 0.0},

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from seqwise.backbones.memory import Memory
-from seqwise.config import parse_settings
 from seqwise.layers.embedding import Embedding
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.writing import Writer
 
 MODELS = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
@@ -19,7 +19,7 @@ every = pytest.mark.parametrize("model", MODELS)
 
 
 def build(model: str = "lstm", vocabulary: int = VOCABULARY, **network) -> Writer:
-    settings = parse_settings({"model": model, "network": {"width": WIDTH, "depth": 2, **network}})
+    settings = ResolvedSettings.model_validate({"model": model, "network": {"width": WIDTH, "depth": 2, **network}})
     settings.transformer.heads = 2
     torch.manual_seed(0)
     return Writer(settings, vocabulary, WIDTH, 20)
@@ -78,7 +78,7 @@ def test_smoothing_is_pytorchs_own_forwards_and_backwards(vocabulary):
 
 
 def test_counts_are_what_a_new_writer_predicts():
-    settings = parse_settings({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
+    settings = ResolvedSettings.model_validate({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
     settings.transformer.heads = 2
     counts = torch.tensor([0.0, 5, 10, 85])
     writer = Writer(settings, 4, WIDTH, 9, counts=counts).eval()
@@ -88,7 +88,7 @@ def test_counts_are_what_a_new_writer_predicts():
 
 
 def test_an_embedding_can_be_shared_and_is_left_as_it_is():
-    settings = parse_settings({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
+    settings = ResolvedSettings.model_validate({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
     settings.transformer.heads = 2
     embedding = Embedding(VOCABULARY, WIDTH)
     before = embedding.weight.clone()

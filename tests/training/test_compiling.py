@@ -14,6 +14,7 @@ from seqwise.config import Settings
 from seqwise.errors import UsageError
 from seqwise.layers.record import record
 from seqwise.layers.transformer import Decoder, Encoder, EncoderDecoder, PreNormDecoderLayer, PreNormEncoderLayer
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import training_run as fit
 from seqwise.training.compiling import check_compiling, compile_layers
@@ -41,7 +42,7 @@ def _compiled_anew():
 
 
 def model() -> LanguageModel:
-    settings = Settings(model="transformer")
+    settings = ResolvedSettings(model="transformer", transformer={"hidden": 64})
     settings.network.width, settings.network.depth, settings.transformer.heads = 16, 3, 2
     settings.data.window = 16
     torch.manual_seed(0)

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from seqwise.budget import Budget
-from seqwise.config import TrainingSettings
 from seqwise.data.batch import TokenBatch
 from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.cells import LSTMCell
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.distribution import World
 from seqwise.training.loop import Step, Trainer
 
@@ -68,7 +68,12 @@ def make(
     torch.manual_seed(0)
     values = {"learning_rate": 0.01, "weight_decay": 0.1, **settings}
     return Trainer(
-        Toy(dropout).to(device), ToyBatches(rows), TrainingSettings(**values), Budget.parse(budget), validate, seed=3
+        Toy(dropout).to(device),
+        ToyBatches(rows),
+        ResolvedTrainingSettings(**values),
+        Budget.parse(budget),
+        validate,
+        seed=3,
     )
 
 
@@ -235,7 +240,7 @@ class Listening(World):
 
 
 def test_an_update_asks_the_other_processes_twice_and_a_validation_once_more():
-    settings = TrainingSettings(learning_rate=0.01, validate_every=2)
+    settings = ResolvedTrainingSettings(learning_rate=0.01, validate_every=2)
     world = Listening()
     validate = lambda: {"loss": 1.0}  # noqa: E731
     stream = Trainer(Toy(), ToyBatches(), settings, Budget.parse("1-epochs"), validate, world=world).steps()

@@ -16,19 +16,12 @@ from torch import Tensor, nn
 
 from seqwise.backbones.states import flatten, map_state
 from seqwise.budget import Budget
-from seqwise.config import (
-    DataSettings,
-    NetworkSettings,
-    RecurrentSettings,
-    Settings,
-    TrainingSettings,
-    TransformerSettings,
-)
 from seqwise.data.batch import TokenBatch
 from seqwise.errors import MemoryLimitError, NonFiniteError
 from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import record
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedSettings, ResolvedTrainingSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import replay
 from seqwise.training.loop import Trainer
@@ -117,7 +110,9 @@ class Batches:
 ALIKE = Batches()
 
 
-def make(settings: Settings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = ALIKE) -> Trainer:
+def make(
+    settings: ResolvedSettings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = ALIKE
+) -> Trainer:
     torch.manual_seed(0)
     model = LanguageModel(settings, batches.words).to(device)
     return replaying(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
@@ -136,14 +131,14 @@ def plainly(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def settings_of(model: str, training: dict[str, object] | None = None, **network: object) -> Settings:
-    return Settings(
+def settings_of(model: str, training: dict[str, object] | None = None, **network: object) -> ResolvedSettings:
+    return ResolvedSettings(
         model=model,
-        data=DataSettings(window=TIME),
-        network=NetworkSettings(width=32, depth=2, embedding=32, **{"dropout": 0.2, **network}),
-        transformer=TransformerSettings(heads=2),
-        recurrent=RecurrentSettings(weight_dropout=0.0 if model == "transformer" else 0.1),
-        training=TrainingSettings(learning_rate=1e-2, **{"precision": "float32", **(training or {})}),
+        data={"window": TIME},
+        network={"width": 32, "depth": 2, "embedding": 32, "dropout": 0.2, **network},
+        transformer={"heads": 2},
+        recurrent={"weight_dropout": 0.0 if model == "transformer" else 0.1},
+        training={"learning_rate": 1e-2, "precision": "float32", **(training or {})},
     )
 
 
@@ -499,7 +494,7 @@ HABITS = {
 def own(habit: Callable[[Own, Tensor], None], device: str) -> Trainer:
     torch.manual_seed(0)
     model = Own(habit).to(device)
-    return replaying(Trainer(model, Batches(), TrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
+    return replaying(Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -7,13 +7,13 @@ from torch import nn
 from seqwise.backbones.feedforward import FeedForwardBackbone
 from seqwise.backbones.recurrent import AttentiveBackbone, RecurrentBackbone
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 
 
-def build_backbone(settings: Settings, inputs: int) -> nn.Module:
+def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
     """The backbone of a resolved run, for vectors of width `inputs`."""
     network = settings.network
-    width, depth, dropout = network.width or inputs, network.depth or 1, network.dropout or 0.0
+    width, depth, dropout = network.width, network.depth, network.dropout
     if settings.model == "feedforward":
         return FeedForwardBackbone(inputs, width, depth, settings.context.length, dropout)
     if settings.model == "attentive-rnn":

@@ -8,13 +8,14 @@ from seqwise.backbones.memory import Memory as Memory
 from seqwise.backbones.memory import begun as begun
 from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
 from seqwise.backbones.transformer_decoder import TransformerDecoder
-from seqwise.config import RECURRENT, Settings
+from seqwise.config import RECURRENT
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, Score
+from seqwise.resolved_settings import ResolvedSettings
 
 
 def build_decoder(
-    settings: Settings,
+    settings: ResolvedSettings,
     inputs: int,
     memory_width: int,
     longest: int,
@@ -30,9 +31,9 @@ def build_decoder(
     if feeding is None:
         feeding = attention is None and settings.translate.input_feeding
     network, attention = settings.network, attention or settings.translate.attention
-    width = network.width or inputs
+    width = network.width
     if settings.model == "transformer":
-        depth, dropout = network.depth or 1, network.dropout or 0.0
+        depth, dropout = network.depth, network.dropout
         return TransformerDecoder(inputs, memory_width, width, depth, longest, settings.transformer, dropout)
     if attention == "none":
         if settings.model not in RECURRENT:

@@ -15,23 +15,23 @@ from seqwise.backbones.feedforward import FeedForwardBackbone
 from seqwise.backbones.recurrent import bidirectional_layers
 from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.config import Settings
 from seqwise.layers.recurrent import Deep, real_steps, turn
 from seqwise.layers.scan import blank
+from seqwise.resolved_settings import ResolvedSettings
 
 CELLS = ("rnn", "gru", "lstm")
 
 
-def build_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
+def build_encoder(settings: ResolvedSettings, inputs: int, longest: int) -> nn.Module:
     """The encoder of a resolved run, for vectors of width `inputs` and sequences up to `longest`."""
     network = settings.network
-    width, depth, dropout = network.width or inputs, network.depth or 1, network.dropout or 0.0
-    both = bool(settings.recurrent.bidirectional)
+    width, depth, dropout = network.width, network.depth, network.dropout
+    both = settings.recurrent.bidirectional
     if settings.model == "transformer":
         return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
-    if settings.model in CELLS and both and settings.recurrent.concat_directions is not False:
+    if settings.model in CELLS and both and settings.recurrent.concat_directions:
         return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
     if not both:
         return build_backbone(settings, inputs)
@@ -44,7 +44,9 @@ class BidirectionalBackbone(nn.Module):
 
     carries = False
 
-    def __init__(self, cell: str, inputs: int, width: int, depth: int, settings: Settings, dropout: float = 0.0):
+    def __init__(
+        self, cell: str, inputs: int, width: int, depth: int, settings: ResolvedSettings, dropout: float = 0.0
+    ):
         super().__init__()
         units = -(-width // 2)
         self.width = 2 * units

@@ -19,32 +19,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.memory import Memory
-from seqwise.config import Settings, TransformerSettings
 from seqwise.layers.norm import EPSILON, LayerNorm
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import observe
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
+from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
 
 GRID = 8  # most regions along a side, unless set
 FRAME_GRID = 4  # the same for one frame of a clip, which has many
 CHANNELS = 3
 
 
-def build_image_encoder(settings: Settings, inputs: int, longest: int) -> nn.Module:
+def build_image_encoder(settings: ResolvedSettings, inputs: int, longest: int) -> nn.Module:
     """The encoder of a resolved run, called as `encoder(pictures, lengths) → Memory`.
 
     `inputs` is the width of ready features, `longest` the most regions one picture has of these.
     """
     caption, network = settings.caption, settings.network
-    width, size = network.width or 1, caption.image_size or GRID
+    width, size = network.width, caption.image_size
     encoder: nn.Module
     if caption.encoder == "features":
         return Features(inputs, width, longest)
     if caption.encoder == "patches":
-        dropout, depth = network.dropout or 0.0, network.depth or 1
-        encoder = Patches(width, size, caption.patch or GRID, depth, settings.transformer, dropout)
+        encoder = Patches(width, size, caption.patch, network.depth, settings.transformer, network.dropout)
     else:
-        encoder = Convolutional(width, size, caption.blocks or 0, caption.grid or GRID)
+        encoder = Convolutional(width, size, caption.blocks, caption.grid)
     return Frames(encoder) if caption.frames else Still(encoder)
 
 
@@ -140,7 +139,7 @@ class Patches(nn.Module):
     """
 
     def __init__(
-        self, width: int, size: int, patch: int, depth: int, settings: TransformerSettings, dropout: float = 0.0
+        self, width: int, size: int, patch: int, depth: int, settings: ResolvedTransformerSettings, dropout: float = 0.0
     ):
         super().__init__()
         self.width, self.patch, self.side = width, patch, -(-size // patch)
@@ -149,7 +148,7 @@ class Patches(nn.Module):
         nn.init.zeros_(self.enter.bias)
         self.positions = LearnedPositions(width, self.side**2)
         kind = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
-        heads, hidden = settings.heads or 1, settings.hidden or 4 * width
+        heads, hidden = settings.heads, settings.hidden
         self.encoder = Encoder([kind(width, heads, hidden, settings.activation, dropout) for _ in range(depth)])
 
     def forward(self, pixels: Tensor) -> Tensor:

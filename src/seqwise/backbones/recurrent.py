@@ -5,24 +5,24 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seqwise.backbones.states import ModelState, States
-from seqwise.config import RecurrentSettings
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import make_cell
 from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent
+from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 
-def _layers(cell: str, inputs: int, width: int, depth: int, settings: RecurrentSettings) -> list[Recurrent]:
+def _layers(cell: str, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings) -> list[Recurrent]:
     return [
         Recurrent(
             make_cell(cell, inputs if i == 0 else width, width, settings),
-            weight_dropout=settings.weight_dropout or 0.0,
+            weight_dropout=settings.weight_dropout,
         )
         for i in range(depth)
     ]
 
 
 def bidirectional_layers(
-    cell: str, inputs: int, units: int, depth: int, settings: RecurrentSettings
+    cell: str, inputs: int, units: int, depth: int, settings: ResolvedRecurrentSettings
 ) -> list[Bidirectional]:
     """Layers that read in both directions, each `units` wide per direction."""
     return [
@@ -37,7 +37,7 @@ class RecurrentBackbone(nn.Module):
     carries = True
 
     def __init__(
-        self, cell: str, inputs: int, width: int, depth: int, settings: RecurrentSettings, dropout: float = 0.0
+        self, cell: str, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0
     ):
         super().__init__()
         self.width = width
@@ -53,7 +53,7 @@ class AttentiveBackbone(nn.Module):
 
     carries = True
 
-    def __init__(self, inputs: int, width: int, depth: int, settings: RecurrentSettings, dropout: float = 0.0):
+    def __init__(self, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0):
         super().__init__()
         self.width = width
         self.deep = Deep(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.memory import Decoded, Decoder, Memory, begun
 from seqwise.backbones.states import ModelState
-from seqwise.config import Settings
 from seqwise.layers.attention import Score, masked_softmax
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import Cell, State, make_cell
@@ -31,6 +30,7 @@ from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import observe
 from seqwise.layers.recurrent import Deep, Recurrent
 from seqwise.layers.scan import Tape
+from seqwise.resolved_settings import ResolvedSettings
 
 
 class Bridge(nn.Module):
@@ -83,7 +83,7 @@ def projected(score: Score, memory: Memory) -> ModelState:
 class HandedOver(Decoder):
     """A recurrent network that begins where the encoder ended."""
 
-    def __init__(self, settings: Settings, inputs: int, memory_width: int):
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int):
         super().__init__()
         self.backbone = build_backbone(settings, inputs)
         self.width: int = self.backbone.width  # type: ignore[assignment]
@@ -109,7 +109,7 @@ class Luong(Decoder):
     backbone; the fixed-window one begins without a state.
     """
 
-    def __init__(self, settings: Settings, inputs: int, memory_width: int, score: Score):
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
         super().__init__()
         self.backbone = build_backbone(settings, inputs)
         self.width: int = self.backbone.width  # type: ignore[assignment]
@@ -164,16 +164,16 @@ class Bahdanau(Decoder):
     stands where the paper has a maxout layer.
     """
 
-    def __init__(self, settings: Settings, inputs: int, memory_width: int, score: Score):
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
         super().__init__()
         recurrent, network = settings.recurrent, settings.network
-        self.width = width = network.width or inputs
+        self.width = width = network.width
         name = recurrent.cell if settings.model == "attentive-rnn" else settings.model
-        drop = recurrent.weight_dropout or 0.0
+        drop = recurrent.weight_dropout
         self.first = Recurrent(make_cell(name, inputs + memory_width, width, recurrent), drop)
-        above = [Recurrent(make_cell(name, width, width, recurrent), drop) for _ in range((network.depth or 1) - 1)]
-        self.above = Deep(above, dropout=network.dropout or 0.0) if above else None
-        self.dropout = VariationalDropout(network.dropout or 0.0)
+        above = [Recurrent(make_cell(name, width, width, recurrent), drop) for _ in range(network.depth - 1)]
+        self.above = Deep(above, dropout=network.dropout) if above else None
+        self.dropout = VariationalDropout(network.dropout)
         self.look_back = StateAttention(width, recurrent.attention_span) if settings.model == "attentive-rnn" else None
         self.bridge = Bridge(memory_width, [layer.cell for layer in (self.first, *above)])
         self.score = score
@@ -210,14 +210,14 @@ class Bahdanau(Decoder):
 class Feeding(Decoder):
     """Luong's attention with input feeding: cell([x_t; h~_{t−1}]), so that a step knows where the last one looked."""
 
-    def __init__(self, settings: Settings, inputs: int, memory_width: int, score: Score):
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
         super().__init__()
         recurrent, network = settings.recurrent, settings.network
-        self.width = width = network.width or inputs
-        drop = recurrent.weight_dropout or 0.0
-        sizes = [inputs + width, *[width] * ((network.depth or 1) - 1)]
+        self.width = width = network.width
+        drop = recurrent.weight_dropout
+        sizes = [inputs + width, *[width] * (network.depth - 1)]
         self.layer = nn.ModuleList(Recurrent(make_cell(settings.model, size, width, recurrent), drop) for size in sizes)
-        self.dropout = network.dropout or 0.0
+        self.dropout = network.dropout
         self.bridge = Bridge(memory_width, [layer.cell for layer in self.layer])  # type: ignore[misc]
         self.score = score
         self.readout = Readout(memory_width, width)

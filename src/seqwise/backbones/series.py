@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.feedforward import FeedForwardBackbone
-from seqwise.config import Settings
 from seqwise.layers.record import observe
+from seqwise.resolved_settings import ResolvedSettings
 
 
 def patches(x: Tensor, size: int) -> Tensor:
@@ -27,18 +27,18 @@ def patches(x: Tensor, size: int) -> Tensor:
 class SeriesEncoder(nn.Module):
     """(B, L, F) → (B, width). A Transformer gives all its states side by side, the other families their last."""
 
-    def __init__(self, settings: Settings, inputs: int, past: int):
+    def __init__(self, settings: ResolvedSettings, inputs: int, past: int):
         super().__init__()
         feedforward = settings.model == "feedforward"
-        self.size = past if feedforward else settings.forecast.patch or 1  # a fixed window reads all of it at once
-        steps, dropout = math.ceil(past / self.size), settings.network.dropout or 0.0
+        self.size = past if feedforward else settings.forecast.patch  # a fixed window reads all of it at once
+        steps, dropout = math.ceil(past / self.size), settings.network.dropout
         self.whole = settings.model == "transformer"
         self.enter: nn.Module = nn.Identity()
         if feedforward:
-            width, depth = settings.network.width or inputs, settings.network.depth or 1
+            width, depth = settings.network.width, settings.network.depth
             self.backbone: nn.Module = FeedForwardBackbone(self.size * inputs, width, depth, 1, dropout)
         else:
-            embedding = settings.network.embedding or settings.network.width or inputs
+            embedding = settings.network.embedding
             self.enter = nn.Linear(self.size * inputs, embedding)
             self.backbone = build_encoder(settings, embedding, steps)
         own: int = self.backbone.width  # type: ignore[assignment]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.states import ModelState, States
-from seqwise.config import TransformerSettings
 from seqwise.errors import UsageError
 from seqwise.layers.initialise import SHORT
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer, cached_length
+from seqwise.resolved_settings import ResolvedTransformerSettings
 
 
 class TransformerBackbone(nn.Module):
@@ -29,7 +29,7 @@ class TransformerBackbone(nn.Module):
         width: int,
         depth: int,
         window: int,
-        settings: TransformerSettings,
+        settings: ResolvedTransformerSettings,
         dropout: float = 0.0,
         causal: bool = True,
     ):
@@ -45,7 +45,7 @@ class TransformerBackbone(nn.Module):
         self.factor = 1 / SHORT if settings.positions == "sinusoidal" else 1.0
         kind = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
         rotary = settings.positions == "rotary"
-        heads, hidden = settings.heads or 1, settings.hidden or 4 * width
+        heads, hidden = settings.heads, settings.hidden
         layers = [kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)]
         self.encoder = Encoder(layers)
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from seqwise.backbones.memory import Decoded, Decoder, Memory
 from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import added_positions
-from seqwise.config import TransformerSettings
 from seqwise.kernels.packed import MANY, Packed
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
 from seqwise.layers.initialise import SHORT
@@ -25,6 +24,7 @@ from seqwise.layers.positions import rotary as turn
 from seqwise.layers.record import observed
 from seqwise.layers.transformer import Decoder as Layers
 from seqwise.layers.transformer import DecoderLayer, PreNormDecoderLayer
+from seqwise.resolved_settings import ResolvedTransformerSettings
 
 ROOM = 16  # slots that are made at first; they double when full
 
@@ -51,7 +51,7 @@ class TransformerDecoder(Decoder):
         width: int,
         depth: int,
         longest: int,
-        settings: TransformerSettings,
+        settings: ResolvedTransformerSettings,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -60,7 +60,7 @@ class TransformerDecoder(Decoder):
         self.positions = added_positions(settings.positions, width, longest)
         self.factor = 1 / SHORT if settings.positions == "sinusoidal" else 1.0  # as in TransformerBackbone
         kind = PreNormDecoderLayer if settings.norm == "pre" else DecoderLayer
-        heads, hidden = settings.heads or 1, settings.hidden or 4 * width
+        heads, hidden = settings.heads, settings.hidden
         rotary = settings.positions == "rotary"
         self.decoder = Layers([kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)])
 

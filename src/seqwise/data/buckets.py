@@ -33,7 +33,7 @@ class BucketLoader(Generic[B]):
         lengths: Sequence[int] | np.ndarray,
         collate: Callable[[np.ndarray], B],
         rows: int,
-        max_tokens: int | None,
+        max_tokens: int,
         seed: int,
         rank: int = 0,
         world: int = 1,
@@ -80,7 +80,7 @@ class BucketLoader(Generic[B]):
 
     def _max_rows(self, length: int) -> int:
         """Return how many rows of this length a batch may have."""
-        rows = self.rows if self.max_tokens is None else min(self.rows, self.max_tokens // max(1, length))
+        rows = min(self.rows, self.max_tokens // max(1, length)) if self.max_tokens else self.rows
         return max(self.world, rows)
 
 

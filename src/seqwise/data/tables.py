@@ -247,7 +247,7 @@ def _sound(value: Any) -> Any:
 
 def reject_columns(columns: str | None, instead: str) -> None:
     """For tasks that do not choose columns in this way."""
-    if columns is not None:
+    if columns:
         raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
 
 
@@ -265,4 +265,4 @@ def read_input_column(path: Path, names: Sequence[str], columns: str | None) -> 
 
 def parse_columns(columns: str | None) -> list[str] | None:
     """`--columns text,label` as a list."""
-    return None if columns is None else [column.strip() for column in columns.split(",")]
+    return [column.strip() for column in columns.split(",")] if columns else None

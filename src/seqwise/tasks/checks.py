@@ -9,16 +9,17 @@ import torch
 from torch import nn
 
 from seqwise import environment
-from seqwise.config import FAMILIES, Settings
+from seqwise.config import FAMILIES
 from seqwise.errors import UsageError
 from seqwise.ngram import memory_bound
+from seqwise.resolved_settings import ResolvedSettings
 
 COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def check_precision(settings: Settings) -> None:
+def check_precision(settings: ResolvedSettings) -> None:
     """Some processors advertise bfloat16 and kill the process at its first product, so it is tried in a child."""
     cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
     if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
@@ -28,7 +29,7 @@ def check_precision(settings: Settings) -> None:
         )
 
 
-def check_model(settings: Settings, ngram: str) -> None:
+def check_model(settings: ResolvedSettings, ngram: str) -> None:
     """Refuse what only a language model can be: counted, which `ngram` says why not, or with a softmax cut short."""
     if settings.model == "ngram":
         others = ", ".join(family for family in FAMILIES if family != "ngram")
@@ -40,7 +41,7 @@ def check_model(settings: Settings, ngram: str) -> None:
         )
 
 
-def check_memory(build: Callable[[], Model], settings: Settings) -> Model:
+def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Model:
     """The model without memory behind it, so that asking costs nothing; refused if it cannot fit."""
     model: Model | None = None
     try:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from seqwise.backbones.layerwise import every_layer
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.config import Settings
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.batches import Encoded, TagBatch
 from seqwise.tasks.tag.reader import Sentence
 from seqwise.tasks.tag.task import lexicon_of, places_of
@@ -44,7 +44,7 @@ class TextTokens:
 class Contextual:
     """A trained model that gives vectors. Layer 0 is what the first layer reads, layer `depth` what the last gives."""
 
-    def __init__(self, model: Any, settings: Settings, preprocessor: Preprocessor):
+    def __init__(self, model: Any, settings: ResolvedSettings, preprocessor: Preprocessor):
         backbone = getattr(model, "encoder", None) or getattr(model, "backbone", None)
         if settings.task not in BORDERS or backbone is None:
             raise UsageError(
@@ -52,7 +52,7 @@ class Contextual:
                 repair="Name a run of masked, language, classify or tag with a neural model.",
             )
         self.model, self.backbone, self.settings, self.preprocessor = model.eval(), backbone, settings, preprocessor
-        self.depth = settings.network.depth or 1
+        self.depth = settings.network.depth
 
     def width(self, layer: int) -> int:
         """Numbers per vector."""
@@ -61,7 +61,7 @@ class Contextual:
                 f"there is no layer {layer}: expected a number from 0 (token vectors) to {self.depth}.",
                 repair="Leave out --layer for the last one.",
             )
-        characters = (self.settings.tag.characters or 0) if self.settings.task == "tag" else 0
+        characters = self.settings.tag.characters if self.settings.task == "tag" else 0
         return self.backbone.width if layer else self.model.embedding.width + characters
 
     def read(self, text: str) -> TextTokens:

@@ -14,7 +14,7 @@ from typing import Any
 from seqwise.budget import Budget
 from seqwise.config import RECURRENT as RECURRENT
 from seqwise.config import Settings
-from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 
 DEFAULT_BUDGET = "10m"
 
@@ -37,15 +37,15 @@ class DefaultsContext:
     vectors: int = 0  # width of the word vectors to start from, where there are some
 
 
-def resolve(settings: Settings, facts: DefaultsContext) -> tuple[Settings, list[str]]:
+def resolve(settings: Settings, facts: DefaultsContext) -> tuple[ResolvedSettings, list[str]]:
     """Settings without a gap, and the dotted names of those that were chosen here."""
-    chosen = settings.model_copy(deep=True)
+    chosen = ResolvedSettings.from_settings(settings)
     names: list[str] = []
 
     def fill(path: str, value: Any) -> None:
         section, _, key = path.rpartition(".")
         home = getattr(chosen, section) if section else chosen
-        if getattr(home, key) is None:
+        if key not in home.model_fields_set:
             setattr(home, key, value)
             names.append(path)
 
@@ -54,24 +54,23 @@ def resolve(settings: Settings, facts: DefaultsContext) -> tuple[Settings, list[
     fill("budget", DEFAULT_BUDGET)
     if facts.vectors:
         fill("network.embedding", facts.vectors)
-    task = chosen.task or "language"
-    rules = import_module(f"seqwise.tasks.{task}.defaults")  # each task has its own module of rules
-    getattr(rules, f"fill_{task}")(chosen, facts, fill)
+    rules = import_module(f"seqwise.tasks.{chosen.task}.defaults")  # each task has its own module of rules
+    getattr(rules, f"fill_{chosen.task}")(chosen, facts, fill)
     fill("training.ema", 0.0)  # where the rules of the task do not say otherwise
-    if chosen.training.validate_every is None:
+    if not chosen.training.validate_every:
         fill("training.patience", 8)  # of 20 validations: data read to pieces does not get better
     fill("training.precision", "bfloat16" if facts.cuda and facts.bfloat16 else "float32")
     return chosen, names
 
 
-def expected_epochs(chosen: Settings, facts: DefaultsContext) -> float:
+def expected_epochs(chosen: ResolvedSettings, facts: DefaultsContext) -> float:
     """How often the budget will read the text; for a time budget by the arithmetic of the model."""
-    budget = Budget.parse(chosen.budget or DEFAULT_BUDGET)
+    budget = Budget.parse(chosen.budget)
     if budget.unit == "epochs":
         return budget.amount
     tokens = budget.amount
     if budget.unit == "seconds":
-        width, depth = required(chosen.network.width), required(chosen.network.depth)
+        width, depth = chosen.network.width, chosen.network.depth
         weights = 10 * width * width * depth + width * facts.vocabulary  # 8 or 12 D² a layer, and the softmax
         speed = 5e13 if facts.cuda else 6e10 * facts.cores  # operations per second that small models reach
         tokens = budget.amount * min(speed / (6 * weights), 1_000_000 if facts.cuda else 40_000)
@@ -81,9 +80,3 @@ def expected_epochs(chosen: Settings, facts: DefaultsContext) -> float:
 def heads_of(width: int, each: int) -> int:
     """Heads about `each` wide, or a few; their own width is even, as rotary positions need, where that is possible."""
     return next((heads for heads in (width // each, 4, 2, 1) if heads and width % (2 * heads) == 0), 1)
-
-
-def required(value: int | None) -> int:
-    if value is None:
-        raise UsageError("a size is missing.")  # cannot happen: sizes are filled first
-    return value

@@ -58,9 +58,10 @@ def take_over(settings: Settings, source: Settings, name: str) -> tuple[Settings
             wrong.append(f"--{path.replace('_', '-')} is {mine}, but {name} has {theirs}.")
 
     take("model", source.model)
+    values = source.model_dump()  # None where a setting does not apply to that run
     for section, keys in TAKEN.items():
         for key in keys:
-            take(f"{section}.{key}", getattr(getattr(source, section), key))
+            take(f"{section}.{key}", values[section][key])
     if source.task == "language" and source.model in RECURRENT:
         take("recurrent.bidirectional", False)
     if source.model == "transformer" and source.transformer.positions == "learned":

@@ -22,6 +22,7 @@ from seqwise.errors import RunError
 from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
@@ -180,19 +181,19 @@ class Task(ABC):
         """What the rules for defaults may look at."""
 
     @abstractmethod
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse resolved settings that cannot work with this data or machine, before anything is written."""
 
     @abstractmethod
-    def build(self, settings: Settings) -> nn.Module:
+    def build(self, settings: ResolvedSettings) -> nn.Module:
         """An untrained model, called as `model(batch, carry) → (Loss, carry)`."""
 
     @abstractmethod
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> Batches:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> Batches:
         """Training batches."""
 
     @abstractmethod
-    def validate(self, model: Any, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Metrics on the validation split, shared among the processes: `loss`, and `headline`.
 
         The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
@@ -218,7 +219,7 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> nn.Module:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> nn.Module:
         """A model into which trained weights can be loaded."""
 
     @classmethod
@@ -226,7 +227,7 @@ class Task(ABC):
     def evaluate(
         cls,
         model: Any,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -242,7 +243,7 @@ class Task(ABC):
     def predict(
         cls,
         model: Any,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -253,7 +254,7 @@ class Task(ABC):
     def measure_latency(
         cls,
         model: Any,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -270,11 +271,17 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def questions(
-        cls, model: Any, settings: Settings, preprocessor: Preprocessor, data: str, split: str, trained_on: str = ""
+        cls,
+        model: Any,
+        settings: ResolvedSettings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """Inputs out of a split, and what gives the answer to one of them."""
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """The inputs that a word on the command line stands for, where it is more than lines of text; None: no more."""
         return None

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
 from seqwise.backbones.states import ModelState
-from seqwise.config import Settings
 from seqwise.decoding.beam import StepOutput
 from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed import MANY, Packed
@@ -22,6 +21,7 @@ from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.layers.output import FullSoftmax
 from seqwise.losses import Loss
+from seqwise.resolved_settings import ResolvedSettings
 
 
 class Writer(nn.Module):
@@ -33,7 +33,7 @@ class Writer(nn.Module):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ResolvedSettings,
         vocabulary: int,
         memory_width: int,
         longest: int,
@@ -43,7 +43,7 @@ class Writer(nn.Module):
     ):
         super().__init__()
         network = settings.network
-        dropout, width = network.dropout or 0.0, network.embedding or network.width or 1
+        dropout, width = network.dropout, network.embedding
         transformer = settings.model == "transformer"
         self.embedding = embedding or Embedding(vocabulary, width)
         self.decoder = build_decoder(settings, self.embedding.width, memory_width, longest, attention)

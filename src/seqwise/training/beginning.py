@@ -30,9 +30,9 @@ def begin_from(settings: Settings, log: LogFunction) -> tuple[Settings, Preproce
 def begin_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
     """Copy the weights that a new run begins with. A run that goes on has weights of its own."""
     settings, fresh = run.settings, not any(run.checkpoints.glob("step-*"))
-    if settings.init is not None and fresh:
+    if settings.init and fresh:
         log(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
-    if settings.vectors is not None and (fresh or settings.network.freeze_embedding):
+    if settings.vectors and (fresh or settings.network.freeze_embedding):
         start_rows(task.embeddings(model), run, fresh)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from seqwise.config import Settings
 from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.ngram import NGram
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.scoring import score
 from seqwise.tasks.language.task import Language
 from seqwise.training.card import model_card
@@ -45,7 +45,7 @@ class Count:
         if step is not None:
             yield step
 
-    def _count(self, settings: Settings) -> Step:
+    def _count(self, settings: ResolvedSettings) -> Step:
         self.run.forget_metrics_after(0)
         started = time.perf_counter()
         model = self.task.count(settings)

@@ -23,9 +23,9 @@ from torch import nn
 
 from seqwise.backbones.states import ModelState, detach, flatten, join_rows, map_state, structure, unflatten
 from seqwise.budget import Budget
-from seqwise.config import TrainingSettings
 from seqwise.data.batch import Batch
 from seqwise.errors import MemoryLimitError, NonFiniteError
+from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
 from seqwise.training.distribution import World
 from seqwise.training.ending import Shares, shares_of
@@ -60,7 +60,7 @@ class Trainer:
         self,
         model: nn.Module,
         batches: Batches,
-        settings: TrainingSettings,
+        settings: ResolvedTrainingSettings,
         budget: Budget,
         validate: Validate | None = None,
         seed: int = 0,
@@ -73,7 +73,7 @@ class Trainer:
         self.optimiser = make_optimiser(model, settings)
         self.device_decides = world.size == 1 and self.device.type == "cuda"  # whether an update is made
         self.schedule = make_schedule(settings.schedule, settings.warmup)
-        decay = None if settings.optimizer == "asgd" else settings.ema or 0.0
+        decay = None if settings.optimizer == "asgd" else settings.ema
         self.average = Average(model, decay) if decay != 0 else None
         self.place = TrainerState(pieces=settings.accumulate)
         self.carry: ModelState = None
@@ -218,7 +218,7 @@ class Trainer:
     def _make(self, update: Update) -> None:
         """The device decides, where it can, so that it need not wait for us to look."""
         place = self.place
-        update.rate = (self.settings.learning_rate or 1e-3) * self.schedule.factor(self._progress())
+        update.rate = self.settings.learning_rate * self.schedule.factor(self._progress())
         for group in self.optimiser.param_groups:
             group["lr"] = update.rate
         with within_memory(UPDATING):

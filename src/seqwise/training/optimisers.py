@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqwise.config import TrainingSettings
 from seqwise.layers.embedding import Embedding
+from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
-def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+def make_optimiser(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
     """AdamW or SGD; weight decay acts on matrices only, never on biases, norms and token vectors that are frozen.
 
     Where a gradient is zero from the beginning, neither of them moves a weight.
@@ -24,11 +24,11 @@ def make_optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.
     decayed = [p for p in learning if p.dim() >= 2 and id(p) not in frozen]
     others = [p for p in learning if p.dim() < 2 or id(p) in frozen]
     groups: list[dict] = [
-        {"params": decayed, "weight_decay": settings.weight_decay or 0.0},
+        {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    rate = settings.learning_rate or 1e-3
+    rate = settings.learning_rate
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
     return torch.optim.SGD(groups, lr=rate)

@@ -24,9 +24,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from seqwise.config import Settings, parse_settings
+from seqwise.config import parse_settings
 from seqwise.errors import RunError, SaveError, UsageError, nearest_path
 from seqwise.files import explain_write_errors, write_text
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.checkpoints import how_to_resume, resume_command, save_weights
@@ -52,14 +53,14 @@ class Origin:
 class Run:
     """A run folder that exists."""
 
-    def __init__(self, folder: Path, settings: Settings, origin: Origin):
+    def __init__(self, folder: Path, settings: ResolvedSettings, origin: Origin):
         self.folder, self.settings, self.origin = folder, settings, origin
 
     @classmethod
     def create(
         cls,
         folder: Path,
-        settings: Settings,
+        settings: ResolvedSettings,
         origin: Origin,
         preprocessor: Preprocessor,
         env: dict,
@@ -115,7 +116,7 @@ class Run:
         origin = Origin(**{key: about[key] for key in Origin.__dataclass_fields__})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # settings that have been renamed since
-            settings = parse_settings(values, path)
+            settings = parse_settings(values, path, ResolvedSettings)
         return cls(folder, settings, origin)
 
     @property

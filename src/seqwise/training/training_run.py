@@ -19,6 +19,7 @@ from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.kernels.recurrence.availability import described_path
 from seqwise.layers import Recurrent
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
@@ -62,15 +63,15 @@ def create_run(
     settings, task, vectors = open_data(data, settings, log, progress)
     width = 0 if vectors is None else vectors.keyed.dim
     device = choose_device(settings)
-    settings, chosen = resolve(settings, facts_of(task, device, processes, width))
-    task.check(settings)
-    if settings.training.compile:
-        check_compiling(device, None if settings.model == "ngram" else lambda: task.build(settings))
-    if settings.model != "ngram":
-        task.batches(settings, 0, processes)  # complains about rows that cannot be divided
-    run = begin_run(folder, data, settings, task, vectors, command, log)
+    resolved, chosen = resolve(settings, facts_of(task, device, processes, width))
+    task.check(resolved)
+    if resolved.training.compile:
+        check_compiling(device, None if resolved.model == "ngram" else lambda: task.build(resolved))
+    if resolved.model != "ngram":
+        task.batches(resolved, 0, processes)  # complains about rows that cannot be divided
+    run = begin_run(folder, data, resolved, task, vectors, command, log)
     if chosen:
-        log(_explain(settings, chosen))
+        log(_explain(resolved, chosen))
     return run, task
 
 
@@ -88,7 +89,7 @@ def open_data(
 def begin_run(
     folder: Path,
     data: str,
-    settings: Settings,
+    settings: ResolvedSettings,
     task: Task,
     vectors: WordVectors | None = None,
     command: str = "",
@@ -151,7 +152,7 @@ class TrainingRun:
             model,
             task.batches(settings, world.rank, world.size),
             settings.training,
-            Budget.parse(settings.budget or ""),
+            Budget.parse(settings.budget),
             lambda: task.validate(model, settings, world),
             settings.seed,
             world,

@@ -45,7 +45,7 @@ FEW = 0.2  # share of the tokens with a vector below which the user is told
 def check_vectors(settings: Settings) -> None:
     """Refuse what cannot start from word vectors, before anything is read."""
     text, network = settings.text, settings.network
-    if settings.vectors is None:
+    if not settings.vectors:
         if network.freeze_embedding or text.extend_vocabulary:
             option = "--network.freeze-embedding" if network.freeze_embedding else "--text.extend-vocabulary"
             raise UsageError(f"{option} is about word vectors, and there are none.", repair="Add --vectors FILE.")
@@ -102,7 +102,7 @@ class WordVectors:
     @classmethod
     def read(cls, settings: Settings, log: LogFunction, progress: ProgressCallback | None = None) -> WordVectors | None:
         """The file that the settings name; None if they name none. Its width must be that of the embedding, if set."""
-        if settings.vectors is None:
+        if not settings.vectors:
             return None
         from seqwise.vectors.formats import load_vectors  # here, because most runs need none
 

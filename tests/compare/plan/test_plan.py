@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from seqwise.budget import Budget
 from seqwise.compare.plan.plan import NEVER, PLAN, Plan, Spending, Trial, names_of, requested, seeds_of, withdraw
-from seqwise.config import Settings, parse_settings
+from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
+from seqwise.resolved_settings import ResolvedSettings
 
 
 def make(budget: str = "12k-tokens", tries: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:
     spending = Spending.of(budget, tries, tuple(range(seeds)), 5_000)
     families = {
-        name: parse_settings({"task": "language", "model": name, "training": {"learning_rate": 0.006}})
+        name: ResolvedSettings(task="language", model=name, training={"learning_rate": 0.006})
         for name in models.split()
     }
     return Plan(
@@ -153,12 +154,6 @@ def test_the_rates_are_the_rules_own_and_its_neighbours(tries, rates):
     assert make(tries=tries).rates("rnn") == rates
 
 
-def test_a_family_without_a_rate_begins_with_a_usual_one():
-    plan = make(tries=2)
-    plan.families["rnn"].training.learning_rate = None
-    assert plan.rates("rnn") == [0.001, 0.0004]
-
-
 def test_the_settings_of_a_try_and_of_a_training():
     plan = make()
     a_try = plan.settings_of(Trial("gru", "try", 3, 0), None)
@@ -166,12 +161,12 @@ def test_the_settings_of_a_try_and_of_a_training():
     assert a_try.training.validate_every == NEVER  # once, at its end
     training = plan.settings_of(Trial("gru", "train", 2, 2), 0.0024)
     assert (training.seed, training.budget, training.training.learning_rate) == (2, "9000-tokens", 0.0024)
-    assert training.training.validate_every is None
+    assert training.training.validate_every == 0
     assert training.model == "gru"
     counted = plan.settings_of(Trial("ngram", "train", 0, 0), 0.0024)
     assert counted.training.learning_rate == 0.006  # not its business
     assert plan.families["gru"].seed == 0  # the plan itself stays what it is
-    assert plan.families["gru"].budget is None
+    assert plan.families["gru"].budget == ""
 
 
 @pytest.mark.parametrize(

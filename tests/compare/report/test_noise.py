@@ -11,12 +11,12 @@ from seqwise.compare.plan.plan import Plan, Spending
 from seqwise.compare.report.fairness import _edges
 from seqwise.compare.report.noise import disturbance
 from seqwise.compare.run.jobs import Job, Outcome
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 
 
 @pytest.fixture
 def plan() -> Plan:
-    settings = Settings(task="language", model="gru")
+    settings = ResolvedSettings(task="language", model="gru")
     return Plan(
         data="builtin:docs", task="language", fingerprint="", split="", about=(), command="", seqwise="", home="",
         spending=Spending("10s", 1, (0, 1, 2), "0s", "10s"), match="parameters", target=None,

@@ -15,6 +15,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.describing import measured
 from seqwise.tasks.caption.model import Captioner, marked
 from seqwise.tasks.caption.task import Caption
@@ -271,7 +272,7 @@ def test_the_data_tells_what_is_looked_at(tmp_path: Path):
             "features" if kind == "features" else "convolutional",
             kind == "frames",
         )
-        assert caption.image_size == (None if kind == "features" else 8)
+        assert caption.image_size == (0 if kind == "features" else 8)
         assert "train 43" in " ".join(said) or "train 44" in " ".join(said)
 
 
@@ -323,7 +324,7 @@ def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
 
 
 def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
-    settings = Settings(caption={"encoder": "convolutional", "image_size": 8})
+    settings = ResolvedSettings(caption={"encoder": "convolutional", "image_size": 8})
     found = Caption.read_inputs(str(pictures), settings)
     assert found is not None
     assert [Path(name).name for name in found][:3] == ["0.png", "1.png", "2.png"]

@@ -16,6 +16,7 @@ import seqwise
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.model import EPSILON, ForecastModel
 from seqwise.tasks.forecast.scoring import score, validation_sums
 from seqwise.tasks.forecast.task import Forecast
@@ -31,7 +32,7 @@ def model_of(
 ) -> ForecastModel:
     torch.manual_seed(0)
     values = {**SMALL, "model": family, "horizon": 3, "forecast": {"lookback": 6, "patch": 2, **forecast}}
-    model = ForecastModel(parse_settings(values), known, quantiles)
+    model = ForecastModel(ResolvedSettings.model_validate(values), known, quantiles)
     for parameter in model.parameters():
         if not parameter.abs().sum():
             torch.nn.init.normal_(parameter, std=0.5)  # what begins at zero would hide mistakes
@@ -122,7 +123,7 @@ def test_gradients_against_finite_differences(family: str):
 
 def test_a_new_model_forecasts_the_mean_of_the_window():
     values = {**SMALL, "model": "gru", "horizon": 3, "forecast": {"lookback": 6, "patch": 2}}
-    model, batch = ForecastModel(parse_settings(values), 2, ()), batch_of(known=2)
+    model, batch = ForecastModel(ResolvedSettings.model_validate(values), 2, ()), batch_of(known=2)
     made = model.forecast(batch)
     assert made.quantiles is None
     assert made.point.detach().numpy() == pytest.approx(
@@ -317,7 +318,7 @@ def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
     settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"lookback": 11, "patch": 1}, **values})
     task = Forecast.prepare("builtin:sunspots", settings)
     with pytest.raises(UsageError, match=fragment):
-        task.check(settings)
+        task.check(ResolvedSettings.from_settings(settings))
 
 
 def test_same_seed_same_bits(tmp_path):
@@ -332,8 +333,8 @@ def test_same_seed_same_bits(tmp_path):
 
 def test_standard_input_is_one_table(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(table(30)))
-    assert Forecast.read_inputs("-", Settings()) == [table(30)]
-    assert Forecast.read_inputs("builtin:sunspots", Settings()) == ["builtin:sunspots"]
+    assert Forecast.read_inputs("-", ResolvedSettings()) == [table(30)]
+    assert Forecast.read_inputs("builtin:sunspots", ResolvedSettings()) == ["builtin:sunspots"]
 
 
 def test_the_input_that_the_card_names_is_the_data(trained):

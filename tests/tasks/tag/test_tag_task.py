@@ -17,6 +17,7 @@ import seqwise
 from seqwise.config import Settings, TextSettings
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTags, LinearChain
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.batches import Encoded, Lexicon, fold, learn_words
 from seqwise.tasks.tag.reader import Sentence, open_tagged
 from seqwise.tasks.tag.schemes import as_bioes, spans_of
@@ -53,9 +54,10 @@ def settled(**more: object) -> Settings:
     return settings
 
 
-def prepared(path: str, **more: object) -> tuple[Tag, Settings]:
+def prepared(path: str, **more: object) -> tuple[Tag, ResolvedSettings]:
     settings = settled(**more)
-    return Tag.prepare(path, settings), settings
+    task = Tag.prepare(path, settings)
+    return task, ResolvedSettings.from_settings(settings)
 
 
 @pytest.fixture(scope="module")

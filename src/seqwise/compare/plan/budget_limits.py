@@ -10,7 +10,7 @@ import math
 from itertools import islice
 
 from seqwise.budget import Budget
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
 LEAST_UPDATES = 20  # of one training: below, even the learning rate has hardly risen and fallen
@@ -19,7 +19,9 @@ MARGIN = 1.2  # times what was measured: another rehearsal may be slower
 SAMPLE = 8  # batches that are looked at to know how many tokens an update learns from
 
 
-def too_small(task: Task, settings: Settings, budget: Budget | str, name: str = "", a_try: bool = False) -> str | None:
+def too_small(
+    task: Task, settings: ResolvedSettings, budget: Budget | str, name: str = "", a_try: bool = False
+) -> str | None:
     """What is wrong with a budget in tokens for one training with resolved settings; None: nothing is."""
     budget = Budget.parse(budget) if isinstance(budget, str) else budget
     if budget.unit != "tokens" or settings.model == "ngram":
@@ -34,7 +36,7 @@ def too_small(task: Task, settings: Settings, budget: Budget | str, name: str = 
     )
 
 
-def least_tokens(task: Task, settings: Settings, a_try: bool = False) -> float:
+def least_tokens(task: Task, settings: ResolvedSettings, a_try: bool = False) -> float:
     """What one training with resolved settings needs at least."""
     if settings.model == "ngram":
         return 0.0

@@ -20,6 +20,7 @@ from seqwise.compare.plan.variants import contestants, refuse_twins, refuse_unab
 from seqwise.compare.report.verdict import FEW
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
 from seqwise.training.launching import refuse_too_many
@@ -131,7 +132,7 @@ def _divided(question: Question, seeds: tuple[int, ...], tokens: int) -> tuple[S
         return Spending.of(AMPLE, question.tries, seeds, tokens), error.problem
 
 
-def _refuse(task: Task, families: Mapping[str, Settings], processes: int) -> None:
+def _refuse(task: Task, families: Mapping[str, ResolvedSettings], processes: int) -> None:
     """Refuse resolved settings that cannot be trained."""
     refuse_twins(families)
     for name, each in families.items():
@@ -141,7 +142,7 @@ def _refuse(task: Task, families: Mapping[str, Settings], processes: int) -> Non
 
 
 def _refuse_small(
-    task: Task, families: Mapping[str, Settings], spending: Spending, question: Question, problem: str | None
+    task: Task, families: Mapping[str, ResolvedSettings], spending: Spending, question: Question, problem: str | None
 ) -> None:
     """Refuse a budget in tokens that is too small, for the reason that is known or for another."""
     for name, each in families.items():

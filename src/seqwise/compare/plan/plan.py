@@ -22,6 +22,7 @@ from seqwise.compare.plan.options import Match
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.files import write_text
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.run import ENVIRONMENT, WEIGHTS
 
 FORMAT = 1
@@ -123,7 +124,7 @@ class Plan:
     unit: str  # what is counted as a token
     nproc: int
     examples: int  # on which families disagree, to be kept
-    families: dict[str, Settings]
+    families: dict[str, ResolvedSettings]
     strict: bool = True  # a time too short for one validation is refused
     home: str = ""  # the folder in which the user was, to which names of files are relative
     threads: int | None = None  # of a trial on the CPU, where they were counted
@@ -162,10 +163,10 @@ class Plan:
 
     def rates(self, family: str) -> list[float]:
         """The learning rates to try: that of the rule, then its neighbours, further and further away."""
-        rate = self.families[family].training.learning_rate or 1e-3
+        rate = self.families[family].training.learning_rate
         return [float(f"{rate * factor:.3g}") for factor in factors(self.spending.tries)]
 
-    def settings_of(self, trial: Trial, rate: float | None) -> Settings:
+    def settings_of(self, trial: Trial, rate: float | None) -> ResolvedSettings:
         """The settings of a trial; `rate` is that of a training."""
         settings = self.families[trial.family].model_copy(deep=True)
         settings.seed = trial.seed
@@ -200,7 +201,9 @@ class Plan:
                     repair="Update with: pip install --upgrade seqwise",
                 )
             spending = values.pop("spending")
-            families = {name: parse_settings(each, path) for name, each in values.pop("families").items()}
+            families = {
+                name: parse_settings(each, path, ResolvedSettings) for name, each in values.pop("families").items()
+            }
             rest: dict[str, Any] = {
                 k: tuple(value) if isinstance(value, list) else value for k, value in values.items()
             }

@@ -16,6 +16,7 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import Task
 
@@ -35,13 +36,13 @@ SECOND: dict[Second, int] = {"hidden": 2, "embedding": 2, "width": 8}
 class Matched:
     """Resolved settings and parameters by name. Without a target there was nobody to match."""
 
-    settings: dict[str, Settings]
+    settings: dict[str, ResolvedSettings]
     parameters: dict[str, int]
     target: int | None
     notes: tuple[str, ...]  # whom the matching left out or treated in a special way
 
 
-def parameters_of(task: Task, settings: Settings) -> int:
+def parameters_of(task: Task, settings: ResolvedSettings) -> int:
     """Numbers that training changes in the model of resolved settings. An n-gram model has none: it counts."""
     if settings.model == "ngram":
         return 0
@@ -50,7 +51,7 @@ def parameters_of(task: Task, settings: Settings) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def resolved(requested: Settings, facts: DefaultsContext, width: int | None = None) -> Settings:
+def resolved(requested: Settings, facts: DefaultsContext, width: int | None = None) -> ResolvedSettings:
     """Settings without a gap; with a `width`, all that the rules derive from one follows it."""
     if width is not None:
         requested = _changed(requested, "network", width=width)
@@ -140,7 +141,7 @@ class _Contestant:
         self._counts: dict[_Sizes, int | None] = {}
         if self.free:
             step = self.step(self.heads)
-            self.start = _Sizes(max(1, round((self.rule.network.width or 1) / step)) * step, self.heads)
+            self.start = _Sizes(max(1, round(self.rule.network.width / step)) * step, self.heads)
             try:
                 self._counts[self.start] = parameters_of(task, self.settings(self.start))
             except UsageError as error:
@@ -152,7 +153,7 @@ class _Contestant:
             return heads * (2 if self.rule.transformer.positions == "rotary" else 1)
         return 2 if self.rule.recurrent.bidirectional else 1
 
-    def settings(self, sizes: _Sizes | None) -> Settings:
+    def settings(self, sizes: _Sizes | None) -> ResolvedSettings:
         """Resolved settings of these sizes, or by the rules alone."""
         if sizes is None:
             return self.rule
@@ -168,12 +169,12 @@ class _Contestant:
 
     def _embedding_is_fixed(self) -> bool:
         """Does the rule give every width the same token vectors? Else they follow the width."""
-        width, embedding = self.rule.network.width or 1, self.rule.network.embedding
+        width, embedding = self.rule.network.width, self.rule.network.embedding
         return resolved(self.requested, self.facts, 2 * width).network.embedding == embedding
 
     def _narrow(self, width: int) -> int | None:
         """Narrower token vectors for a network much narrower than its rule: they must not be all there is of it."""
-        usual, embedding = self.rule.network.width or 1, self.rule.network.embedding or 1
+        usual, embedding = self.rule.network.width, self.rule.network.embedding
         return -(-embedding * NARROW * width // usual) if NARROW * width < usual else None
 
     def count(self, sizes: _Sizes) -> int | None:
@@ -235,7 +236,7 @@ class _Contestant:
         def varied(number: int) -> _Sizes:
             return replace(sizes, **{second: number * step})
 
-        start, factor = (value or 1) // step, SECOND[second]
+        start, factor = value // step, SECOND[second]
         numbers = _around(lambda number: self.count(varied(number)), start, target, start * factor)
         return [(abs(math.log(n / start)), varied(n)) for n in numbers if n * factor >= start]
 
@@ -244,7 +245,7 @@ class _Contestant:
         if size in ("heads", "hidden"):
             return self.heads is not None and getattr(self.requested.transformer, size) is None
         fixed = self.requested.network.embedding is not None or (self.requested.vectors and self.facts.vectors)
-        return not fixed and self.rule.network.embedding is not None
+        return not fixed
 
     def _unreachable(self, target: int, counts: list[int]) -> _Unreachable:
         below, above = [count for count in counts if count < target], [count for count in counts if count > target]

@@ -22,6 +22,7 @@ import yaml
 
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.errors import UsageError, nearest
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,58}[A-Za-z0-9_-])?")
@@ -116,7 +117,7 @@ def refuse_twins(settings: Mapping[str, Settings]) -> None:
         seen[content] = name
 
 
-def refuse_unable(task: Task, name: str, settings: Settings) -> None:
+def refuse_unable(task: Task, name: str, settings: ResolvedSettings) -> None:
     """Refuse a contestant whose resolved settings cannot work with the task, its data or this machine."""
     try:
         task.check(settings)

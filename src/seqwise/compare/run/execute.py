@@ -28,8 +28,8 @@ from seqwise.compare.run.jobs import Job, Outcome, chosen_rate
 from seqwise.compare.run.latency import pace_all
 from seqwise.compare.run.locks import locked
 from seqwise.compare.run.memory import added
-from seqwise.config import Settings
 from seqwise.errors import RunError, SeqwiseError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback, Task, no_log
 from seqwise.training.api import TrainedModel
@@ -139,7 +139,7 @@ def _goal(validation: dict[str, float]) -> float:
     return validation.get("goal", validation["loss"])
 
 
-def _open_run(where: Path, folder: Path, plan: Plan, settings: Settings) -> tuple[Run, Task]:
+def _open_run(where: Path, folder: Path, plan: Plan, settings: ResolvedSettings) -> tuple[Run, Task]:
     """The run of a trial, begun or gone on with. What was cut off while it was made, or has another rate, is redone."""
     task = open_shared(folder, plan, settings)
     if (where / CONFIG).exists() and (run := Run.open(where)).settings == settings:
@@ -152,7 +152,7 @@ def _open_run(where: Path, folder: Path, plan: Plan, settings: Settings) -> tupl
 _opened: dict[str, Task] = {}  # the last tasks this process opened: reading the data takes longer than a short trial
 
 
-def open_shared(folder: Path, plan: Plan, settings: Settings, anew: bool = False) -> Task:
+def open_shared(folder: Path, plan: Plan, settings: ResolvedSettings, anew: bool = False) -> Task:
     """The task with the one vocabulary of the comparison; `anew`: read once more what this process has read before."""
     key = f"{folder.resolve()} {settings.model_dump_json(exclude=NOT_READ)}"
     if anew:
@@ -165,7 +165,7 @@ def open_shared(folder: Path, plan: Plan, settings: Settings, anew: bool = False
     return _opened[key]
 
 
-def read_data(folder: Path, plan: Plan, settings: Settings, progress: ProgressCallback | None = None) -> Task:
+def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: ProgressCallback | None = None) -> Task:
     """The data, which must be what it was."""
     preprocessor = Preprocessor.load(folder / LEARNED)
     task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
@@ -287,7 +287,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
 
 
 @contextmanager
-def _unchanged(folder: Path, plan: Plan, settings: Settings) -> Iterator[None]:
+def _unchanged(folder: Path, plan: Plan, settings: ResolvedSettings) -> Iterator[None]:
     """What is read from the data in this block counts only if the data still is what it was."""
     try:
         yield

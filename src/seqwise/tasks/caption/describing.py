@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.config import CaptionSettings, Settings
 from seqwise.data.corpus.sources import list_files
 from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
 from seqwise.errors import DataError, UsageError
 from seqwise.files import write_text
 from seqwise.metrics.example_scores import ExampleScores, ExampleText
 from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
+from seqwise.resolved_settings import ResolvedCaptionSettings, ResolvedSettings
 from seqwise.tasks.caption.image_store import ARRAY, ENDINGS, PICTURES, natural
 from seqwise.tasks.caption.images import KINDS, Pictures, from_array, read_paths
 from seqwise.tasks.caption.model import Captioner
 from seqwise.tasks.caption.reader import BUILTIN, Captioned
-from seqwise.tasks.caption.shapes import SIZE, shapes
+from seqwise.tasks.caption.shapes import shapes
 from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback
 from seqwise.text.patterns import END, join_words
 
@@ -38,7 +38,7 @@ ROWS = 128  # pictures that are looked at together
 @torch.no_grad()
 def write(
     model: Captioner,
-    settings: Settings,
+    settings: ResolvedSettings,
     preprocessor: Preprocessor,
     pictures: Pictures,
     numbers: np.ndarray,
@@ -47,7 +47,7 @@ def write(
 ) -> list[list[Hypothesis]]:
     """The captions of these pictures, each with the best first."""
     tokenizer, device = preprocessor.tokenizer, next(model.parameters()).device
-    longest = request.max_length or settings.data.max_length or LONGEST  # one more than the longest caption: it may end
+    longest = request.max_length or settings.data.max_length  # one more than the longest caption: it may end
     never = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
     known: dict[str, Any] = {"begin": tokenizer.id(BEGIN), "end": tokenizer.end, "longest": longest, "never": never}
     known |= {"how": request.search, "start": tokenizer.encode(request.search.start).ids.tolist()}
@@ -127,7 +127,7 @@ def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[
     write_text(path, "".join(lines), concurrent=True)
 
 
-def how(settings: Settings, request: InferenceOptions) -> str:
+def how(settings: ResolvedSettings, request: InferenceOptions) -> str:
     """How captions were made, in words."""
     encoder = f"{settings.caption.encoder} encoder, {settings.model} decoder"
     if request.choice is not None:
@@ -136,7 +136,7 @@ def how(settings: Settings, request: InferenceOptions) -> str:
     return f"{encoder}; {f'beam {beam}, length penalty {request.search.length_penalty:g}' if beam > 1 else 'greedy'}"
 
 
-def inputs_at(path: Path, settings: CaptionSettings) -> list[str] | None:
+def inputs_at(path: Path, settings: ResolvedCaptionSettings) -> list[str] | None:
     """The inputs at a path: one picture or array, or all of a folder. None where it holds neither.
 
     For clips a folder of frames is one input, and a folder of such folders as many.
@@ -156,11 +156,11 @@ def inputs_at(path: Path, settings: CaptionSettings) -> list[str] | None:
     return found
 
 
-def pictures_of(names: Sequence[str], settings: Settings, facts: Mapping[str, Any]) -> Pictures:
+def pictures_of(names: Sequence[str], settings: ResolvedSettings, facts: Mapping[str, Any]) -> Pictures:
     """The pictures, clips or arrays at these paths; `builtin:shapes/7` is the drawn one of that number."""
     drawn = [name for name in names if name.startswith(f"{BUILTIN}/")]
     paths = [Path(name) for name in names if name not in drawn]
-    size = settings.caption.image_size or SIZE
+    size = settings.caption.image_size
     read = iter(read_paths(paths, size, facts["kind"]))
     arrays = [_drawn(name, size) if name in drawn else next(read) for name in names]
     pictures = Pictures("pictures" if drawn else facts["kind"], arrays)

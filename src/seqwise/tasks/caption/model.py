@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from seqwise.backbones.image import build_image_encoder, moved
 from seqwise.backbones.memory import Memory
-from seqwise.config import Settings
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.writing import Writer
 
 
@@ -62,15 +62,17 @@ class Captioner(nn.Module):
     `counts` of the training tokens a new model already predicts each token by its frequency.
     """
 
-    def __init__(self, settings: Settings, vocabulary: int, inputs: int, regions: int, counts: Tensor | None = None):
+    def __init__(
+        self, settings: ResolvedSettings, vocabulary: int, inputs: int, regions: int, counts: Tensor | None = None
+    ):
         super().__init__()
-        caption, longest = settings.caption, (settings.data.max_length or 1) + 1
+        caption, longest = settings.caption, settings.data.max_length + 1
         self.encoder = build_image_encoder(settings, inputs, regions)
         width: int = self.encoder.width  # type: ignore[assignment]
         self.writer = Writer(settings, vocabulary, width, longest, caption.attention, counts=counts)
-        self.drop = VariationalDropout(settings.network.dropout or 0.0)
-        self.smoothing, self.flip = caption.label_smoothing or 0.0, caption.flip
-        self.shift = 0 if caption.encoder == "features" else caption.shift or 0
+        self.drop = VariationalDropout(settings.network.dropout)
+        self.smoothing, self.flip = caption.label_smoothing, caption.flip
+        self.shift = 0 if caption.encoder == "features" else caption.shift
         self.pixels = caption.encoder != "features"
 
     def forward(self, batch: CaptionBatch, carry: None = None) -> tuple[Loss, None]:

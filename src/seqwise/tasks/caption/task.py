@@ -26,6 +26,7 @@ from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.describing import (
     BEGIN,
     LONGEST,
@@ -144,7 +145,7 @@ class Caption(Task):
         regions = self.gallery.size**2 if self.gallery.size else self.preprocessor.facts["regions"]
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(train.examples), max(lengths), regions)
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
         check_model(settings, "predicts the next token; it cannot look at a picture")
         self.batches(settings)
@@ -154,7 +155,7 @@ class Caption(Task):
         batch = self.collate("train", np.arange(1)).to("meta")
         model.eval().writer.read(batch.ids, None, model.look(batch.pictures, batch.lengths))
 
-    def build(self, settings: Settings) -> Captioner:
+    def build(self, settings: ResolvedSettings) -> Captioner:
         """An untrained model that already predicts each token by its frequency."""
         vocabulary, facts = len(self.preprocessor.tokenizer), self.preprocessor.facts
         return Captioner(settings, vocabulary, facts["width"], facts["regions"], self.token_counts()["text"])
@@ -166,7 +167,7 @@ class Caption(Task):
     def embeddings(self, model: Captioner) -> dict[str, Embedding]:
         return {"text": model.writer.embedding}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[CaptionBatch]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[CaptionBatch]:
         """Training batches of captions of roughly alike length, each beside its picture."""
         lengths = [-(-min(len(row) + 1, self.longest) // GRAIN) * GRAIN for row in self.pairs["train"].rows]
 
@@ -174,7 +175,7 @@ class Caption(Task):
             return self.collate("train", numbers)
 
         return BucketLoader(
-            lengths, batch, settings.training.batch_size or 1, settings.data.max_tokens, settings.seed, rank, world
+            lengths, batch, settings.training.batch_size, settings.data.max_tokens, settings.seed, rank, world
         )
 
     def collate(self, split: str, numbers: np.ndarray) -> CaptionBatch:
@@ -190,7 +191,7 @@ class Caption(Task):
         )
 
     @torch.no_grad()
-    def validate(self, model: Captioner, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Captioner, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss of all captions, shared among the processes; BLEU and exact match of some pictures, greedily."""
         pairs, device = self.pairs["valid"], next(model.parameters()).device
         model.eval()
@@ -232,7 +233,7 @@ class Caption(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Captioner:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Captioner:
         return Captioner(
             settings, len(preprocessor.tokenizer), preprocessor.facts["width"], preprocessor.facts["regions"]
         )
@@ -241,7 +242,7 @@ class Caption(Task):
     def evaluate(
         cls,
         model: Captioner,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -272,7 +273,7 @@ class Caption(Task):
     def questions(
         cls,
         model: Captioner,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -290,7 +291,7 @@ class Caption(Task):
     def predict(
         cls,
         model: Captioner,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(search),
@@ -313,13 +314,13 @@ class Caption(Task):
                 yield Prediction("\n".join(lines), values)
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """A picture, an array or a folder of these; for clips a folder of frames, or a folder of such folders."""
         return inputs_at(Path(text), settings.caption)
 
 
 def _to_score(
-    data: str, settings: Settings, split: str | None, trained_on: str
+    data: str, settings: ResolvedSettings, split: str | None, trained_on: str
 ) -> tuple[Gallery, Sequence[Captioned], str]:
     """The pictures of the data, the examples of the part to score, and which part that is, in words."""
     galleries: list[Gallery] = []

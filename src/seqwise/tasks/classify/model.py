@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.config import Settings
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.heads.label import Label, balanced, make_pooling
@@ -21,6 +20,7 @@ from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.metrics import confusion
 from seqwise.tasks.task import ProgressCallback
 
@@ -60,21 +60,26 @@ class Classifier(nn.Module):
     """
 
     def __init__(
-        self, settings: Settings, vocabulary: int, labels: int, unknown: int | None = None, counts: Tensor | None = None
+        self,
+        settings: ResolvedSettings,
+        vocabulary: int,
+        labels: int,
+        unknown: int | None = None,
+        counts: Tensor | None = None,
     ):
         super().__init__()
         network, classify = settings.network, settings.classify
-        width, dropout = network.embedding or network.width or 1, network.dropout or 0.0
-        self.unknown, self.word_dropout = unknown, classify.word_dropout or 0.0
-        self.smoothing = classify.label_smoothing or 0.0
+        width, dropout = network.embedding, network.dropout
+        self.unknown, self.word_dropout = unknown, classify.word_dropout
+        self.smoothing = classify.label_smoothing
         self.embedding = Embedding(vocabulary, width)
         # Most words are rare: long random vectors of what is hardly ever learned would be noise. After 250,000 tokens
         # of builtin:modules (GRU, width 64, one seed) validation accuracy is 84 %, with vectors of length 1 79 %.
         nn.init.normal_(self.embedding.weight, std=SHORT)
-        self.encoder = build_encoder(settings, width, settings.data.max_length or MOST_TOKENS)
+        self.encoder = build_encoder(settings, width, settings.data.max_length)
         wide: int = self.encoder.width  # type: ignore[assignment]
-        both = bool(settings.recurrent.bidirectional) and settings.model not in ("feedforward", "transformer")
-        pooling = make_pooling(classify.pooling or "mean", wide, wide // 2 if both else 0)
+        both = settings.recurrent.bidirectional and settings.model not in ("feedforward", "transformer")
+        pooling = make_pooling(classify.pooling, wide, wide // 2 if both else 0)
         alike = classify.class_weights == "balanced"
         self.head = Label(pooling, labels, dropout, balanced(counts) if counts is not None and alike else None)
         if counts is not None and not alike:

@@ -26,6 +26,7 @@ from seqwise.data.tables import SUFFIXES, get_format_suffix, read_input_column
 from seqwise.files import check_output_path, write_text
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
@@ -134,7 +135,7 @@ class Classify(Task):
         lengths = [len(row) for row in self.ids["train"]]
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths), len(self.labels))
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse settings that cannot work with this data or this machine."""
         check_model(settings, "predicts the next token; it cannot classify")
         self.batches(settings)
@@ -143,7 +144,7 @@ class Classify(Task):
         # Some layers complain only when they first run.
         model.eval().encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
-    def build(self, settings: Settings) -> Classifier:
+    def build(self, settings: ResolvedSettings) -> Classifier:
         """An untrained model, whose first guess is the frequency of each label."""
         tokenizer, labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
@@ -153,7 +154,7 @@ class Classify(Task):
         ids = np.concatenate(self.ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[TextBatch]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TextBatch]:
         """Training batches of texts of alike length."""
         rows = [row[: self.longest] for row in self.ids["train"]]
         targets = self.targets["train"]
@@ -161,10 +162,10 @@ class Classify(Task):
         def batch(numbers: np.ndarray) -> TextBatch:
             return collate([rows[number] for number in numbers], targets[numbers], numbers)
 
-        batch_rows, lengths = settings.training.batch_size or 1, [len(row) for row in rows]
+        batch_rows, lengths = settings.training.batch_size, [len(row) for row in rows]
         return BucketLoader(lengths, batch, batch_rows, settings.data.max_tokens, settings.seed, rank, world)
 
-    def validate(self, model: Classifier, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Classifier, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss, accuracy and macro-F1 on the validation split, shared among the processes.
 
         The best weights are those of the best accuracy, of the best macro-F1 where labels weigh alike; among equal ones
@@ -204,7 +205,7 @@ class Classify(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Classifier:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Classifier:
         return Classifier(
             settings, len(preprocessor.tokenizer), len(preprocessor.facts["labels"]), preprocessor.tokenizer.unknown
         )
@@ -213,7 +214,7 @@ class Classify(Task):
     def evaluate(
         cls,
         model: Classifier,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -237,7 +238,7 @@ class Classify(Task):
         examples, part = select_evaluation_examples(open_with, fractions, split, trained_on)
         refuse_unknown_labels(examples, labels, found)
         found.raise_errors()
-        rows, longest = encode(preprocessor.tokenizer, examples), settings.data.max_length or MOST_TOKENS
+        rows, longest = encode(preprocessor.tokenizer, examples), settings.data.max_length
         targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
         began = perf_counter()
         scored = measure(model, rows, targets, longest, progress=progress)
@@ -265,7 +266,7 @@ class Classify(Task):
     def questions(
         cls,
         model: Classifier,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -279,7 +280,7 @@ class Classify(Task):
         return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text]))
 
     @classmethod
-    def read_input_column(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_input_column(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """The text column of a table; anything else is read line by line."""
         path = Path(text)
         if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
@@ -290,7 +291,7 @@ class Classify(Task):
     def predict(
         cls,
         model: Classifier,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -301,7 +302,7 @@ class Classify(Task):
             texts = inputs[begin : begin + AT_ONCE]
             rows = preprocessor.tokenizer.encode_many([text.strip() for text in texts])
             chances = np.zeros((len(texts), len(labels)))
-            for numbers, logs in score(model, rows, settings.data.max_length or MOST_TOKENS):
+            for numbers, logs in score(model, rows, settings.data.max_length):
                 chances[numbers] = np.exp(logs)
             for text, ids, row in zip(texts, rows, chances):
                 likely = {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
 
 SHORT = 64  # a past up to so many steps is read step by step
 PATCHES = 14  # a longer one in about so many patches
 
 
-def fill_forecast(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def fill_forecast(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Everything but budget and patience."""
     family = chosen.model
     few = facts.examples < 2_000
@@ -26,7 +26,7 @@ def fill_forecast(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     if family in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)
     if family == "transformer":
-        width = chosen.network.width or 1
+        width = chosen.network.width
         fill("transformer.heads", heads_of(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
     fill("forecast.patch", patch_of(facts.longest))

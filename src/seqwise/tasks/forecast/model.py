@@ -20,10 +20,10 @@ from torch.nn import functional as F
 
 from seqwise.backbones.series import SeriesEncoder
 from seqwise.backbones.states import ModelState
-from seqwise.config import Settings
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball
 from seqwise.layers.record import observe
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.windows import SeriesBatch
 
 EPSILON = 1e-5  # added to a window's variance: a constant window has none
@@ -41,9 +41,9 @@ class Forecasts:
 class ForecastModel(nn.Module):
     """`known` is the number of values known in advance per step, calendar included."""
 
-    def __init__(self, settings: Settings, known: int, quantiles: Sequence[float]):
+    def __init__(self, settings: ResolvedSettings, known: int, quantiles: Sequence[float]):
         super().__init__()
-        past, horizon = settings.forecast.lookback or 1, settings.horizon or 1
+        past, horizon = settings.forecast.lookback, settings.horizon
         self.quantiles = tuple(sorted(quantiles))
         self.encoder = SeriesEncoder(settings, 1 + known, past)
         self.head = PointHead(self.encoder.width, horizon)

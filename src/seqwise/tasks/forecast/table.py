@@ -143,8 +143,8 @@ def merged(frames: list[Frame]) -> Frame:
 def choose_columns(frame: Frame, wishes: ForecastSettings, target: str | None, findings: Findings) -> Columns:
     known = tuple(parse_columns(wishes.known_future) or ())
     time = wishes.time or _time_column(frame)
-    if target is not None:
-        return _apart(Columns(time, tuple(parse_columns(target) or ()), known, wishes.series))
+    if target:
+        return _apart(Columns(time, tuple(parse_columns(target) or ()), known, wishes.series or None))
     others = [name for name in frame.header if name not in (time, wishes.series, *known)]
     targets = [name for name in others if _mostly_numbers(frame.fields[name])]
     for name in others:
@@ -157,7 +157,7 @@ def choose_columns(frame: Frame, wishes: ForecastSettings, target: str | None, f
             file=frame.files[0],
             line=1,
         )
-    return _apart(Columns(time, tuple(targets), known, wishes.series))
+    return _apart(Columns(time, tuple(targets), known, wishes.series or None))
 
 
 def _apart(columns: Columns) -> Columns:

@@ -23,6 +23,7 @@ from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.answer import answer
 from seqwise.tasks.forecast.model import ForecastModel
@@ -55,9 +56,9 @@ class Forecast(Task):
     unit = "values"
     headline = ("mse", "mse")
 
-    def __init__(self, series: Series, measures: Measures, settings: Settings):
+    def __init__(self, series: Series, measures: Measures, settings: ResolvedSettings):
         self.series, self.measures = series, measures
-        self.splits = settings.forecast.splits or SHARES
+        self.splits = settings.forecast.splits
         self.parts = borders(series, self.splits)
         self.split_rule = rule_of(series, self.splits)
         self.fingerprint = fingerprint(series, self.split_rule)
@@ -78,37 +79,37 @@ class Forecast(Task):
         """Read the table; choose horizon, past, season, splits and quantiles where the settings leave them open."""
         measures = Measures.from_facts(preprocessor.facts) if preprocessor else None
         series = read_series(data, settings, *((measures.columns, measures.clock) if measures else (None, None)))
-        _choose_splits(settings)
-        stop = borders(series, settings.forecast.splits or SHARES)["train"][1]
+        stop = borders(series, _choose_splits(settings))["train"][1]
         check_series(series, stop)
         found = _choose_season(series, settings, stop)
         _choose_lengths(series, settings, stop)
         quantiles_of(settings)
+        chosen = ResolvedSettings.from_settings(settings)
         if measures is None:
-            measures = Measures.learn(series, stop, settings.forecast.season or 1, settings.forecast.calendar)
-        task = cls(series, measures, settings)
-        task._demand_windows(settings)
-        for sentence in (*task._sentences(settings), found):
+            measures = Measures.learn(series, stop, chosen.forecast.season, chosen.forecast.calendar)
+        task = cls(series, measures, chosen)
+        task._demand_windows(chosen)
+        for sentence in (*task._sentences(chosen), found):
             if sentence:
                 log(sentence)
         for remark in task._remarks():
             log(remark)
         return task
 
-    def _demand_windows(self, settings: Settings) -> None:
+    def _demand_windows(self, settings: ResolvedSettings) -> None:
         for split in SPLITS:
             if not len(self.windows[split]):
                 start, stop = self.parts[split]
-                needed = settings.horizon or 1
+                needed = settings.horizon
                 if split == "train":
-                    needed += max(settings.forecast.lookback or 1, self.measures.season)
+                    needed += max(settings.forecast.lookback, self.measures.season)
                 raise DataError(
                     f"the {split} split has {stop - start:,} steps, and no window of {needed:,} fits into it.",
                     repair="Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits.",
                     file=self.series.name,
                 )
 
-    def _sentences(self, settings: Settings) -> list[str]:
+    def _sentences(self, settings: ResolvedSettings) -> list[str]:
         names = ", ".join(self.series.names[:8]) + (" …" if len(self.series.names) > 8 else "")
         some = f"{len(self.series.names)} series" if len(self.series.names) > 1 else "series"
         sizes = ", ".join(f"{split} {len(windows):,}" for split, windows in self.windows.items())
@@ -140,7 +141,7 @@ class Forecast(Task):
         horizon = self.rolling.horizon
         return Size(windows * horizon, examples=windows, longest=self.rolling.past, outputs=horizon)
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         check_model(settings, "counts tokens; it cannot forecast")
         if settings.recurrent.bidirectional:
             raise UsageError(
@@ -151,13 +152,13 @@ class Forecast(Task):
         model = check_memory(lambda: self.build(settings), settings)
         model.eval().forecast(self.rolling.batch(self.windows["train"][:1]).to("meta"))  # some layers complain here
 
-    def build(self, settings: Settings) -> ForecastModel:
+    def build(self, settings: ResolvedSettings) -> ForecastModel:
         return self.restore(settings, self.preprocessor)
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> WindowBatches:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> WindowBatches:
         return WindowBatches(self.rolling, self.windows["train"], settings, rank, world)
 
-    def validate(self, model: ForecastModel, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: ForecastModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Errors over windows of the validation split; the best weights are those with the smallest `mse`."""
         windows = self.windows["valid"]
         windows = windows[:: -(-len(windows) // INTERIM)]
@@ -178,7 +179,7 @@ class Forecast(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> ForecastModel:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> ForecastModel:
         known = 2 * len(preprocessor.facts["calendar"]) + len(preprocessor.facts["columns"]["known"])
         return ForecastModel(settings, known, quantiles_of(settings))
 
@@ -186,7 +187,7 @@ class Forecast(Task):
     def evaluate(
         cls,
         model: ForecastModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -228,7 +229,7 @@ class Forecast(Task):
     def questions(
         cls,
         model: ForecastModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -246,7 +247,7 @@ class Forecast(Task):
     def predict(
         cls,
         model: ForecastModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -262,13 +263,13 @@ class Forecast(Task):
             yield prediction
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str]:
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str]:
         """A file is one input, a whole table; so is standard input."""
         return [sys.stdin.read()] if text == "-" else [text]
 
 
-def rolling_of(series: Series, measures: Measures, settings: Settings) -> Rolling:
-    past, horizon = settings.forecast.lookback or 1, settings.horizon or 1
+def rolling_of(series: Series, measures: Measures, settings: ResolvedSettings) -> Rolling:
+    past, horizon = settings.forecast.lookback, settings.horizon
     return Rolling(series, measures, past, horizon, settings.forecast.missing)
 
 
@@ -298,12 +299,13 @@ def quantiles_of(settings: Settings) -> tuple[float, ...]:
     return tuple(levels)
 
 
-def _choose_splits(settings: Settings) -> None:
-    """The shares of the common settings where they were changed, else those of this task."""
+def _choose_splits(settings: Settings) -> str:
+    """Fill in and return the splits: the common shares where they were changed, else those of the task."""
     if settings.forecast.splits is None:
         valid, test = settings.data.valid_fraction, settings.data.test_fraction
         plain = (valid, test) == (HELD_OUT, HELD_OUT)
         settings.forecast.splits = SHARES if plain else f"{1 - valid - test:g},{valid:g},{test:g}"
+    return settings.forecast.splits
 
 
 def _choose_season(series: Series, settings: Settings, stop: int) -> str:
@@ -332,11 +334,13 @@ def _choose_lengths(series: Series, settings: Settings, stop: int) -> None:
         settings.forecast.lookback = max(1, min(whole, stop // 3))
 
 
-def _part_to_score(series: Series, settings: Settings, split: str | None, trained_on: str) -> tuple[int, int, str]:
+def _part_to_score(
+    series: Series, settings: ResolvedSettings, split: str | None, trained_on: str
+) -> tuple[int, int, str]:
     """First step, step after the last, and which they are, in words."""
     if split not in (None, "all", *SPLITS):
         raise UsageError(f"there is no split {split!r}.", repair=nearest(str(split), [*SPLITS, "all"]))
-    splits = settings.forecast.splits or SHARES
+    splits = settings.forecast.splits
     known = series.given is not None
     if not known and split != "all":
         try:

@@ -17,12 +17,12 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from seqwise.config import Settings
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import BucketLoader
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.reader import Series, filled
 from seqwise.tasks.forecast.scaling import Measures, calendar_features
 
@@ -159,9 +159,11 @@ class Rolling:
 class WindowBatches:
     """Training batches of windows, which are all of one length: shuffled by (seed, epoch), nothing is padded."""
 
-    def __init__(self, rolling: Rolling, windows: np.ndarray, settings: Settings, rank: int = 0, world: int = 1):
+    def __init__(
+        self, rolling: Rolling, windows: np.ndarray, settings: ResolvedSettings, rank: int = 0, world: int = 1
+    ):
         lengths = np.full(len(windows), rolling.past)
-        rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
+        rows, tokens = settings.training.batch_size, settings.data.max_tokens
         self._shuffled = BucketLoader(
             lengths, lambda at: rolling.batch(windows[at]), rows, tokens, settings.seed, rank, world
         )

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from seqwise.config import Settings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, expected_epochs, heads_of, required
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, expected_epochs, heads_of
 
 
-def fill_language(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def fill_language(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """The rules of the language task."""
     _fill_size(chosen, facts, fill)
     _fill_batches(chosen, facts, fill)
@@ -19,7 +19,7 @@ def fill_language(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     _fill_optimisation(chosen, facts, fill)
 
 
-def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """More text carries a wider model; a CPU has time for one recurrent layer, a GPU for two."""
     transformer = chosen.model == "transformer"
     few = facts.tokens < 200_000
@@ -30,13 +30,13 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
         fill("network.width", 128 if few else 256 if transformer or chosen.model == "feedforward" else 384)
         fill("network.depth", 1 if chosen.model in RECURRENT else 2)
     fill("network.embedding", chosen.network.width)
-    width = required(chosen.network.width)
+    width = chosen.network.width
     if transformer:
         fill("transformer.heads", heads_of(width, 64))
         fill("transformer.hidden", 4 * width)
 
 
-def _fill_batches(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_batches(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Small batches: at a given number of tokens more updates learn more, until the machine is no longer busy."""
     transformer = chosen.model == "transformer"
     fill("data.order", "windows" if transformer else "streams")
@@ -47,7 +47,7 @@ def _fill_batches(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     fill("training.batch_size", math.ceil(rows / facts.processes) * facts.processes)  # each process has as many
 
 
-def _fill_regularisation(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_regularisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """The oftener the same text is read, the more must be dropped."""
     epochs = expected_epochs(chosen, facts)
     step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
@@ -57,10 +57,10 @@ def _fill_regularisation(chosen: Settings, facts: DefaultsContext, fill: Fill) -
         fill("recurrent.weight_dropout", (0.0, 0.0, 0.2, 0.4)[step])
 
 
-def _fill_optimisation(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_optimisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Larger networks take smaller steps."""
     adam = chosen.training.optimizer == "adamw"
-    size = required(chosen.network.width) * required(chosen.network.depth)
+    size = chosen.network.width * chosen.network.depth
     peak, at = {"transformer": (3e-3, 512), "feedforward": (2e-3, 512), "rnn": (4e-3, 384)}.get(
         chosen.model, (6e-3, 384)
     )

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.states import ModelState
-from seqwise.config import Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
@@ -20,6 +19,7 @@ from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.counted import CountedModel
 from seqwise.text.streaming import TextStream
 from seqwise.text.tokenizer import Tokenizer
@@ -33,10 +33,10 @@ class LanguageModel(nn.Module):
     often the sampled softmax draws a token. A model whose weights are loaded needs no counts.
     """
 
-    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
         super().__init__()
         network = settings.network
-        dropout, width = network.dropout or 0.0, network.embedding or network.width or 1
+        dropout, width = network.dropout, network.embedding
         self.embedding = Embedding(vocabulary, width)
         self.backbone = build_backbone(settings, width)
         self.carries: bool = self.backbone.carries  # type: ignore[assignment]
@@ -45,7 +45,7 @@ class LanguageModel(nn.Module):
         kind = VariationalDropout if self.carries else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)
 
-    def _output(self, settings: Settings, vocabulary: int, counts: Tensor | None) -> nn.Module:
+    def _output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
         tied = self.embedding.weight if settings.network.tie_weights else None
         if settings.network.output == "adaptive":

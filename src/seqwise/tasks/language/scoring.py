@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from seqwise.backbones.states import ModelState, detach
-from seqwise.config import Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
@@ -25,6 +24,7 @@ from seqwise.losses import Loss, total
 from seqwise.metrics.example_scores import BLOCK_TOKENS, ScoreSums
 from seqwise.metrics.perplexity import Perplexity
 from seqwise.ngram import NGram
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.blocks import add_losses
 from seqwise.tasks.language.counted import CountedModel
 
@@ -39,7 +39,7 @@ ProgressCallback = Callable[[int, int], None]
 def score(
     model: nn.Module | CountedModel,
     store: TokenStore,
-    settings: Settings,
+    settings: ResolvedSettings,
     rank: int = 0,
     world: int = 1,
     longest: int | None = None,
@@ -75,7 +75,7 @@ def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: ScoreS
 
 
 def evaluation_batches(
-    carries: bool, store: TokenStore, settings: Settings, rank: int = 0, world: int = 1
+    carries: bool, store: TokenStore, settings: ResolvedSettings, rank: int = 0, world: int = 1
 ) -> StreamEvaluationLoader | WindowEvaluationLoader:
     """Streams for a model that carries a state, half-overlapping windows for one that does not."""
     window = _window(settings)
@@ -107,7 +107,7 @@ def score_counts(
 def score_dynamically(
     model: nn.Module,
     store: TokenStore,
-    settings: Settings,
+    settings: ResolvedSettings,
     rate: float,
     progress: ProgressCallback | None = None,
     blocks: ScoreSums | None = None,
@@ -149,7 +149,7 @@ def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
     return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
 
 
-def _window(settings: Settings) -> int:
+def _window(settings: ResolvedSettings) -> int:
     return settings.data.window if isinstance(settings.data.window, int) else WINDOW
 
 

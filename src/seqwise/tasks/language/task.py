@@ -29,6 +29,7 @@ from seqwise.errors import UsageError, nearest
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
 from seqwise.ngram import NGram
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_counting, check_memory, check_precision
 from seqwise.tasks.language.blocks import blocks_of, examples_of
 from seqwise.tasks.language.counted import CountedModel
@@ -89,7 +90,7 @@ class Language(Task):
     def size(self) -> Size:
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         if settings.model == "ngram":
             check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
@@ -139,7 +140,7 @@ class Language(Task):
             )
         return found
 
-    def build(self, settings: Settings) -> LanguageModel:
+    def build(self, settings: ResolvedSettings) -> LanguageModel:
         """An untrained model that already predicts each token by its frequency."""
         return LanguageModel(settings, len(self.tokenizer), self.counts)
 
@@ -151,19 +152,19 @@ class Language(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
-    def count(self, settings: Settings) -> CountedModel:
+    def count(self, settings: ResolvedSettings) -> CountedModel:
         """The n-gram model of the training split."""
         store, vocabulary, length = self.stores["train"], len(self.tokenizer), settings.context.length
         check_counting(len(store), vocabulary, length)
         return CountedModel(NGram.count(store.read(0, len(store)), vocabulary, length, self.tokenizer.end))
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> StreamLoader | WindowLoader:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> StreamLoader | WindowLoader:
         """Training batches in the order that suits the model."""
         kind = StreamLoader if settings.data.order == "streams" else WindowLoader
-        rows, window = settings.training.batch_size or 1, settings.data.window or 1
+        rows, window = settings.training.batch_size, settings.data.window
         return kind(self.stores["train"], rows, window, settings.seed, rank, world)
 
-    def validate(self, model: LanguageModel, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: LanguageModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss and perplexity on the validation split, shared among the processes.
 
         Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state
@@ -182,14 +183,14 @@ class Language(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> LanguageModel:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> LanguageModel:
         return LanguageModel(settings, len(preprocessor.tokenizer))
 
     @classmethod
     def evaluate(
         cls,
         model: Model,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -226,7 +227,13 @@ class Language(Task):
 
     @classmethod
     def questions(
-        cls, model: Model, settings: Settings, preprocessor: Preprocessor, data: str, split: str, trained_on: str = ""
+        cls,
+        model: Model,
+        settings: ResolvedSettings,
+        preprocessor: Preprocessor,
+        data: str,
+        split: str,
+        trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         """One token after the other, behind the beginning of the split; the first answer reads it."""
         corpus, split = text_to_score(data, settings, split, trained_on)
@@ -241,7 +248,7 @@ class Language(Task):
     def predict(
         cls,
         model: Model,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -258,7 +265,7 @@ class Language(Task):
         return write_on(model, preprocessor.tokenizer, prompt, choice, request.seed, longest)
 
 
-def text_to_score(data: str, settings: Settings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
+def text_to_score(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
     """Which part of the data to score."""
     try:
         corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
@@ -274,7 +281,7 @@ def text_to_score(data: str, settings: Settings, split: str | None, trained_on: 
     return corpus, split or "test"
 
 
-def how_it_reads(model: Model, settings: Settings, store: TokenStore) -> str:
+def how_it_reads(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:
     """How the model reads the text, in words."""
     if isinstance(model, CountedModel):
         return model.counts.describe()

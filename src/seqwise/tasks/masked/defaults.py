@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, expected_epochs, heads_of
 
 
-def fill_masked(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def fill_masked(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Sizes, batches, regularisation, optimisation."""
     _fill_size(chosen, facts, fill)
     _fill_batches(chosen, facts, fill)
     _fill_training(chosen, facts, fill)
 
 
-def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """A recurrent model is two language models, each half as wide as the whole."""
     recurrent, transformer = chosen.model in RECURRENT, chosen.model == "transformer"
     few = facts.tokens < 200_000
@@ -25,7 +25,7 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     else:
         fill("network.width", (256 if few else 512) if recurrent else (128 if few else 256))
         fill("network.depth", 1 if recurrent else 2)
-    width = chosen.network.width or 1
+    width = chosen.network.width
     fill("network.embedding", -(-width // 2) if recurrent else width)
     if recurrent:
         fill("recurrent.bidirectional", True)
@@ -35,7 +35,7 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
         fill("transformer.hidden", 4 * width)
 
 
-def _fill_batches(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_batches(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Twice the rows of the language task where only every seventh token is a target."""
     fill("data.order", "windows")
     fill("data.window", max(3, min(128 if facts.cuda else 64, facts.tokens // 64)))
@@ -44,10 +44,10 @@ def _fill_batches(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     fill("training.batch_size", math.ceil(rows / facts.processes) * facts.processes)
     window = chosen.data.window if isinstance(chosen.data.window, int) else 1
     fill("data.max_length", window)
-    fill("data.max_tokens", (chosen.training.batch_size or 1) * window)
+    fill("data.max_tokens", chosen.training.batch_size * window)
 
 
-def _fill_training(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_training(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Each epoch hides other tokens, so less must be dropped than in the language task."""
     transformer = chosen.model == "transformer"
     epochs = expected_epochs(chosen, facts)
@@ -56,7 +56,7 @@ def _fill_training(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None
     if chosen.model in RECURRENT:
         fill("recurrent.weight_dropout", (0.0, 0.0, 0.1, 0.2)[step])
     adam = chosen.training.optimizer == "adamw"
-    size = (chosen.network.width or 1) * (chosen.network.depth or 1)
+    size = chosen.network.width * chosen.network.depth
     peak, at = {"transformer": (2e-3, 512), "feedforward": (2e-3, 512), "rnn": (3e-3, 512)}.get(
         chosen.model, (5e-3, 512)
     )

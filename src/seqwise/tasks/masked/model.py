@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.config import Settings
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.layers.output import FullSoftmax
 from seqwise.layers.record import observe
 from seqwise.losses import Loss, total
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.masked.masking import MaskedBatch
 
 AT_ONCE = ("transformer", "feedforward")  # families that see both sides of a token at once
@@ -40,10 +40,10 @@ class Filled:
 class _FillIn(nn.Module):
     """What both kinds share: token vectors, an encoder, a softmax tied to the token vectors."""
 
-    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None, ways: int):
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None, ways: int):
         super().__init__()
         network = settings.network
-        width, dropout = network.embedding or network.width or 1, network.dropout or 0.0
+        width, dropout = network.embedding, network.dropout
         self.embedding = Embedding(vocabulary, width)
         self.encoder = build_encoder(settings, width, _longest(settings))
         states: int = self.encoder.width  # type: ignore[assignment]
@@ -54,7 +54,7 @@ class _FillIn(nn.Module):
         self._begin(settings, counts)
 
     @torch.no_grad()
-    def _begin(self, settings: Settings, counts: Tensor | None) -> None:
+    def _begin(self, settings: ResolvedSettings, counts: Tensor | None) -> None:
         """As in the language model: short rows behind a final norm, and a new model predicts by frequency."""
         if settings.model == "transformer":
             nn.init.normal_(self.embedding.weight, std=SHORT)
@@ -89,7 +89,7 @@ class _FillIn(nn.Module):
 class MaskedModel(_FillIn):
     """The state at a hidden token predicts it; nothing else counts."""
 
-    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
         super().__init__(settings, vocabulary, counts, ways=1)
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
@@ -111,7 +111,7 @@ class TwoWayModel(_FillIn):
 
     prior: Tensor
 
-    def __init__(self, settings: Settings, vocabulary: int, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
         super().__init__(settings, vocabulary, counts, ways=2)
         self.register_buffer("prior", log_frequencies(torch.ones(vocabulary) if counts is None else counts))
 
@@ -163,7 +163,7 @@ class TwoWayModel(_FillIn):
         return scores
 
 
-def build_model(settings: Settings, vocabulary: int, counts: Tensor | None = None) -> MaskedModel | TwoWayModel:
+def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None) -> MaskedModel | TwoWayModel:
     """The model of a resolved run."""
     kind = MaskedModel if settings.model in AT_ONCE else TwoWayModel
     return kind(settings, vocabulary, counts)
@@ -186,5 +186,5 @@ def _nats(scores: Tensor, true: Tensor) -> Tensor:
     return -scores.gather(1, true[:, None]).squeeze(1).double()
 
 
-def _longest(settings: Settings) -> int:
+def _longest(settings: ResolvedSettings) -> int:
     return settings.data.window if isinstance(settings.data.window, int) else 1

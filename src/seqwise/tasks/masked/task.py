@@ -27,6 +27,7 @@ from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp_or_inf
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
 from seqwise.tasks.masked.blocks import Fillings
@@ -95,17 +96,17 @@ class Masked(Task):
     def size(self) -> Size:
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         check_model(settings, "sees one side of a token only")
         recurrent = settings.recurrent
-        if settings.model not in AT_ONCE and (recurrent.bidirectional is False or recurrent.concat_directions):
+        if settings.model not in AT_ONCE and (not recurrent.bidirectional or recurrent.concat_directions):
             raise UsageError(
                 "to fill in, a recurrent model reads in two directions that do not see each other: otherwise it would "
                 "see what it predicts.",
                 repair="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
             )
-        if settings.data.window == "full" or (settings.data.window or LEAST_WINDOW) < LEAST_WINDOW:
+        if settings.data.window == "full" or settings.data.window < LEAST_WINDOW:
             raise UsageError(
                 f"--data.window: expected a number from {LEAST_WINDOW} on; received {settings.data.window}.",
                 repair="Leave it out, or set it to 64.",
@@ -117,7 +118,7 @@ class Masked(Task):
         # Some layers complain only when they first run.
         model.eval().states(torch.zeros(1, LEAST_WINDOW, dtype=torch.int64, device="meta"))
 
-    def build(self, settings: Settings) -> MaskedModel | TwoWayModel:
+    def build(self, settings: ResolvedSettings) -> MaskedModel | TwoWayModel:
         """An untrained model that already predicts each token by its frequency."""
         return build_model(settings, len(self.tokenizer), self.counts)
 
@@ -129,12 +130,14 @@ class Masked(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> MaskedWindows:
-        rows, window = settings.training.batch_size or 1, settings.data.window or LEAST_WINDOW
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> MaskedWindows:
+        rows, window = settings.training.batch_size, settings.data.window
         windows = WindowLoader(self.stores["train"], rows, window, settings.seed, rank, world)
         return MaskedWindows(windows, masks_of(self.tokenizer, settings), settings.model not in AT_ONCE)
 
-    def validate(self, model: MaskedModel | TwoWayModel, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(
+        self, model: MaskedModel | TwoWayModel, settings: ResolvedSettings, world: Summing
+    ) -> dict[str, float]:
         """Loss, perplexity and accuracy on the validation split, batch by batch among the processes.
 
         Of a long split only the beginning is scored. The best weights are those that fill in best: the loss of a model
@@ -152,14 +155,14 @@ class Masked(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> MaskedModel | TwoWayModel:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> MaskedModel | TwoWayModel:
         return build_model(settings, len(preprocessor.tokenizer))
 
     @classmethod
     def evaluate(
         cls,
         model: MaskedModel | TwoWayModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -193,7 +196,7 @@ class Masked(Task):
     def questions(
         cls,
         model: MaskedModel | TwoWayModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -216,7 +219,7 @@ class Masked(Task):
     def predict(
         cls,
         model: MaskedModel | TwoWayModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -225,7 +228,7 @@ class Masked(Task):
         window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
         return fill_in(model, preprocessor.tokenizer, inputs, window, request.top)
 
-    def _scored(self, store: TokenStore, settings: Settings) -> EvaluationMasks:
+    def _scored(self, store: TokenStore, settings: ResolvedSettings) -> EvaluationMasks:
         return _batches_to_score(store, self.tokenizer, settings)
 
 
@@ -248,11 +251,11 @@ def learn_tokenizer(corpus: Corpus, settings: Settings, log: LogFunction) -> Tok
     return tokenizer
 
 
-def masks_of(tokenizer: Tokenizer, settings: Settings) -> Masks:
+def masks_of(tokenizer: Tokenizer, settings: ResolvedSettings) -> Masks:
     return Masks(settings.masked.rate, tokenizer.id(MASK), len(tokenizer.specials), len(tokenizer), tokenizer.unknown)
 
 
-def _batches_to_score(store: TokenStore, tokenizer: Tokenizer, settings: Settings) -> EvaluationMasks:
+def _batches_to_score(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> EvaluationMasks:
     """Batches with fixed masks; an error if they hide nothing."""
     window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
     batches = EvaluationMasks(store, masks_of(tokenizer, settings), ROWS, window, settings.model not in AT_ONCE)

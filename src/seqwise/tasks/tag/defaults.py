@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 
 from seqwise.budget import Budget
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
 
 SPEED = 6_000, 60_000  # words per second that are learned from, per core and on a GPU
 
 
-def fill_tag(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def fill_tag(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Sizes, batches, regularisation and optimisation, in this order: later rules look at what earlier ones chose."""
     _fill_size(chosen, facts, fill)
     rows = max(4, min(32, facts.examples // 32))  # an epoch of few sentences still has some updates
@@ -27,7 +27,7 @@ def fill_tag(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     fill("training.weight_decay", 0.01 if adam else 1e-6)
 
 
-def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Sentences are few, so networks are small."""
     fill("network.width", 256 if facts.cuda else 200)
     fill("network.depth", 2 if chosen.model in ("transformer", "feedforward") else 1)
@@ -38,12 +38,12 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     if chosen.model in RECURRENT:
         fill("recurrent.bidirectional", True)  # what follows a word tells as much as what precedes it
     if chosen.model == "transformer":
-        width = chosen.network.width or 1
+        width = chosen.network.width
         fill("transformer.heads", heads_of(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
 
 
-def _fill_regularisation(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_regularisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """The oftener the same sentences are read, the more must be dropped."""
     epochs = _epochs(chosen, facts)
     step = 0 if epochs < 2 else 1 if epochs < 6 else 2
@@ -52,9 +52,9 @@ def _fill_regularisation(chosen: Settings, facts: DefaultsContext, fill: Fill) -
         fill("recurrent.weight_dropout", 0.0)
 
 
-def _epochs(chosen: Settings, facts: DefaultsContext) -> float:
+def _epochs(chosen: ResolvedSettings, facts: DefaultsContext) -> float:
     """How often the budget will read the sentences."""
-    budget = Budget.parse(chosen.budget or "")
+    budget = Budget.parse(chosen.budget)
     if budget.unit == "epochs":
         return budget.amount
     words = budget.amount

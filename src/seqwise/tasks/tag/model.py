@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.states import ModelState
-from seqwise.config import Settings
 from seqwise.decoding.viterbi import forbid, viterbi
 from seqwise.heads.tag import IndependentTags, LinearChain
 from seqwise.layers.characters import CharacterFeatures
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import Loss
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.batches import Lexicon, TagBatch
 from seqwise.tasks.tag.schemes import allowed
 
@@ -36,15 +36,15 @@ class TagModel(nn.Module):
 
     forgotten: Tensor
 
-    def __init__(self, settings: Settings, lexicon: Lexicon, counts: Tensor | None = None):
+    def __init__(self, settings: ResolvedSettings, lexicon: Lexicon, counts: Tensor | None = None):
         super().__init__()
         network, tag = settings.network, settings.tag
-        width, dropout = network.embedding or network.width or 1, network.dropout or 0.0
+        width, dropout = network.embedding, network.dropout
         vocabulary, tags = len(lexicon.tokenizer), len(lexicon.tags)
         self.unknown = lexicon.tokenizer.unknown
         self.embedding = Embedding(vocabulary, width)
         self.characters = CharacterFeatures(lexicon.characters, tag.characters) if tag.characters else None
-        self.encoder = build_encoder(settings, width + (tag.characters or 0), settings.data.max_length or 1)
+        self.encoder = build_encoder(settings, width + tag.characters, settings.data.max_length)
         states: int = self.encoder.width  # type: ignore[assignment]
         self.head = (LinearChain if tag.crf else IndependentTags)(states, tags)
         self.drop_in, self.drop_out = nn.Dropout(dropout), nn.Dropout(dropout)

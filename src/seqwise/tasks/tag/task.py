@@ -26,6 +26,7 @@ from seqwise.data.tables import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
 from seqwise.tasks.tag.code import words_of
@@ -117,16 +118,16 @@ class Tag(Task):
             outputs=len(self.lexicon.tags),
         )
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         check_model(settings, "predicts the next word; it cannot tag")
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: TagModel(settings, self.lexicon), settings)
         # Some layers complain only when they first run.
-        width = model.embedding.width + (settings.tag.characters or 0)
+        width = model.embedding.width + settings.tag.characters
         model.eval().encoder(torch.zeros(1, 1, width, device="meta"))
 
-    def build(self, settings: Settings) -> TagModel:
+    def build(self, settings: ResolvedSettings) -> TagModel:
         return TagModel(settings, self.lexicon, self.counts)
 
     @cached_property
@@ -140,9 +141,9 @@ class Tag(Task):
     def token_counts(self) -> dict[str, torch.Tensor]:
         return {"text": self.counts}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[TagBatch]:
-        encoded = self._encoded("train", settings.data.max_length or self.longest)
-        rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TagBatch]:
+        encoded = self._encoded("train", settings.data.max_length)
+        rows, tokens = settings.training.batch_size, settings.data.max_tokens
         return BucketLoader(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
 
     def _encoded(self, split: str, longest: int) -> Encoded:
@@ -151,9 +152,9 @@ class Tag(Task):
             known[split, longest] = Encoded(in_pieces(self.splits.parts[split], longest), self.lexicon)
         return known[split, longest]
 
-    def validate(self, model: TagModel, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: TagModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss, F1 of the spans and accuracy of the tags; the goal is 1 - F1, or 1 - accuracy of plain tags."""
-        longest = settings.data.max_length or self.longest
+        longest = settings.data.max_length
         pieces, encoded = in_pieces(self.splits.parts["valid"], longest), self._encoded("valid", longest)
         counts, nats = SpanCounts(), 0.0
         model.eval()
@@ -198,14 +199,14 @@ class Tag(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> TagModel:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> TagModel:
         return TagModel(settings, lexicon_of(preprocessor))
 
     @classmethod
     def evaluate(
         cls,
         model: TagModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -237,7 +238,7 @@ class Tag(Task):
             )
         counts = SpanCounts()
         began = perf_counter()
-        predicted = best_tags(model, lexicon, sentences, settings.data.max_length or LONGEST, progress)
+        predicted = best_tags(model, lexicon, sentences, settings.data.max_length, progress)
         seconds = perf_counter() - began
         answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
         if request.out is not None:
@@ -258,7 +259,7 @@ class Tag(Task):
     def questions(
         cls,
         model: TagModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -269,11 +270,11 @@ class Tag(Task):
 
         fractions = settings.data.valid_fraction, settings.data.test_fraction
         sentences, _ = select_evaluation_examples(open_with, fractions, split, trained_on)
-        lexicon, longest = lexicon_of(preprocessor), settings.data.max_length or LONGEST
+        lexicon, longest = lexicon_of(preprocessor), settings.data.max_length
         return sentences, lambda sentence: best_tags(model, lexicon, [sentence], longest)
 
     @classmethod
-    def read_inputs(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """Lines of text; refuses files whose words have tags already."""
         path = Path(text)
         if text != "-" and get_format_suffix(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
@@ -288,7 +289,7 @@ class Tag(Task):
     def predict(
         cls,
         model: TagModel,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(),
@@ -299,7 +300,7 @@ class Tag(Task):
             Sentence(words := tuple(text[begin:end] for begin, end in some), ("O",) * len(words))
             for text, some in zip(inputs, places)
         ]
-        tags = best_tags(model, lexicon, sentences, settings.data.max_length or LONGEST)
+        tags = best_tags(model, lexicon, sentences, settings.data.max_length)
         for text, some, each in zip(inputs, places, tags):
             yield prediction(text, some, each, lexicon.spans)
 
@@ -395,7 +396,7 @@ def _open(data: str, settings: Settings, valid: float, test: float) -> Tagged:
     return open_tagged(data, settings.columns, settings.tag.scheme, settings.data.on_empty, valid, test)
 
 
-def _how(settings: Settings, scheme: str, spans: bool) -> str:
+def _how(settings: ResolvedSettings, scheme: str, spans: bool) -> str:
     best = "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
     if not spans:
         return f"{best}; tags compared as they are written"

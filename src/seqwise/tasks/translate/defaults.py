@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
-from seqwise.config import Settings
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, expected_epochs, heads_of
 
 SMALL = 500  # tokens of a vocabulary up to which texts are spelled
 
 
-def fill_translate(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def fill_translate(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Sizes, batches, regularisation, optimisation."""
     _fill_size(chosen, facts, fill)
     _fill_batches(chosen, facts, fill)
     _fill_training(chosen, facts, fill)
 
 
-def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """Some ten thousand sentences carry a small model; a CPU has time for a smaller one."""
     transformer, spelled = chosen.model == "transformer", facts.vocabulary <= SMALL
     large = facts.tokens > 20_000_000
@@ -27,7 +27,7 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
     else:
         fill("network.width", 128 if spelled else 256)
         fill("network.depth", 2 if transformer else 1)
-    width = chosen.network.width or 1
+    width = chosen.network.width
     # Spelled texts have few tokens, whose vectors need little room.
     fill("network.embedding", width if transformer or not spelled else max(1, width // 2))
     if chosen.model in RECURRENT:
@@ -39,17 +39,17 @@ def _fill_size(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
         fill("transformer.hidden", 4 * width)
 
 
-def _fill_batches(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_batches(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """A budget of steps: as many short pairs as long ones cost. A GPU is busy with some thousands."""
     fill("data.max_length", max(1, min(512, facts.longest)))
     # builtin:dates, a Transformer after 120k tokens: exact 24 % with 64 rows, 74 % with 32, for a fifth more time.
     rows = 512 if facts.cuda else 32 if chosen.model == "transformer" else 64
     few = max(1, facts.examples // 20)  # a small set still gives an epoch of some updates
     fill("training.batch_size", math.ceil(min(rows, few) / facts.processes) * facts.processes)
-    fill("data.max_tokens", max(chosen.data.max_length or 1, 6_144 if facts.cuda else 2_048) + 1)
+    fill("data.max_tokens", max(chosen.data.max_length, 6_144 if facts.cuda else 2_048) + 1)
 
 
-def _fill_training(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_training(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
     """The oftener the same pairs are read, the more must be dropped; larger networks take smaller steps."""
     transformer, spelled = chosen.model == "transformer", facts.vocabulary <= SMALL
     if spelled:
@@ -60,7 +60,7 @@ def _fill_training(chosen: Settings, facts: DefaultsContext, fill: Fill) -> None
         fill("network.dropout", (0.3 if often else 0.1) if transformer else (0.4 if often else 0.2))
         fill("translate.label_smoothing", 0.1)
     adam = chosen.training.optimizer == "adamw"
-    size = (chosen.network.width or 1) * (chosen.network.depth or 1)
+    size = chosen.network.width * chosen.network.depth
     # builtin:dates, 114 updates of an LSTM of width 128: exact 3 % at 0.004, 31 % at 0.008, 86 % at 0.015.
     usual = 1e-2 if spelled else 3e-3
     peak, at = {"transformer": (1.5e-3, 512), "rnn": (1e-3, 256), "feedforward": (2e-3, 256)}.get(

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from seqwise.backbones.decoder import Memory
 from seqwise.backbones.encoder import build_encoder
-from seqwise.config import Settings
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import SHORT
 from seqwise.losses import Loss
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.writing import Writer
 
 
@@ -92,19 +92,19 @@ class Translator(nn.Module):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ResolvedSettings,
         vocabularies: tuple[int, Sequence[int]],
         counts: Sequence[Tensor] | None = None,
     ):
         super().__init__()
         network, chosen = settings.network, settings.translate
-        width, longest = network.embedding or network.width or 1, (settings.data.max_length or 1) + 1
+        width, longest = network.embedding, settings.data.max_length + 1
         source, targets = vocabularies
         transformer = settings.model == "transformer"
         self.embedding = Embedding(source, width)
         if transformer:  # short rows, as in the language model: states behind a final norm are long
             nn.init.normal_(self.embedding.weight, std=SHORT)
-        self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout or 0.0)
+        self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
         self.encoder = build_encoder(settings, width, longest)
         memory: int = self.encoder.width  # type: ignore[assignment]
         shared = self.embedding if chosen.vocabulary == "shared" else None
@@ -112,7 +112,7 @@ class Translator(nn.Module):
             Writer(settings, size, memory, longest, embedding=shared, counts=None if counts is None else counts[number])
             for number, size in enumerate(targets)
         )
-        self.smoothing, self.forced = chosen.label_smoothing or 0.0, chosen.teacher_forcing
+        self.smoothing, self.forced = chosen.label_smoothing, chosen.teacher_forcing
         self.progress: float | None = 0.0 if self.forced < 1 else None
 
     def forward(self, batch: PairBatch, carry: None = None) -> tuple[Loss, None]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.config import Settings
 from seqwise.data.findings import Findings
 from seqwise.decoding.beam import Hypothesis
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.example_scores import ExampleScores, ExampleText
 from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback
 from seqwise.tasks.translate.reader import Pair
 from seqwise.tasks.translate.rouge import DEFINITIONS as ROUGE
@@ -98,7 +98,7 @@ def _metrics(texts: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[s
     return metrics | rouge(outputs, references), definitions | ROUGE
 
 
-def how(settings: Settings, request: InferenceOptions) -> str:
+def how(settings: ResolvedSettings, request: InferenceOptions) -> str:
     """How the translations were made, in words."""
     if request.choice is not None:
         made = f"drawn at random, seed {request.seed}"

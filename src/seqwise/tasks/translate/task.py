@@ -32,6 +32,7 @@ from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -168,7 +169,7 @@ class Translate(Task):
         vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.names)
         return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.names))
 
-    def check(self, settings: Settings) -> None:
+    def check(self, settings: ResolvedSettings) -> None:
         """Refuse settings that cannot work with this data or this machine before anything is written."""
         check_model(settings, "reads no source")
         model, attention = settings.model, settings.translate.attention
@@ -185,7 +186,7 @@ class Translate(Task):
         one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
         built.writer(0).losses(built.encode(one), one, one)
 
-    def build(self, settings: Settings) -> Translator:
+    def build(self, settings: ResolvedSettings) -> Translator:
         """An untrained model that already predicts each token by its frequency."""
         return build_model(settings, self.preprocessor, self.counts)
 
@@ -210,12 +211,12 @@ class Translate(Task):
         read = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
         return {"text": read, **dict(zip(self.names, self.counts))}
 
-    def batches(self, settings: Settings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
         """Training batches of pairs of alike length."""
-        rows, tokens = settings.training.batch_size or 1, settings.data.max_tokens
+        rows, tokens = settings.training.batch_size, settings.data.max_tokens
         return BucketLoader(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
 
-    def validate(self, model: Translator, settings: Settings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Translator, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss on the validation split; BLEU and exact match of greedy translations of a part of it."""
         model.eval()
         device = model.embedding.weight.device
@@ -269,14 +270,14 @@ class Translate(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: Settings, preprocessor: Preprocessor) -> Translator:
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Translator:
         return build_model(settings, preprocessor)
 
     @classmethod
     def evaluate(
         cls,
         model: Translator,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         *,
@@ -310,7 +311,7 @@ class Translate(Task):
     def questions(
         cls,
         model: Translator,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
@@ -327,7 +328,7 @@ class Translate(Task):
         return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], request))
 
     @classmethod
-    def read_input_column(cls, text: str, settings: Settings) -> list[str] | None:
+    def read_input_column(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """The source column of a table; anything else is read line by line."""
         path = Path(text)
         if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
@@ -338,7 +339,7 @@ class Translate(Task):
     def predict(
         cls,
         model: Translator,
-        settings: Settings,
+        settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         request: InferenceOptions = InferenceOptions(search),
@@ -353,10 +354,10 @@ class Translate(Task):
                 yield prediction(text, answers, translation.unread(row))
 
 
-def _asked(settings: Settings, preprocessor: Preprocessor, request: InferenceOptions) -> Settings:
+def _asked(settings: ResolvedSettings, preprocessor: Preprocessor, request: InferenceOptions) -> Settings:
     """The settings that read the targets asked for, from the columns that held them in training."""
     targets, asked = targets_of(preprocessor, request.target), settings.model_copy(deep=True)
-    if settings.target is None:
+    if not settings.target:
         return asked
     asked.target = ",".join(target.name for target in targets)
     columns = parse_columns(settings.columns)
@@ -368,7 +369,9 @@ def _asked(settings: Settings, preprocessor: Preprocessor, request: InferenceOpt
     return asked
 
 
-def build_model(settings: Settings, preprocessor: Preprocessor, counts: Sequence[Tensor] | None = None) -> Translator:
+def build_model(
+    settings: ResolvedSettings, preprocessor: Preprocessor, counts: Sequence[Tensor] | None = None
+) -> Translator:
     """The model of a resolved run."""
     names = (
         preprocessor.facts["targets"][:1] if settings.translate.targets == "token" else preprocessor.facts["targets"]

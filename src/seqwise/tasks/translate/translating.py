@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from seqwise.backbones.memory import Memory, join_memories
-from seqwise.config import Settings
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
 from seqwise.errors import UsageError, nearest
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.tasks.translate.model import Translator
 from seqwise.tasks.translate.reader import one_line
@@ -52,12 +52,14 @@ def targets_of(preprocessor: Preprocessor, wish: str | None) -> list[Target]:
 class Translation:
     """A trained translator with its vocabularies, ready to be asked."""
 
-    def __init__(self, model: Translator, settings: Settings, preprocessor: Preprocessor, request: InferenceOptions):
+    def __init__(
+        self, model: Translator, settings: ResolvedSettings, preprocessor: Preprocessor, request: InferenceOptions
+    ):
         self.model, self.settings, self.preprocessor, self.request = model.eval(), settings, preprocessor, request
         self.targets = targets_of(preprocessor, request.target)
         names: list[str] = preprocessor.facts["targets"]
         self.marks = marks_of(preprocessor.tokenizers, names, settings)
-        self.longest = settings.data.max_length or 1
+        self.longest = settings.data.max_length
         self.device = model.embedding.weight.device
         written = [preprocessor.tokenizers[each.name] for each in self.targets]
         self.starts = [encode(tokenizer, [request.search.start])[0].tolist() for tokenizer in written]
