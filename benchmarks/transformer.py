@@ -45,7 +45,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.compiling import compile_layers
 from seqwise.training.loop import Trainer
-from seqwise.training.optimisers import make_optimiser
+from seqwise.training.optimizers import make_optimizer
 
 ROWS = {
     "cuda": Row("gpt-124m", "transformer", 12, 768, 50_304, 32, 1024, "rotary"),
@@ -118,7 +118,7 @@ def our_steps(
         loss, _ = model(batch, None)
         return loss.total / loss.count
 
-    return plain_loop(model, make_optimiser(model, settings.training), loss_of, batches, device)
+    return plain_loop(model, make_optimizer(model, settings.training), loss_of, batches, device)
 
 
 def changed(model: LanguageModel, words: set[str]) -> LanguageModel:

@@ -20,6 +20,7 @@ from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.distribution import World
 from seqwise.training.loop import Step, Trainer
+from seqwise.training.optimizers import supports_skipping
 
 SYMBOLS = 5
 
@@ -160,7 +161,7 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
     steps = run(tight)
     run(plain)
     torch.testing.assert_close(weights(plain), weights(tight), rtol=1e-4, atol=1e-6)
-    assert tight.place.pieces == 4
+    assert tight.micro_batches.num_pieces == 4
     assert [note for step in steps for note in step.notes] == [
         "out of memory: the batch of 8 rows is now computed in 2 pieces; the updates stay the same.",
         "out of memory: the batch of 8 rows is now computed in 4 pieces; the updates stay the same.",
@@ -171,7 +172,7 @@ def test_what_a_failed_attempt_held_is_released_before_the_next():
     trainer = make()
     trainer.model.largest = 4
     next(trainer.steps())
-    assert trainer.place.pieces == 2
+    assert trainer.micro_batches.num_pieces == 2
     assert trainer.model.held() is None
 
 
@@ -190,7 +191,7 @@ def test_out_of_memory_with_single_rows_is_an_error_with_a_repair():
 
 def test_out_of_memory_in_the_update_and_in_validation_say_so():
     trainer = make()
-    trainer.optimiser.step = out_of_memory
+    trainer.optimizer.step = out_of_memory
     with pytest.raises(MemoryLimitError, match="the update of the weights does not fit"):
         run(trainer)
     with pytest.raises(MemoryLimitError, match="validation does not fit"):
@@ -199,7 +200,7 @@ def test_out_of_memory_in_the_update_and_in_validation_say_so():
 
 def test_other_errors_of_the_model_stay_what_they_are():
     trainer = make()
-    trainer.optimiser.step = lambda: torch.zeros(2) @ torch.zeros(3)
+    trainer.optimizer.step = lambda: torch.zeros(2) @ torch.zeros(3)
     with pytest.raises(RuntimeError, match="size"):
         run(trainer)
 
@@ -292,10 +293,10 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_the_device_decides_a_bad_update_changes_neither_weights_nor_moments(device, clip):
+def test_where_the_checks_on_device_a_bad_update_changes_neither_weights_nor_moments(device, clip):
     trainer = make(clip=clip, device=device)
-    assert trainer.device_decides == (device == "cuda")
-    trainer.device_decides = True  # the fused optimiser of CPUs can be told the same
+    assert trainer.checks_on_device == (device == "cuda")
+    trainer.checks_on_device = True  # the fused optimiser of CPUs can be told the same
     steps = trainer.steps()
     for _ in range(3):
         next(steps)
@@ -303,21 +304,21 @@ def test_where_the_device_decides_a_bad_update_changes_neither_weights_nor_momen
     trainer.model.embedding.forward = lambda ids: embedded(ids) * math.nan
     next(steps)  # whose gradients were there before
     before = {name: tensor.clone() for name, tensor in trainer.snapshot().tensors.items()}
-    place = replace(trainer.place)
+    state = replace(trainer.state)
     with pytest.raises(NonFiniteError, match=r"at step 5.*The update was not made"):
         next(steps)
-    assert trainer.place == place
+    assert trainer.state == state
     after = trainer.snapshot().tensors
     kept = [name for name in before if name.startswith(("model.", "optimizer."))]
     assert any(name.endswith("exp_avg_sq") for name in kept)
     assert any(name.endswith(".step") for name in kept)
     assert all(torch.equal(before[name], after[name]) for name in kept)
-    assert not hasattr(trainer.optimiser, "found_inf")
+    assert not hasattr(trainer.optimizer, "found_inf")
 
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.9, "schedule": "plateau", "patience": 3}, {"budget": "321-tokens"}])
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_the_device_decides_every_step_leaves_the_same_behind(device, settings):
+def test_where_the_checks_on_device_every_step_leaves_the_same_behind(device, settings):
     """Also with the gradients of the next update under way: validation, rates, and what would be saved."""
 
     def validated(trainer: Trainer) -> dict[str, float]:
@@ -325,7 +326,7 @@ def test_where_the_device_decides_every_step_leaves_the_same_behind(device, sett
         return {"loss": float(weights(trainer).abs().sum())}
 
     waits, decides = (make(dropout=0.3, device=device, validate_every=2, **settings) for _ in range(2))
-    waits.device_decides, decides.device_decides = False, True
+    waits.checks_on_device, decides.checks_on_device = False, True
     for trainer in (waits, decides):
         trainer.validate = partial(validated, trainer)
     for one, other in zip(waits.steps(), decides.steps(), strict=True):
@@ -338,9 +339,9 @@ def test_where_the_device_decides_every_step_leaves_the_same_behind(device, sett
         assert a.state == b.state
 
 
-def test_where_the_device_decides_it_has_the_next_gradients_to_compute_but_none_in_vain():
+def test_where_the_checks_on_device_it_has_the_next_gradients_to_compute_but_none_in_vain():
     trainer, seen = make(budget="2-epochs"), []
-    trainer.device_decides = True
+    trainer.checks_on_device = True
     trainer.model.register_forward_hook(lambda *_: seen.append(None))
     begun = [len(seen) for _ in trainer.steps()]
     assert begun == [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12], "one ahead, within an epoch"
@@ -349,12 +350,12 @@ def test_where_the_device_decides_it_has_the_next_gradients_to_compute_but_none_
 @pytest.mark.parametrize("decides", [False, True])
 def test_a_step_that_was_made_is_shown_before_the_next_batch_fails(decides):
     trainer, seen = make(ema=0.9), []
-    trainer.device_decides = decides
+    trainer.checks_on_device = decides
     forward = trainer.model.forward
     trainer.model.forward = lambda *given: 1 / 0 if len(seen) == 3 else (seen.append(None), forward(*given))[1]
     steps = trainer.steps()
     assert [next(steps).number for _ in range(3)] == [1, 2, 3]
-    assert (trainer.place.step, trainer.average.count) == (3, 4)
+    assert (trainer.state.step, trainer.average.count) == (3, 4)
     with pytest.raises(ZeroDivisionError):
         next(steps)
 
@@ -368,12 +369,9 @@ def test_a_batch_that_does_not_fit_on_the_device_is_told_with_a_repair(monkeypat
         run(make())
 
 
-def test_an_optimiser_that_cannot_be_told_waits():
-    trainer = make(optimizer="sgd", budget="48-tokens")
-    trainer.device_decides = True
-    before = weights(trainer)
-    assert len(run(trainer)) == 1
-    assert not torch.equal(weights(trainer), before), "the update was made all the same"
+def test_only_fused_optimizers_skip_an_update_on_the_device():
+    assert supports_skipping(make().optimizer)
+    assert not supports_skipping(make(optimizer="sgd").optimizer)
 
 
 def test_the_loss_of_a_last_update_is_weighted_and_summed_in_float64():

@@ -25,12 +25,25 @@ from seqwise.resolved_settings import ResolvedSettings, ResolvedTrainingSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import replay
 from seqwise.training.loop import Trainer
-from seqwise.training.replay import MOST, TRIES, WARM, Draws, Replay, has_room, kind_of, manner_of, structure_of, ways
+from seqwise.training.optimizers import supports_skipping
+from seqwise.training.replay import (
+    MAX_CHECKS,
+    MAX_GRAPHS,
+    WARMUP_CALLS,
+    GraphReplay,
+    RandomStates,
+    compute_signature,
+    describe_batch,
+    describe_state,
+    get_torch_settings,
+    has_memory_for_graph,
+)
 
 ROWS, TIME = 4, 6
-RECORDED = WARM + 2  # the update of a shape that is recorded first
+RECORDED = WARMUP_CALLS + 2  # the update of a shape that is recorded first
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = ["rnn", "lstm", "gru", "transformer"]
+OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
 
 
 class Pretended:
@@ -42,7 +55,7 @@ class Pretended:
         self.parameters, self.replays = list(model.parameters()), 0
         Pretended.made.append(self)
 
-    def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+    def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
         states = torch.default_generator.get_state()
         self.work, self.results = work, work()
         self.gradients = [parameter.grad for parameter in self.parameters]
@@ -69,7 +82,7 @@ class Pretended:
 
 
 class Broken(Pretended):
-    def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+    def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
         work()
         torch.rand(5)
         raise RuntimeError("operation not permitted.\nand more")
@@ -84,7 +97,7 @@ def _forgotten() -> None:
 def _drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU dropout draws where only somebody's own numbers should come from."""
     if not torch.cuda.is_available():
-        monkeypatch.setattr(Draws, "changed", lambda self: False)
+        monkeypatch.setattr(RandomStates, "have_changed", lambda self: False)
 
 
 @dataclass(frozen=True)
@@ -120,14 +133,14 @@ def make(
 
 def replaying(trainer: Trainer) -> Trainer:
     """On a CPU, with a graph that is none."""
-    trainer.device_decides = True
+    trainer.checks_on_device = supports_skipping(trainer.optimizer)
     if trainer.device.type == "cpu":
-        trainer.replay.graph = lambda: Pretended(trainer.model)
+        trainer.replay.make_graph = lambda: Pretended(trainer.model)
     return trainer
 
 
 def plainly(trainer: Trainer) -> Trainer:
-    trainer.replay.graph = None
+    trainer.replay.make_graph = None
     return trainer
 
 
@@ -158,7 +171,7 @@ def compare(one: Trainer, other: Trainer) -> int:
 def counted(trainer: Trainer) -> list[int]:
     """How often each graph is replayed from now on, at the first place all of them."""
     seen = [0]
-    for recorded in trainer.replay.recorded.values():
+    for recorded in trainer.replay.graphs.values():
         own = recorded.graph.replay
 
         def again(own: Callable[[], None] = own) -> None:
@@ -176,9 +189,9 @@ def test_every_step_is_what_it_would_have_been(device: str, model: str) -> None:
     settings = settings_of(model, {"precision": "bfloat16" if device == "cuda" else "float32"})
     one, other = plainly(make(settings, device)), make(settings, device)
     assert compare(one, other) == 24
-    assert not other.replay.refused
-    assert not one.replay.recorded
-    assert len(other.replay.recorded) == 1
+    assert not other.replay.disabled_reason
+    assert not one.replay.graphs
+    assert len(other.replay.graphs) == 1
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -189,7 +202,7 @@ def test_every_way_of_training_is_what_it_would_have_been(device: str, training:
     for trainer in trainers:
         trainer.validate = lambda: {"loss": 1.0}
     assert compare(plainly(trainers[0]), trainers[1]) == 24
-    assert trainers[1].replay.recorded
+    assert trainers[1].replay.graphs
 
 
 @pytest.mark.gpu
@@ -197,20 +210,22 @@ def test_on_the_device_the_fused_loss_is_replayed_too() -> None:
     settings, batches = settings_of("lstm", {"precision": "bfloat16"}), Batches(words=1_000_003)  # above its least
     one, other = (make(settings, "cuda", batches=batches) for _ in range(2))
     compare(plainly(one), other)
-    assert other.replay.recorded
+    assert other.replay.graphs
 
 
 @pytest.mark.usefixtures("_drawing")
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("settings", [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tied": False}])
+@pytest.mark.parametrize(
+    "settings", [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
+)
 def test_it_holds_for_every_output(device: str, settings: dict[str, object]) -> None:
     chosen = settings_of("lstm", **settings)
     trainer = make(chosen, device)
     compare(plainly(make(chosen, device)), trainer)
     # An adaptive softmax looks which words there are.
     waits = device == "cuda" and settings.get("output") == "adaptive"
-    assert bool(trainer.replay.recorded) != waits
-    assert trainer.replay.refused == ("it waits for the GPU" if waits else "")
+    assert bool(trainer.replay.graphs) != waits
+    assert trainer.replay.disabled_reason == ("it waits for the GPU" if waits else "")
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -230,7 +245,7 @@ def test_shapes_may_take_turns(device: str) -> None:
     settings, batches = settings_of("lstm"), Batches(odd=tuple(range(0, 12, 2)))
     one, other = (make(settings, device, "3-epochs", batches) for _ in range(2))
     assert compare(plainly(one), other) == 36
-    assert len(other.replay.recorded) == 2
+    assert len(other.replay.graphs) == 2
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -242,7 +257,7 @@ def test_a_resumed_training_ends_with_the_same_bits(device: str) -> None:
     steps = first.steps()
     for _ in range(RECORDED + 3):
         next(steps)
-    assert first.replay.recorded
+    assert first.replay.graphs
     second.restore(first.snapshot())
     list(second.steps())
     for p, q in zip(whole.parameters, second.parameters, strict=True):
@@ -335,7 +350,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_that_was_changed_in_between_is_computed(device: str, change: Callable[[nn.Module], None]) -> None:
-    settings = settings_of("lstm", tied=False)
+    settings = settings_of("lstm", tie_weights=False)
     one, other = plainly(make(settings, device)), make(settings, device)
     for trainer in (one, other):
         steps = trainer.steps()
@@ -357,14 +372,14 @@ def test_a_change_is_recorded_anew_and_replaces_what_was() -> None:
         if number % 10 == 9:
             trainer.model.drop_in.p = 0.1 + number / 1000
     assert len(Pretended.made) == 6
-    assert len(trainer.replay.recorded) == 1
+    assert len(trainer.replay.graphs) == 1
 
 
 def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> None:
     model = make(settings_of("lstm")).model
-    assert manner_of(model) is not None
+    assert compute_signature(model) is not None
     model.embedding.freeze(torch.arange(3))
-    assert manner_of(model) is not None
+    assert compute_signature(model) is not None
     for register in (
         model.head.register_forward_pre_hook,
         model.head.register_forward_hook,
@@ -375,10 +390,10 @@ def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> No
     ):
         handle = register(lambda *_: None)
         try:
-            assert manner_of(model) is None
+            assert compute_signature(model) is None
         finally:
             handle.remove()
-        assert manner_of(model) is not None
+        assert compute_signature(model) is not None
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -388,7 +403,7 @@ def test_values_recorded_during_replay_come_from_every_step(device: str) -> None
     steps = trainer.steps()
     for _ in range(RECORDED + 2):
         next(steps)
-    assert trainer.replay.recorded, trainer.replay.refused
+    assert trainer.replay.graphs, trainer.replay.disabled_reason
     seen = counted(trainer)
     with record(trainer.model, "*.forget") as found:
         next(steps)
@@ -407,11 +422,11 @@ def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
     trainer, enabled = make(settings_of("gru")), []
 
     class Capture(Pretended):
-        def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+        def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
             enabled.append(gc.isenabled())
             return super().record(work)
 
-    trainer.replay.graph = lambda: Capture(trainer.model)
+    trainer.replay.make_graph = lambda: Capture(trainer.model)
     list(trainer.steps())
     assert enabled == [False]
     assert gc.isenabled()
@@ -508,8 +523,8 @@ def test_what_cannot_be_replayed_is_not_recorded(
         monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # it draws on the CPU as well
     one, other = own(habit, device), own(habit, device)
     compare(plainly(one), other)
-    assert not other.replay.recorded
-    assert other.replay.refused == HABITS[habit]
+    assert not other.replay.graphs
+    assert other.replay.disabled_reason == HABITS[habit]
     for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
         assert torch.equal(a, b)
 
@@ -518,7 +533,7 @@ def test_what_cannot_be_replayed_is_not_recorded(
 def test_on_the_device_a_model_without_habits_is_recorded_and_its_buffers_are_right() -> None:
     one, other = own(has_none, "cuda"), own(has_none, "cuda")
     compare(plainly(one), other)
-    assert other.replay.recorded
+    assert other.replay.graphs
     for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
         assert torch.equal(a, b)
 
@@ -529,7 +544,7 @@ def test_on_the_device_a_recording_that_fails_is_done_without() -> None:
     notes = []
     for _, step in zip(plain.steps(), other.steps(), strict=True):
         notes += step.notes
-    assert not other.replay.recorded
+    assert not other.replay.graphs
     assert len(notes) == 1
     assert notes[0].startswith("gradients could not be recorded")
     for a, b in zip(plain.parameters, other.parameters, strict=True):
@@ -544,10 +559,10 @@ def test_on_the_device_another_trainer_that_fails_does_no_harm(habit: Callable[[
     for number, (a, b) in enumerate(zip(plain.steps(), first.steps(), strict=True)):
         assert a.loss == b.loss
         if number == RECORDED + 1:
-            assert first.replay.recorded
+            assert first.replay.graphs
             list(other.steps())
-            assert other.replay.refused
-    assert first.replay.recorded
+            assert other.replay.disabled_reason
+    assert first.replay.graphs
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -557,30 +572,30 @@ def test_what_was_recorded_before_a_generator_was_renewed_is_not_replayed(monkey
     for _ in range(RECORDED + 1):
         next(steps)
     seen = counted(trainer)
-    monkeypatch.setattr(Draws, "renewed", Draws.renewed + 1)
+    monkeypatch.setattr(RandomStates, "num_replaced", RandomStates.num_replaced + 1)
     for _ in range(5):
         next(steps)
     assert seen[0] == 0
     assert len(Pretended.made) == 2
 
 
-@pytest.mark.parametrize("message", [replay.WAITS, "something else"])
+@pytest.mark.parametrize("message", [replay.SYNC_ERROR, "something else"])
 def test_a_rehearsal_that_waits_leaves_nothing_behind(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
     calls: list[None] = []
 
     def complains(model: Own, scores: Tensor) -> None:
         calls.append(None)
-        if len(calls) == 1 + WARM + 1:  # the first batch of an epoch has a shape of its own
+        if len(calls) == 1 + WARMUP_CALLS + 1:  # the first batch of an epoch has a shape of its own
             raise RuntimeError(message)
 
     plain, other = plainly(own(has_none, "cpu")), own(complains, "cpu")
-    if message != replay.WAITS:
+    if message != replay.SYNC_ERROR:
         with pytest.raises(RuntimeError, match=message):
             list(other.steps())
         return
     compare(plain, other)
-    assert other.replay.refused == "it waits for the GPU"
+    assert other.replay.disabled_reason == "it waits for the GPU"
     for a, b in zip(plain.model.buffers(), other.model.buffers(), strict=True):
         assert torch.equal(a, b)
 
@@ -591,24 +606,24 @@ def test_what_is_refused_later_gives_back_what_was_recorded_before() -> None:
     steps = trainer.steps()
     for _ in range(RECORDED + 1):
         next(steps)
-    assert trainer.replay.recorded
-    trainer.replay.graph = lambda: Broken(trainer.model)
+    assert trainer.replay.graphs
+    trainer.replay.make_graph = lambda: Broken(trainer.model)
     notes = [note for step in steps for note in step.notes]
     assert len(notes) == 1
-    assert not trainer.replay.recorded
+    assert not trainer.replay.graphs
 
 
 @pytest.mark.usefixtures("_drawing")
 def test_whoever_stops_it_while_it_is_recorded_is_heard() -> None:
     class Stopped(Pretended):
-        def record(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
+        def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
             try:
                 raise KeyboardInterrupt
             finally:
                 raise RuntimeError("the capture was not ended")
 
     trainer = make(settings_of("lstm"))
-    trainer.replay.graph = lambda: Stopped(trainer.model)
+    trainer.replay.make_graph = lambda: Stopped(trainer.model)
     with pytest.raises(KeyboardInterrupt):
         list(trainer.steps())
 
@@ -617,7 +632,7 @@ def test_whoever_stops_it_while_it_is_recorded_is_heard() -> None:
 def test_a_graph_that_fails_is_done_without_and_told_once() -> None:
     settings = settings_of("lstm")
     one, other = plainly(make(settings)), make(settings)
-    other.replay.graph = lambda: Broken(other.model)
+    other.replay.make_graph = lambda: Broken(other.model)
     notes = []
     for _, step in zip(one.steps(), other.steps(), strict=True):
         notes += step.notes
@@ -630,10 +645,10 @@ def test_a_model_that_is_told_something_new_at_every_step_is_given_up() -> None:
     trainer = own(has_none, "cpu")
     trainer.model.progress = 0.0
     tried = []
-    trainer.replay._rehearsed = lambda manner, *given: (tried.append(1), trainer.replay.compute(*given))[1]
+    trainer.replay._compute_checked = lambda signature, *given: (tried.append(1), trainer.replay.compute(*given))[1]
     list(trainer.steps())
     assert not Pretended.made
-    assert len(tried) == TRIES + 1
+    assert len(tried) == MAX_CHECKS + 1
 
 
 # Memory
@@ -644,26 +659,26 @@ def test_only_so_many_shapes_are_recorded() -> None:
     class Lengths(Batches):
         def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
             for step in range(start, self.steps):
-                ids = torch.zeros(ROWS, 2 + step % (MOST + 4), dtype=torch.int64)
+                ids = torch.zeros(ROWS, 2 + step % (MAX_GRAPHS + 4), dtype=torch.int64)
                 yield TokenBatch(ids, ids, resets_state=True)
 
     trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs")
     list(trainer.steps())
-    assert len(trainer.replay.recorded) == MOST
+    assert len(trainer.replay.graphs) == MAX_GRAPHS
 
 
 def test_there_must_be_room_beside_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40, 100))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 20)
-    assert has_room(torch.device("cuda"), 1)
-    assert not has_room(torch.device("cuda"), 2)
-    assert has_room(torch.device("cpu"), 99)
+    assert has_memory_for_graph(torch.device("cuda"), 1)
+    assert not has_memory_for_graph(torch.device("cuda"), 2)
+    assert has_memory_for_graph(torch.device("cpu"), 99)
 
 
 @pytest.mark.usefixtures("_drawing")
 def test_where_there_is_no_room_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "has_room", lambda device, recorded: False)
+    monkeypatch.setattr(replay, "has_memory_for_graph", lambda device, recorded: False)
     trainer = make(settings_of("lstm"))
     notes = [note for step in trainer.steps() for note in step.notes]
     assert notes == ["gradients could not be recorded and are computed one by one: there is too little memory."]
@@ -675,7 +690,7 @@ def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> Non
     steps, notes = trainer.steps(), []
     for _ in range(RECORDED + 1):
         next(steps)
-    compute, fails = trainer.learn, [True, True]
+    compute, fails = trainer.replay.compute, [True, True]
 
     def narrow(*given: object) -> object:
         if fails:
@@ -683,16 +698,16 @@ def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> Non
             raise torch.OutOfMemoryError("pretended")
         return compute(*given)
 
-    trainer.learn = trainer.replay.compute = narrow
-    next(iter(trainer.replay.recorded.values())).graph.replay = narrow
+    trainer.micro_batches.forward_backward = trainer.replay.compute = narrow
+    next(iter(trainer.replay.graphs.values())).graph.replay = narrow
     for step in steps:
         notes += step.notes
     assert notes == [
         "out of memory: gradients are no longer recorded, but computed one by one.",
         "out of memory: the batch of 4 rows is now computed in 2 pieces; the updates stay the same.",
     ]
-    assert trainer.place.pieces == 2
-    assert not trainer.replay.recorded
+    assert trainer.micro_batches.num_pieces == 2
+    assert not trainer.replay.graphs
 
 
 @pytest.mark.usefixtures("_drawing")
@@ -705,7 +720,7 @@ def test_a_single_row_that_does_not_fit_is_tried_again_without_what_is_recorded(
     def narrow() -> None:
         raise torch.OutOfMemoryError("pretended")
 
-    next(iter(trainer.replay.recorded.values())).graph.replay = narrow
+    next(iter(trainer.replay.graphs.values())).graph.replay = narrow
     assert len(list(steps)) == 2 * 12 - RECORDED - 1
 
 
@@ -729,7 +744,7 @@ def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded(
     held = []
 
     def validate() -> dict[str, float]:
-        held.append(bool(trainer.replay.recorded))
+        held.append(bool(trainer.replay.graphs))
         if held[-1]:
             raise torch.OutOfMemoryError("pretended")
         return {"loss": 1.0}
@@ -743,7 +758,7 @@ def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded(
 def test_a_trainer_is_gone_when_nobody_has_it() -> None:
     trainer = make(settings_of("lstm"))
     next(trainer.steps())
-    trainer.replay.graph = None  # of the tests' own, which has the trainer
+    trainer.replay.make_graph = None  # of the tests' own, which has the trainer
     seen = weakref.ref(trainer)
     gc.disable()
     try:
@@ -758,7 +773,7 @@ def test_a_carry_outlives_the_next_replay() -> None:
     trainer = make(settings_of("lstm", dropout=0.0), budget="1-epochs")
     carries = []
     for _ in trainer.steps():
-        carries.append((trainer.carry, map_state(torch.clone, trainer.carry)))
+        carries.append((trainer.model_state, map_state(torch.clone, trainer.model_state)))
     assert Pretended.made[0].replays > 2
     for kept, copy in carries:
         assert all(torch.equal(a, b) for a, b in zip(flatten(kept).values(), flatten(copy).values()))
@@ -781,12 +796,12 @@ def test_a_batch_with_something_else_in_it_is_computed() -> None:
         names: tuple[str, ...] = ("a",)
 
     ids = torch.zeros(2, 3, dtype=torch.int64)
-    assert kind_of(TokenBatch(ids, ids)) is not None
-    assert kind_of(TokenBatch(ids, ids)) == kind_of(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
-    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids[:, :2]))
-    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids.int()))
-    assert kind_of(TokenBatch(ids, ids)) != kind_of(TokenBatch(ids, ids, resets_state=False))
-    assert kind_of(Odd(ids, ids)) is None
+    assert describe_batch(TokenBatch(ids, ids)) is not None
+    assert describe_batch(TokenBatch(ids, ids)) == describe_batch(TokenBatch(ids + 1, ids, positions=torch.arange(2)))
+    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids[:, :2]))
+    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids.int()))
+    assert describe_batch(TokenBatch(ids, ids)) != describe_batch(TokenBatch(ids, ids, resets_state=False))
+    assert describe_batch(Odd(ids, ids)) is None
 
 
 def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
@@ -798,8 +813,8 @@ def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
         torch.zeros(2, 3, dtype=torch.float64),
         torch.zeros(2, 3, device="meta"),
     ]
-    assert len({structure_of(carry) for carry in carries}) == len(carries)
-    assert structure_of(torch.zeros(2, 3)) == structure_of(torch.ones(2, 3))
+    assert len({describe_state(carry) for carry in carries}) == len(carries)
+    assert describe_state(torch.zeros(2, 3)) == describe_state(torch.ones(2, 3))
 
 
 @pytest.mark.parametrize(
@@ -812,27 +827,27 @@ def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
     ],
 )
 def test_settings_of_pytorch_are_part_of_the_name(setting: Callable[[], object]) -> None:
-    before, precision = ways(), torch.get_float32_matmul_precision()
+    before, precision = get_torch_settings(), torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
-    usual = ways()
+    usual = get_torch_settings()
     try:
         setting()
-        assert ways() != usual
+        assert get_torch_settings() != usual
     finally:
         torch.autograd.set_detect_anomaly(False)
         torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(torch.float32)
         torch.set_float32_matmul_precision(precision)
-    assert ways() == before
+    assert get_torch_settings() == before
 
 
 def test_a_scripted_module_is_never_replayed() -> None:
-    assert manner_of(nn.Sequential(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)))) is None
+    assert compute_signature(nn.Sequential(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)))) is None
 
 
 def test_a_replay_without_a_graph_only_computes() -> None:
     seen = []
-    plain = Replay(lambda *given: seen.append(given), nn.Linear(1, 1), torch.device("cpu"))
+    plain = GraphReplay(lambda *given: seen.append(given), nn.Linear(1, 1), torch.device("cpu"))
     for _ in range(2 * RECORDED):
         plain(TokenBatch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
     assert len(seen) == 2 * RECORDED

@@ -25,7 +25,7 @@ NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and 
 class Recurrent(nn.Module):
     """One cell over time. The cell is registered under its name, so that paths read `layer.0.lstm.forget`."""
 
-    told = ("path",)  # what a call leaves for people; no other call reads it
+    diagnostic_attributes = ("path",)  # written by a call, read by no other; see training/replay.py
 
     def __init__(self, cell: Cell, weight_dropout: float = 0.0):
         super().__init__()

@@ -1,13 +1,13 @@
-"""Gradients of batches of one shape, recorded once and replayed: a GPU is then told of hundreds of kernels in one call.
+"""CUDA graphs: gradients of batches of one shape are captured once and replayed with a single launch.
 
-A small model keeps a GPU busy for less time than it takes to launch its kernels one by one. What a recorded computation
-did to tensors is done again, in the same memory, with what was copied there; nothing of Python runs. So it is replayed
-only where Python is expected to do the same again: for a batch and a carry of the same shapes, with the same weights,
-buffers and attributes in the same modules, and nobody looking inside. Where the computation waits for the GPU in
-between, draws random numbers on the CPU or assigns attributes of the model, it is not recorded. Results are the same to
-the bit. What is not seen: a list or a global that is changed in place.
+A small model keeps a GPU busy for less time than its kernels take to launch one by one. A captured graph repeats the
+same kernels on the same memory, into which the new batch is copied first; no Python runs. So it is replayed only where
+Python would do the same again: for a batch and a state of the same shapes, with the same weights, buffers and
+attributes in the same modules, and while nothing records activations. A model that synchronises with the GPU, draws
+random numbers on the CPU or assigns to its own attributes is never captured. Results are identical to the bit. Not
+detected: a list or a global variable that is changed in place.
 
-It knows nothing of losses and of optimisers.
+This module knows nothing of losses and of optimisers.
 """
 
 from __future__ import annotations
@@ -24,197 +24,210 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as everywhere
+from torch.nn.modules import module as global_hooks
 
 from seqwise.backbones.states import ModelState, flatten, map_state, structure
 from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import switch
 from seqwise.kernels.recurrence.kinds import allows_tf32
 from seqwise.layers.record import watched
+from seqwise.training.step import GradientFunction
 
-WARM = 2  # updates of a shape before it is looked at closely
-TRIES = 8  # looks at a shape: one, and one more whenever the model has become another
-MOST = 8  # shapes that are recorded
-PLAIN = (bool, int, float, str, type(None))
-WAITS = "synchronizing CUDA operation"  # in PyTorch's error
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-PARTS = ("_parameters", "_buffers", "_modules")
-GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-
-# Rows, their carry and a factor → the loss and the carry after them; gradients times the factor are left in `.grad`.
-Compute = Callable[[Batch, ModelState, Tensor], tuple[Tensor, ModelState]]
+WARMUP_CALLS = 2  # per shape, before it is checked whether it can be captured
+MAX_CHECKS = 8  # per shape: one, and another one whenever the model has changed
+MAX_GRAPHS = 8
+COMPARABLE_TYPES = (bool, int, float, str, type(None))
+SYNC_ERROR = "synchronizing CUDA operation"  # part of PyTorch's message
+HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+GENERATOR_TYPES = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Graph(Protocol):
-    """Work of a GPU that can be done again."""
+    """Work of a GPU that can be repeated."""
 
-    def record(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
-        """Where the results will be. They are there after the first replay."""
+    def capture(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
+        """Return the tensors that hold the results after each replay."""
         ...
 
     def replay(self) -> None: ...
 
 
-class Manner(NamedTuple):
-    """What Python would look at in a model, as a key. While `kept` are there, no other objects have their ids."""
+class ModelSignature(NamedTuple):
+    """Everything Python reads from a model, as a key. It holds the objects, so that no other can get their ids."""
 
     key: Hashable
-    kept: list[object]
+    objects: list[object]
 
 
 @dataclass
-class Shape:
-    """What is known of batches of one shape."""
+class ShapeHistory:
+    """Calls so far with batches of one shape."""
 
-    met: int = 0
-    tries: int = 0
-    manner: int = 0  # hash of the last that was tried
+    num_calls: int = 0
+    num_checks: int = 0
+    checked_signature: int = 0  # hash
 
 
-class Replay:
-    """Computes gradients, and records what it computes again and again."""
+class GraphReplay:
+    """Computes gradients as `compute` does, replaying a CUDA graph where one was captured."""
 
     def __init__(
         self,
-        compute: Compute,
+        compute: GradientFunction,
         model: nn.Module,
         device: torch.device,
-        log: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
+        enabled: bool = True,
     ):
-        self.compute, self.model, self.device, self.log = compute, model, device, log
-        self.graph: Callable[[], Graph] | None = None
-        if device.type == "cuda":
-            self.graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
-        self.refused = ""  # why nothing is recorded any more
-        self._shapes: dict[Hashable, Shape] = {}
-        self.recorded: dict[Hashable, Recorded] = {}
+        self.compute, self.model, self.device, self.note = compute, model, device, note
+        self.make_graph: Callable[[], Graph] | None = None
+        if enabled and device.type == "cuda":
+            self.make_graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
+        self.disabled_reason = ""
+        self.graphs: dict[Hashable, CapturedGradients] = {}
+        self._history: dict[Hashable, ShapeHistory] = {}
 
-    def give_up(self, reason: str) -> bool:
-        """Give the memory back and record nothing more; False if there was nothing to give."""
-        held, self.refused = bool(self.recorded), reason
-        self._shapes, self.recorded = {}, {}
-        return held
+    def disable(self, reason: str) -> None:
+        """Free all graphs and capture no more."""
+        self.disabled_reason = reason
+        self.graphs, self._history = {}, {}
 
-    def __call__(self, rows: Batch, carry: ModelState, factor: Tensor) -> tuple[Tensor, ModelState]:
-        """The same as `compute`."""
-        given = rows, carry, factor
-        name = self._name(rows, carry)
-        if name is None:
-            return self.compute(*given)
-        shape, found = self._shapes.setdefault(name, Shape()), self.recorded.get(name)
-        shape.met += 1
-        if shape.met <= WARM or shape.tries > TRIES or (found is None and len(self.recorded) >= MOST):
-            return self.compute(*given)
-        manner = manner_of(self.model)
-        if manner is None:
-            return self.compute(*given)
-        if found is not None and found.manner.key == manner.key:
-            return found.replay(*given)
-        if shape.manner != hash(manner.key):
-            self.recorded.pop(name, None)
-            shape.manner, shape.tries = hash(manner.key), shape.tries + 1
-            return self._rehearsed(manner, *given)
-        found = self._record(manner, *given)
-        if found is None:
-            return self.compute(*given)
-        self.recorded[name] = found
-        return found.replay(*given)
+    @property
+    def holds_memory(self) -> bool:
+        """Whether graphs hold memory that `release_memory` would free."""
+        return bool(self.graphs)
 
-    def _name(self, rows: Batch, carry: ModelState) -> Hashable | None:
-        """Of the shape, and how PyTorch is set; None where nothing is to be replayed."""
-        if self.graph is None or self.refused or watched() or switch() or torch._C._len_torch_dispatch_stack():
+    def release_memory(self) -> None:
+        """Free all graphs because memory has run out."""
+        self.disable("out of memory")
+        self.note("out of memory: gradients are no longer recorded, but computed one by one.")
+
+    def __call__(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
+        """Return what `compute` would, and leave the same gradients."""
+        inputs = batch, state, scale
+        key = self._make_key(batch, state)
+        if key is None:
+            return self.compute(*inputs)
+        history, graph = self._history.setdefault(key, ShapeHistory()), self.graphs.get(key)
+        history.num_calls += 1
+        is_full = graph is None and len(self.graphs) >= MAX_GRAPHS
+        if history.num_calls <= WARMUP_CALLS or history.num_checks > MAX_CHECKS or is_full:
+            return self.compute(*inputs)
+        signature = compute_signature(self.model)
+        if signature is None:
+            return self.compute(*inputs)
+        if graph is not None and graph.signature.key == signature.key:
+            return graph.replay(*inputs)
+        if history.checked_signature != hash(signature.key):
+            self.graphs.pop(key, None)
+            history.checked_signature = hash(signature.key)
+            history.num_checks += 1
+            return self._compute_checked(signature, *inputs)
+        graph = self._capture(signature, *inputs)
+        if graph is None:
+            return self.compute(*inputs)
+        self.graphs[key] = graph
+        return graph.replay(*inputs)
+
+    def _make_key(self, batch: Batch, state: ModelState) -> Hashable | None:
+        """Return a key of the shapes and of PyTorch's settings; None if nothing may be replayed."""
+        if self.make_graph is None or self.disabled_reason:
             return None
-        kind = kind_of(rows)
-        return None if kind is None else (kind, structure_of(carry), ways())
+        if watched() or switch() or torch._C._len_torch_dispatch_stack():
+            return None
+        batch_key = describe_batch(batch)
+        return None if batch_key is None else (batch_key, describe_state(state), get_torch_settings())
 
-    def _rehearsed(self, manner: Manner, *given: Any) -> tuple[Tensor, ModelState]:
-        """Computed as usual; but it is noticed if that cannot be recorded."""
-        draws, buffers = Draws(self.device), [buffer.clone() for buffer in self.model.buffers()]
+    def _compute_checked(self, signature: ModelSignature, *inputs: Any) -> tuple[Tensor, ModelState]:
+        """Compute without a graph, and disable replay if this computation could not be captured."""
+        random_states, buffers = RandomStates(self.device), [buffer.clone() for buffer in self.model.buffers()]
         try:
-            with refusing_to_wait(self.device):
-                done = self.compute(*given)
+            with forbid_synchronization(self.device):
+                results = self.compute(*inputs)
         except RuntimeError as error:
-            if WAITS not in str(error):
+            if SYNC_ERROR not in str(error):
                 raise
-            self.give_up("it waits for the GPU")
+            self.disable("it waits for the GPU")
         else:
-            after = manner_of(self.model)
-            if after is None or after.key != manner.key:
-                self.give_up("the model changes itself")
-            elif draws.changed() or any(isinstance(one, GENERATORS) for one in manner.kept):
-                self.give_up("it draws random numbers on the CPU, or with a generator of its own")
-            return done
+            after = compute_signature(self.model)
+            if after is None or after.key != signature.key:
+                self.disable("the model changes itself")
+            elif random_states.have_changed() or any(isinstance(each, GENERATOR_TYPES) for each in signature.objects):
+                self.disable("it draws random numbers on the CPU, or with a generator of its own")
+            return results
         for buffer, before in zip(self.model.buffers(), buffers, strict=True):
             buffer.copy_(before)
-        self._again(draws)
-        return self.compute(*given)
+        self._undo(random_states)
+        return self.compute(*inputs)
 
-    def _record(self, manner: Manner, *given: Any) -> Recorded | None:
-        assert self.graph is not None
-        draws, problem = Draws(self.device), "there is too little memory"
-        if has_room(self.device, len(self.recorded)):
+    def _capture(self, signature: ModelSignature, *inputs: Any) -> CapturedGradients | None:
+        """Return the captured graph; on failure disable replay and return None."""
+        assert self.make_graph is not None
+        random_states, problem = RandomStates(self.device), "there is too little memory"
+        if has_memory_for_graph(self.device, len(self.graphs)):
             try:
-                return Recorded(self.compute, self.model, manner, self.graph(), *given)
-            except Exception as error:  # there is another way to the same result
-                cause = first_of(error)
-            if not isinstance(cause, Exception):  # somebody wants to stop
+                return CapturedGradients(self.compute, self.model, signature, self.make_graph(), *inputs)
+            except Exception as error:  # the gradients can still be computed without a graph
+                cause = find_root_cause(error)
+            if not isinstance(cause, Exception):  # such as KeyboardInterrupt
                 raise cause
             problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
-            draws.renew()
-        self.give_up(problem)
-        self.log(f"gradients could not be recorded and are computed one by one: {problem}.")
-        self._again(draws)
+            random_states.replace_device_state()
+        self.disable(problem)
+        self.note(f"gradients could not be recorded and are computed one by one: {problem}.")
+        self._undo(random_states)
         return None
 
-    def _again(self, draws: Draws) -> None:
-        """Gradients and generators as if nothing had been tried."""
+    def _undo(self, random_states: RandomStates) -> None:
+        """Reset gradients and generators to before a failed attempt."""
         for parameter in self.model.parameters():
             parameter.grad = None
-        draws.restore()
+        random_states.restore()
 
 
-class Recorded:
-    """One computation, and the memory it reads and writes."""
+class CapturedGradients:
+    """A captured graph with the memory it reads and writes."""
 
     def __init__(
         self,
-        compute: Compute,
+        compute: GradientFunction,
         model: nn.Module,
-        manner: Manner,
+        signature: ModelSignature,
         graph: Graph,
-        rows: Batch,
-        carry: ModelState,
-        factor: Tensor,
+        batch: Batch,
+        state: ModelState,
+        scale: Tensor,
     ):
-        self.manner, self.graph, self.parameters = manner, graph, list(model.parameters())
-        rows, carry, factor = rows.map_tensors(lambda _, t: t.clone()), map_state(torch.clone, carry), factor.clone()
-        self.given = [*inputs_of(rows, carry), factor]
+        self.signature, self.graph, self.parameters = signature, graph, list(model.parameters())
+        batch, state, scale = batch.map_tensors(lambda _, t: t.clone()), map_state(torch.clone, state), scale.clone()
+        self.inputs = [*list_tensors(batch, state), scale]
         for parameter in self.parameters:
             parameter.grad = None
         with no_garbage_collection():
-            self.loss, self.after = graph.record(lambda: compute(rows, carry, factor))
+            self.loss, self.next_state = graph.capture(lambda: compute(batch, state, scale))
         self.gradients = [parameter.grad for parameter in self.parameters]
 
-    def replay(self, rows: Batch, carry: ModelState, factor: Tensor) -> tuple[Tensor, ModelState]:
-        """Gradients and loss are good until the next replay; the carry is a copy."""
-        for place, value in zip(self.given, [*inputs_of(rows, carry), factor], strict=True):
-            place.copy_(value)
+    def replay(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
+        """Compute for new inputs. The next replay overwrites gradients and loss; the state is a copy."""
+        for target, value in zip(self.inputs, [*list_tensors(batch, state), scale], strict=True):
+            target.copy_(value)
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
-        return self.loss, map_state(torch.clone, self.after)
+        return self.loss, map_state(torch.clone, self.next_state)
 
 
 class CudaGraph:
-    """PyTorch's, which stays on the stream it records where something goes wrong; this does not.
+    """A `torch.cuda.CUDAGraph` that returns to the current stream also when the capture fails.
 
-    Graphs that never run at the same time may share memory: a `pool`.
+    Graphs that never run at the same time may share a memory `pool`.
     """
 
     def __init__(self, device: torch.device, pool: Any = None):
         self.device, self.pool, self.graph = device, pool, torch.cuda.CUDAGraph()
 
-    def record(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
+    def capture(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
         with torch.cuda.device(self.device):
             stream = torch.cuda.current_stream()
             try:
@@ -228,11 +241,11 @@ class CudaGraph:
             self.graph.replay()
 
 
-# What must be the same
+# What must be the same for a graph to be replayed
 
 
-def ways() -> Hashable:
-    """Settings of PyTorch that change what is computed."""
+def get_torch_settings() -> Hashable:
+    """Return the settings of PyTorch that change what is computed."""
     return (
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
@@ -242,92 +255,95 @@ def ways() -> Hashable:
     )
 
 
-def kind_of(rows: Batch) -> Hashable | None:
-    """Type, shapes and other values of a batch; None where it holds something that cannot be compared.
+def describe_batch(batch: Batch) -> Hashable | None:
+    """Return type, shapes and other values of a batch; None if it holds something that cannot be compared.
 
-    Where rows come from is left out: it is for errors.
+    The positions of its rows in the data are left out: only error messages use them.
     """
-    found: list[Any] = [type(rows)]
-    for name, value in vars(rows).items():
-        if not isinstance(value, (Tensor, *PLAIN)):
+    key: list[Any] = [type(batch)]
+    for name, value in vars(batch).items():
+        if not isinstance(value, (Tensor, *COMPARABLE_TYPES)):
             return None
         if name != "positions":
-            found.append(shape_of(value) if isinstance(value, Tensor) else value)
-    return tuple(found)
+            key.append(describe_tensor(value) if isinstance(value, Tensor) else value)
+    return tuple(key)
 
 
-def structure_of(carry: ModelState) -> Hashable:
-    return str(structure(carry)), *map(shape_of, flatten(carry).values())
+def describe_state(state: ModelState) -> Hashable:
+    return str(structure(state)), *map(describe_tensor, flatten(state).values())
 
 
-def shape_of(tensor: Tensor) -> Hashable:
+def describe_tensor(tensor: Tensor) -> Hashable:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def manner_of(model: nn.Module) -> Manner | None:
-    """The attributes of all modules by identity, and the places of all tensors. None where somebody has put a hook into
-    the model: what it does to Python cannot be replayed. The hooks of tensors may say that they are `repeatable`."""
-    if any(getattr(everywhere, f"_global{name}", None) for name in HOOKS):
+def compute_signature(model: nn.Module) -> ModelSignature | None:
+    """Return the attributes of all modules by identity, and the addresses of all tensors; None if there are hooks.
+
+    A hook runs Python code, which a graph cannot repeat. A hook of a tensor that only computes may be marked
+    `repeatable`. A module may list attributes that a call writes and no call reads in `diagnostic_attributes`.
+    """
+    if any(getattr(global_hooks, f"_global{table}", None) for table in HOOK_TABLES):
         return None
-    kept: list[Any] = []
+    objects: list[Any] = []
     tensors: list[Tensor] = []
-    modules: list[Any] = [model]  # `modules()` makes up names for them, which takes longer than all of this
-    seen = {id(None)}
+    modules: list[Any] = [model]  # not `modules()`, which builds names and takes longer than all of this
+    visited = {id(None)}
     for module in modules:
-        if id(module) in seen:
+        if id(module) in visited:
             continue
-        seen.add(id(module))
-        own = vars(module)
-        if isinstance(module, torch.jit.ScriptModule) or any(own[name] for name in HOOKS):
+        visited.add(id(module))
+        attributes = vars(module)
+        if isinstance(module, torch.jit.ScriptModule) or any(attributes[table] for table in HOOK_TABLES):
             return None
-        kept.append(type(module))
-        parts = [own[part].values() for part in PARTS]
-        told = getattr(type(module), "told", None)  # attributes that a call leaves for people; no other call reads them
-        if isinstance(told, tuple):
-            own = {name: value for name, value in own.items() if name not in told}
-        kept.extend(chain(own.values(), *parts))
-        tensors.extend(tensor for tensor in chain(*parts[:2]) if tensor is not None)
-        modules.extend(parts[2])
-    places: list[Hashable] = []
+        objects.append(type(module))
+        tables = [attributes[table].values() for table in MODULE_TABLES]
+        if diagnostic := getattr(type(module), "diagnostic_attributes", None):
+            attributes = {name: value for name, value in attributes.items() if name not in diagnostic}
+        objects.extend(chain(attributes.values(), *tables))
+        tensors.extend(tensor for tensor in chain(*tables[:2]) if tensor is not None)
+        modules.extend(tables[2])
+    addresses: list[Hashable] = []
     for tensor in tensors:
         if tensor._backward_hooks:
             hooks = list(tensor._backward_hooks.values())
             if not all(getattr(hook, "repeatable", False) for hook in hooks):
                 return None
-            kept.extend(hooks)
+            objects.extend(hooks)
         if getattr(tensor, "_post_accumulate_grad_hooks", None):
             return None
-        places.append((tensor.data_ptr(), tensor.requires_grad))
-    return Manner((tuple(map(id, kept)), tuple(places), Draws.renewed), kept)
+        addresses.append((tensor.data_ptr(), tensor.requires_grad))
+    return ModelSignature((tuple(map(id, objects)), tuple(addresses), RandomStates.num_replaced), objects)
 
 
-def inputs_of(rows: Batch, carry: ModelState) -> list[Tensor]:
-    return [*(tensor for name, tensor in rows.tensors().items() if name != "positions"), *flatten(carry).values()]
+def list_tensors(batch: Batch, state: ModelState) -> list[Tensor]:
+    """Return the tensors of a batch and of a state in a fixed order."""
+    return [*(tensor for name, tensor in batch.tensors().items() if name != "positions"), *flatten(state).values()]
 
 
-def first_of(error: BaseException) -> BaseException:
-    """What went wrong before all that went wrong because of it."""
+def find_root_cause(error: BaseException) -> BaseException:
+    """Return the first of the exceptions that led to this one."""
     while error.__context__ is not None:
         error = error.__context__
     return error
 
 
-# What the machine says
+# Random generators, and what PyTorch says of the GPU
 
 
-class Draws:
-    """Where the random generators stand: those of the CPU, and of the device."""
+class RandomStates:
+    """The states of the random generators of the CPU and of the device."""
 
-    renewed: ClassVar[int] = 0  # how often, in this process
+    num_replaced: ClassVar[int] = 0  # calls of `replace_device_state` in this process
 
     def __init__(self, device: torch.device):
-        self.device, self.host = device, _host_draws()
+        self.device, self.host = device, get_host_states()
         self.own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
-    def changed(self) -> bool:
-        """Has anybody drawn on the CPU since?"""
-        (tensor, *others), (now, *others_now) = self.host, _host_draws()
-        return not torch.equal(tensor, now) or others != others_now
+    def have_changed(self) -> bool:
+        """Return whether random numbers were drawn on the CPU since."""
+        (tensor, *others), (tensor_now, *others_now) = self.host, get_host_states()
+        return not torch.equal(tensor, tensor_now) or others != others_now
 
     def restore(self) -> None:
         tensor, python, (kind, numbers, *rest) = self.host
@@ -337,18 +353,22 @@ class Draws:
         if self.own is not None:
             torch.cuda.set_rng_state(self.own, self.device)
 
-    def renew(self) -> None:
-        """Another state for the generator of the device: where recording has failed, the old one is still taken for one
-        that is recorded. Whatever was recorded before draws from the old one, and must not be replayed."""
+    def replace_device_state(self) -> None:
+        """Give the generator of the device a new state object after a failed capture.
+
+        PyTorch would still treat the old one as being captured. Graphs captured before draw from the old one and must
+        not be replayed, which is why `num_replaced` is part of a model's signature.
+        """
         if self.own is None:
             return
         index = torch.cuda.current_device() if self.device.index is None else self.device.index
         state = torch.Generator(self.device).graphsafe_get_state()
         torch.cuda.default_generators[index].graphsafe_set_state(state)
-        Draws.renewed += 1
+        RandomStates.num_replaced += 1
 
 
-def _host_draws() -> tuple[Tensor, Any, tuple[Any, ...]]:
+def get_host_states() -> tuple[Tensor, Any, tuple[Any, ...]]:
+    """Return the states of the generators of PyTorch's CPU, of Python and of NumPy."""
     kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
     return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)
 
@@ -370,8 +390,8 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def refusing_to_wait(device: torch.device) -> Iterator[None]:
-    """An error, with `WAITS` in it, where something in the block would wait for the GPU."""
+def forbid_synchronization(device: torch.device) -> Iterator[None]:
+    """Raise an error that contains `SYNC_ERROR` where the block would wait for the GPU."""
     if device.type != "cuda":
         yield
         return
@@ -383,10 +403,10 @@ def refusing_to_wait(device: torch.device) -> Iterator[None]:
         torch.cuda.set_sync_debug_mode(before)
 
 
-def has_room(device: torch.device, recorded: int) -> bool:
-    """For one more that keeps its memory, beside as many as there are, and for whatever is not recorded."""
+def has_memory_for_graph(device: torch.device, num_graphs: int) -> bool:
+    """Return whether one more graph fits beside those there are, with room for a computation without a graph."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    most = torch.cuda.max_memory_allocated(device)
-    return (recorded + 2) * most <= free + torch.cuda.memory_reserved(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    return (num_graphs + 2) * peak <= free + torch.cuda.memory_reserved(device)

@@ -171,29 +171,29 @@ class TrainingRun:
         if snapshot is not None:
             self.trainer.restore(snapshot)
         self.world.copy_first(self.trainer.snapshot().tensors.values())
-        place = self.trainer.place
-        if (place.best_loss is not None or place.ended) and not self.run.has_weights():
-            self.log(f"the best weights in {self.run.folder} are lost; the newest are put in their place.")
+        state = self.trainer.state
+        if (state.best_loss is not None or state.ended) and not self.run.has_weights():
+            self.log(f"the best weights in {self.run.folder} are lost; the newest are put in their state.")
             self._save_best()
         self.world.wait()  # until nobody reads checkpoints any more
         if self.world.first:
-            drop_remains(self.run.checkpoints, place.step)
-            self.run.forget_metrics_after(place.step)
+            drop_remains(self.run.checkpoints, state.step)
+            self.run.forget_metrics_after(state.step)
             if snapshot is not None:
                 self._describe()  # a kill may have come between the checkpoint and this
-        if place.step and not place.ended:
-            self.log(f"going on at step {place.step:,}.")
+        if state.step and not state.ended:
+            self.log(f"going on at step {state.step:,}.")
 
     @property
     def ended(self) -> str:
         """Why training is over, if it is."""
-        return self.trainer.place.ended
+        return self.trainer.state.ended
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
         """The loop's steps, saved as they come. When `stop()` says so, the step at hand is the last."""
         if self.ended:
             return
-        saved, first = time.monotonic(), self.trainer.place.step + 1
+        saved, first = time.monotonic(), self.trainer.state.step + 1
         for step in self.trainer.steps():
             if step.number == first:
                 self._note_paths()
@@ -205,7 +205,7 @@ class TrainingRun:
             if stopping or due:
                 self._save(step.number)
                 saved = time.monotonic()
-            if (stopping or step.ended) and self.trainer.place.best_loss is None:
+            if (stopping or step.ended) and self.trainer.state.best_loss is None:
                 self._save_best()  # nothing was validated: better these weights than none
             yield step
             if stopping:

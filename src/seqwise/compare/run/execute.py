@@ -251,7 +251,7 @@ def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dic
     task.validate(model, settings, World())
     return {
         "update": median(after - before for before, after in pairwise(times)),  # some may have been disturbed
-        "tokens": trainer.place.tokens / REHEARSED,
+        "tokens": trainer.state.tokens / REHEARSED,
         "validation": time.perf_counter() - began,
     }
 

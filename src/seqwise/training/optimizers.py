@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from seqwise.layers.embedding import Embedding
 from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
-def make_optimiser(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
     """AdamW or SGD; weight decay acts on matrices only, never on biases, norms and token vectors that are frozen.
 
     Where a gradient is zero from the beginning, neither of them moves a weight.
@@ -34,24 +33,29 @@ def make_optimiser(model: nn.Module, settings: ResolvedTrainingSettings) -> torc
     return torch.optim.SGD(groups, lr=rate)
 
 
-def step_unless(optimiser: torch.optim.Optimizer, bad: Tensor) -> bool:
-    """Make the update unless the device finds `bad` true, without a look at it from here; False if nothing was done.
+def supports_skipping(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the optimizer can skip a step where the device finds it should, as fused ones can."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
-    A fused optimiser leaves weights and moments as they are where it is told so. Others know nothing of it.
+
+@contextmanager
+def skip_step_if(optimizer: torch.optim.Optimizer, condition: Tensor | None) -> Iterator[None]:
+    """Let `step()` inside the block leave weights and moments as they are if `condition` is true on the device.
+
+    The host does not wait for the condition. None never skips.
     """
-    if not getattr(optimiser, "_step_supports_amp_scaling", False):
-        return False
-    fused: Any = optimiser
-    fused.found_inf = bad.float()
+    if condition is None:
+        yield
+        return
+    optimizer.found_inf = condition.float()  # type: ignore[attr-defined] # as torch.amp.GradScaler sets it
     try:
-        fused.step()
+        yield
     finally:
-        del fused.found_inf
-    return True
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
-def clip(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
-    """Clip the gradients in place; returns their norm before clipping."""
+def clip_gradients(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
+    """Clip the gradients in place; return their norm before clipping."""
     if kind == "norm":
         return nn.utils.clip_grad_norm_(parameters, limit)
     norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -60,22 +64,22 @@ def clip(parameters: Sequence[Tensor], kind: str, limit: float) -> Tensor:
     return norm
 
 
-def moments_of(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """What an optimiser remembers of each parameter, by name."""
+def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """What an optimizer remembers of each parameter, by name."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{names[id(p)]}.{key}": value
-        for p, values in optimiser.state.items()
+        for p, values in optimizer.state.items()
         for key, value in values.items()
         if isinstance(value, Tensor)
     }
 
 
-def restore_moments(optimiser: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
+def restore_moments(optimizer: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
     for name, parameter in model.named_parameters():
         found = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
         if found:
-            optimiser.state[parameter] = {key: t.to(parameter.device) for key, t in found.items()}
+            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in found.items()}
 
 
 class Average:

@@ -21,11 +21,12 @@ from seqwise.budget import Budget
 from seqwise.config import Settings, parse_settings
 from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
-from seqwise.training import loop
+from seqwise.training import token_budget
 from seqwise.training.api import merged
-from seqwise.training.ending import Shares, shares_of
 from seqwise.training.loop import Step, Trainer
+from seqwise.training.memory import split_ranges
 from seqwise.training.run import Run
+from seqwise.training.token_budget import RowRange, count_targets, select_rows
 from seqwise.training.training_run import TrainingRun, create_run, training_of
 
 sys.path.append(str(Path(__file__).parents[1] / "contracts"))  # where each task has some small data
@@ -124,12 +125,12 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, famil
     trained = trainer(settings, found, f"{budget}-tokens", accumulate=pieces)
     stream = trained.steps()
     next(stream)
-    before, carry = weights(trained.model), trained.carry
+    before, carry = weights(trained.model), trained.model_state
     shares = [1.0] * whole + [part] + [0.0] * (second.rows - whole - 1)
     total, count = torch.zeros(()), 0.0
     trained.model.zero_grad()
     if hasattr(trained.model, "progress"):
-        trained.model.progress = trained.place.tokens / budget
+        trained.model.progress = trained.state.tokens / budget
     for row, share in enumerate(shares):
         if not share:
             continue
@@ -165,13 +166,13 @@ def test_without_a_cut_the_bits_are_those_of_a_budget_in_epochs(prepared, family
 @pytest.mark.parametrize("budget", ["0.05s", "0.3-epochs"])
 def test_other_budgets_never_cut_a_batch(prepared, monkeypatch, budget):
     settings, found = prepared("tag")
-    monkeypatch.setattr(loop, "shares_of", lambda *args: pytest.fail("a batch was cut"))
+    monkeypatch.setattr(token_budget, "select_rows", lambda *args: pytest.fail("a batch was cut"))
     steps = steps_of(trainer(settings, found, budget))
     sizes = [batch.num_tokens for batch, _ in zip(found.batches(settings).epoch(0), steps)]
     assert [step.tokens for step in steps[: len(sizes)]] == [sum(sizes[: at + 1]) for at in range(len(sizes))]
 
 
-# Shares by themselves
+# Selected rows
 
 
 def masked(*counts: int) -> TokenBatch:
@@ -180,22 +181,25 @@ def masked(*counts: int) -> TokenBatch:
     return TokenBatch(torch.zeros_like(mask, dtype=torch.long), torch.zeros_like(mask, dtype=torch.long), mask)
 
 
-def test_shares_of_a_batch():
+def test_rows_are_selected_until_the_tokens_are_spent():
     batch = masked(4, 0, 10, 2)
-    assert shares_of(batch, 16) == Shares(4)
-    assert shares_of(batch, 100) == Shares(4)
-    assert shares_of(batch, 15) == Shares(3, 0.5)
-    assert shares_of(batch, 14) == Shares(3, 0.0)
-    assert shares_of(batch, 4) == Shares(2, 0.0)  # a row without any token costs nothing
-    assert shares_of(batch, 1) == Shares(0, 0.25)
-    assert shares_of(batch, 0) == Shares(0, 0.0)
-    assert shares_of(batch, -3) == Shares(0, 0.0)
-    assert shares_of(masked(0, 5), -3) == Shares(0, 0.0)  # another process has spent it all
-    assert Shares(3, 0.5).count(batch) == 15
-    assert Shares(2, 0.5).of(0, 2) == [(0, 2, 1.0)]
-    assert Shares(2, 0.5).of(2, 4) == [(2, 3, 0.5)]
-    assert Shares(2, 0.5).of(1, 4) == [(1, 2, 1.0), (2, 3, 0.5)]
-    assert Shares(2).of(2, 4) == []
+    assert select_rows(batch, 16) == (RowRange(0, 4),)
+    assert select_rows(batch, 100) == (RowRange(0, 4),)
+    assert select_rows(batch, 15) == (RowRange(0, 3), RowRange(3, 4, 0.5))
+    assert select_rows(batch, 14) == (RowRange(0, 3),)
+    assert select_rows(batch, 4) == (RowRange(0, 2),)  # a row without any token costs nothing
+    assert select_rows(batch, 1) == (RowRange(0, 1, 0.25),)
+    assert select_rows(batch, 0) == ()
+    assert select_rows(batch, -3) == ()
+    assert select_rows(masked(0, 5), -3) == ()  # another process has spent it all
+    assert count_targets(batch, (RowRange(0, 3), RowRange(3, 4, 0.5))) == 15
+
+
+def test_micro_batches_split_ranges_at_multiples_of_their_size():
+    ranges = (RowRange(0, 5), RowRange(5, 6, 0.5))
+    assert list(split_ranges(ranges, 2)) == [(0, 2, 1.0), (2, 4, 1.0), (4, 5, 1.0), (5, 6, 0.5)]
+    assert list(split_ranges(ranges, 8)) == list(ranges)
+    assert list(split_ranges((), 2)) == []
 
 
 @given(st.lists(st.integers(0, 10), min_size=2, max_size=12), st.integers(1, 4), st.data())
@@ -209,9 +213,10 @@ def test_processes_spend_together_what_is_left(counts, processes, data):
     for rank, part in enumerate(parts):
         if part:
             batch = masked(*part)
-            spent += shares_of(batch, left - sum(sum(each) for each in parts[:rank])).count(batch)
+            spent += count_targets(batch, select_rows(batch, left - sum(sum(each) for each in parts[:rank])))
     assert spent == pytest.approx(left)
-    assert shares_of(masked(*counts), left).count(masked(*counts)) == pytest.approx(left)
+    batch = masked(*counts)
+    assert count_targets(batch, select_rows(batch, left)) == pytest.approx(left)
 
 
 # Runs that are interrupted
