@@ -187,18 +187,18 @@ def test_answers_come_in_the_order_of_the_questions_and_do_not_depend_on_each_ot
 
 @pytest.mark.parametrize(("task", "family"), SOME)
 def test_examples_add_up_to_the_headline_and_are_the_same_for_every_model(made, trained, task, family):
-    data, headline = made(task, family)[0].origin.data, made(task, family)[1].headline[0]
+    data, primary_metric = made(task, family)[0].origin.data, made(task, family)[1].primary_metric[0]
     loaded, other = trained(task, family), trained(task, ROWS[task].families[0])
     plain = loaded.evaluate(data)
     assert plain.examples is None
     assert plain.seconds > 0
-    for metric in {headline, *({"bleu", "exact_match"} & plain.metrics.keys())}:
-        found = loaded.evaluate(data, examples=True, headline=metric)
+    for metric in {primary_metric, *({"bleu", "exact_match"} & plain.metrics.keys())}:
+        found = loaded.evaluate(data, examples=True, primary_metric=metric)
         assert found.metrics == plain.metrics
         assert found.as_dict().keys() == plain.as_dict().keys()
         assert found.examples.metric == metric
         assert compute_metric(metric, found.examples.sums.sum(0)) == pytest.approx(plain.metrics[metric], rel=1e-6)
-        against = other.evaluate(data, examples=True, headline=metric).examples
+        against = other.evaluate(data, examples=True, primary_metric=metric).examples
         assert found.examples.unit == against.unit
         assert found.examples.sums.shape == against.sums.shape
         assert [(each.input, each.expected) for each in found.examples.texts] == [
@@ -230,7 +230,7 @@ def test_validation_names_its_headline(made, trained, task, family):
     loaded = trained(task, family)
     prepared = made(task, family)[1]
     metrics = prepared.validate(loaded.model, loaded.settings, Alone())
-    assert {"loss", prepared.headline[0]} <= metrics.keys()
+    assert {"loss", prepared.primary_metric[0]} <= metrics.keys()
     assert all(math.isfinite(value) for value in metrics.values())
 
 

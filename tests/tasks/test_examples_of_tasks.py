@@ -56,12 +56,12 @@ def untrained(tmp_path_factory):
 
 def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
     split = how.pop("split", None)
-    request = InferenceOptions(
-        **{"search": made.task.search, "examples": True, "headline": made.task.headline[0], **how}
+    options = InferenceOptions(
+        **{"beam_search": made.task.beam_search, "examples": True, "primary_metric": made.task.primary_metric[0], **how}
     )
     preprocessor, seen = made.task.preprocessor, made.task.fingerprint
     return made.task.evaluate(
-        made.model, made.settings, preprocessor, made.data, split=split, trained_on=seen, request=request
+        made.model, made.settings, preprocessor, made.data, split=split, trained_on=seen, options=options
     )
 
 
@@ -181,7 +181,7 @@ def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
     found = examples_of(made)
     assert [f"{each.input}\t{each.expected}" for each in found.texts] == lines[70:]
     assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.texts]
-    asked, _ = made.task.questions(made.model, made.settings, made.task.preprocessor, made.data, "valid")
+    asked, _ = made.task.latency_inputs(made.model, made.settings, made.task.preprocessor, made.data, "valid")
     assert asked == [line.partition("\t")[0] for line in lines[50:70]]
 
 
@@ -218,8 +218,8 @@ def digits(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("metric", ["bleu", "exact_match"])
 def test_of_several_targets_the_parts_stand_side_by_side(untrained, digits, metric):
     made = untrained("translate", digits, columns="num,en,de", text={"tokenizer": "words"})
-    assert made.task.headline[0] == "bleu"
-    found = examples_of(made, split="train", headline=metric)
+    assert made.task.primary_metric[0] == "bleu"
+    found = examples_of(made, split="train", primary_metric=metric)
     assert found.sums.shape == (54, {"bleu": 20, "exact_match": 4}[metric])
     assert all("en: " in each.expected and " / de: " in each.expected for each in found.texts)
     if metric == "bleu":  # as many words as the references of each language have
@@ -230,7 +230,7 @@ def test_of_several_targets_the_parts_stand_side_by_side(untrained, digits, metr
 def test_only_what_is_made_of_sums_is_told_of_texts(untrained, digits):
     made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
     with pytest.raises(UsageError, match="'chrf' has no scores per example"):
-        evaluated(made, headline="chrf")
+        evaluated(made, primary_metric="chrf")
 
 
 # ---- forecasts

@@ -240,7 +240,7 @@ def test_reading_on_writes_what_reading_everything_again_writes(trained, family,
     chosen = generate(loaded.model, torch.tensor([known[:start]]), GREEDY)
     assert [int(number) for number in islice(chosen, len(known) - start)] == known[start:]
     whole = loaded.run.tokenizer.decode(known)
-    written = "".join(loaded.predict(prompt, choice=GREEDY, max_length=len(known) - start))
+    written = "".join(loaded.predict(prompt, sampling=GREEDY, max_length=len(known) - start))
     assert prompt + written == whole
 
 
@@ -278,7 +278,7 @@ def test_prompts_of_every_length_are_continued(trained, family):
 def test_the_seed_decides_the_text(trained, family, tokenizer):
     def text(seed: int, **choice) -> str:
         return "".join(
-            trained(family, tokenizer).predict("the", choice=SamplingOptions(**choice), seed=seed, max_length=40)
+            trained(family, tokenizer).predict("the", sampling=SamplingOptions(**choice), seed=seed, max_length=40)
         )
 
     assert text(1) == text(1) != text(2)
@@ -294,7 +294,7 @@ def test_a_seed_out_of_range_is_refused_at_once(trained, seed):
 def test_words_bring_no_second_blank_after_a_prompt_that_ends_in_one(trained):
     loaded = trained("lstm", "words")
     apart, together = (
-        "".join(loaded.predict(prompt, choice=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
+        "".join(loaded.predict(prompt, sampling=GREEDY, max_length=9)) for prompt in ("the old", "the old ")
     )
     assert together == apart.removeprefix(" ")
     assert not together.startswith(" ")

@@ -117,9 +117,9 @@ def test_validation_adds_up_over_processes(english, monkeypatch: pytest.MonkeyPa
 def test_evaluation_names_every_metric_with_its_definition(english, folder: Path, tmp_path: Path):
     task, model, chosen, _ = english
     out = tmp_path / "answers.txt"
-    request = InferenceOptions(BeamSearchOptions(beam=3), out=out)
+    options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
     found = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), trained_on=task.fingerprint, request=request
+        model, chosen, task.preprocessor, str(folder), trained_on=task.fingerprint, options=options
     )
     assert found.on == f"{folder}, the test split"
     assert found.how == "beam 3, length penalty 1; gru, additive attention"
@@ -156,15 +156,15 @@ def test_searching_answers_to_wishes(english):
     task, model, chosen, _ = english
 
     def ask(text: str, **how) -> str:
-        request = InferenceOptions(replace(BeamSearchOptions(beam=4), **how))
-        return next(Translate.predict(model, chosen, task.preprocessor, [text], request)).text
+        options = InferenceOptions(replace(BeamSearchOptions(beam=4), **how))
+        return next(Translate.predict(model, chosen, task.preprocessor, [text], options)).text
 
     assert ask("1 2", start="five").startswith("five")
     assert len(ask("1 2", n_best=3).splitlines()) == 3
     assert len(ask("1", min_length=3).split()) >= 3
     short = InferenceOptions(BeamSearchOptions(beam=2), max_length=1)
     assert next(Translate.predict(model, chosen, task.preprocessor, ["1 2 3"], short)).text == "one"
-    drawn = InferenceOptions(choice=SamplingOptions(temperature=0.01), seed=5)
+    drawn = InferenceOptions(sampling=SamplingOptions(temperature=0.01), seed=5)
     assert next(Translate.predict(model, chosen, task.preprocessor, ["3 2"], drawn)).text == "three two"
 
 
@@ -175,9 +175,9 @@ def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
     assert sorted(preprocessor.tokenizers) == ["en", "text"]
     copy = Translate.restore(chosen, preprocessor)
     copy.load_state_dict(model.state_dict())
-    request = InferenceOptions(BeamSearchOptions(beam=2, n_best=2))
+    options = InferenceOptions(BeamSearchOptions(beam=2, n_best=2))
     first, second = (
-        [each.values for each in Translate.predict(m, chosen, l, ["1 4 2", "5"], request)]
+        [each.values for each in Translate.predict(m, chosen, l, ["1 4 2", "5"], options)]
         for m, l in ((model, task.preprocessor), (copy, preprocessor))
     )
     assert first == second
@@ -201,12 +201,12 @@ def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypa
     )
     assert one.text == "zwei eins drei"
     found = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), request=InferenceOptions(BeamSearchOptions(beam=2))
+        model, chosen, task.preprocessor, str(folder), options=InferenceOptions(BeamSearchOptions(beam=2))
     )
     assert set(found.tables[0].rows) == {"en", "de"}
     assert found.metrics["chrf"] == pytest.approx(sum(row[1] for row in found.tables[0].rows.values()) / 2)
     only = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), request=InferenceOptions(BeamSearchOptions(beam=2), target="de")
+        model, chosen, task.preprocessor, str(folder), options=InferenceOptions(BeamSearchOptions(beam=2), target="de")
     )
     assert only.metrics["chrf"] == pytest.approx(found.tables[0].rows["de"][1])
     with pytest.raises(UsageError, match="the run does not write 'fr'; it writes en, de"):
@@ -246,8 +246,8 @@ def test_every_pair_is_in_one_batch_of_an_epoch_within_the_budget_of_tokens(fold
 
 
 def test_the_share_of_exact_answers_is_shown_where_targets_are_single_words():
-    assert Translate.prepare("builtin:dates", Settings()).headline[0] == "exact_match"
-    assert Translate.headline[0] == "bleu"
+    assert Translate.prepare("builtin:dates", Settings()).primary_metric[0] == "exact_match"
+    assert Translate.primary_metric[0] == "bleu"
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ def small(tmp_path: Path):
 def test_columns_without_names_are_found_again(tmp_path: Path):
     data = put(tmp_path / "three.tsv", mark="\t", sides=3)
     task, model, chosen = prepared(data, columns="1,2,3")
-    both = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=GREEDY)
+    both = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=GREEDY)
     assert list(both.tables[0].rows) == ["target2", "target3"]
     out = tmp_path / "out"
     one = InferenceOptions(BeamSearchOptions(), target="target3", out=out)
-    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=one)
+    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=one)
     assert found.metrics["chrf"] == pytest.approx(both.tables[0].rows["target3"][1])
     assert found.metrics["pairs"] == len(out.read_text().splitlines()) == 40
 
@@ -65,7 +65,7 @@ def test_a_column_under_another_name_is_found_again(tmp_path: Path):
     data = put(tmp_path / "two.csv", "en,de")
     task, model, chosen = prepared(data, columns="en,de", target="german")
     assert task.names == ["german"]
-    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=GREEDY)
     assert found.metrics["pairs"] == 40
 
 
@@ -73,7 +73,7 @@ def test_files_are_found_again_by_their_endings(tmp_path: Path):
     for ending, word in (("en", "one"), ("de", "eins"), ("fr", "un")):
         (tmp_path / f"train.{ending}").write_text("".join(f"{word} {n} {word}\n" for n in range(40)))
     task, model, chosen = prepared(str(tmp_path), columns="en,de,fr", target="fr")
-    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path), split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path), split="all", options=GREEDY)
     assert (task.names, found.metrics["pairs"]) == (["fr"], 40)
 
 
@@ -86,7 +86,7 @@ def test_evaluation_tells_what_was_dropped_and_what_was_cut(small, tmp_path: Pat
     chosen.data.on_empty = "drop"
     path = tmp_path / "more.csv"
     path.write_text("source,target\none 1 one,eins 1 eins\none 2,\none 1 2 3 4 5,eins eins\n")
-    found = Translate.evaluate(model, chosen, task.preprocessor, str(path), split="all", request=GREEDY)
+    found = Translate.evaluate(model, chosen, task.preprocessor, str(path), split="all", options=GREEDY)
     assert found.metrics["pairs"] == 2
     assert found.warnings[:2] == (
         f"1 pairs with an empty side, which are dropped ({path}:3).",
@@ -133,8 +133,8 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
     monkeypatch.setattr("seqwise.tasks.translate.task.AT_ONCE", 4)
 
     def drawn(seed: int) -> list[str]:
-        request = InferenceOptions(BeamSearchOptions(min_length=4), choice=SamplingOptions(), seed=seed)
-        return [each.text for each in Translate.predict(model, chosen, task.preprocessor, ["one 1 one"] * 8, request)]
+        options = InferenceOptions(BeamSearchOptions(min_length=4), sampling=SamplingOptions(), seed=seed)
+        return [each.text for each in Translate.predict(model, chosen, task.preprocessor, ["one 1 one"] * 8, options)]
 
     assert len(set(drawn(0))) == 8
     assert drawn(0) == drawn(0) != drawn(1)

@@ -84,7 +84,7 @@ def test_an_unknown_device_or_run_is_refused(trained):
 
 
 def test_prediction_is_a_stream_of_pieces(trained):
-    pieces = list(trained.predict("the old", choice=SamplingOptions(temperature=0.5), max_length=25))
+    pieces = list(trained.predict("the old", sampling=SamplingOptions(temperature=0.5), max_length=25))
     assert len(pieces) == 25
     assert all(pieces)
 
@@ -103,12 +103,12 @@ def test_which_text_is_scored(trained, book, tmp_path):
 def test_ways_to_choose_a_token_are_keywords(trained):
     plain = "".join(
         trained.predict(
-            "the", request=InferenceOptions(choice=SamplingOptions(temperature=0.5, top_k=3)), seed=2, max_length=30
+            "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5, top_k=3)), seed=2, max_length=30
         )
     )
     assert "".join(trained.predict("the", temperature=0.5, top_k=3, seed=2, max_length=30)) == plain
     laid_over = trained.predict(
-        "the", request=InferenceOptions(choice=SamplingOptions(temperature=0.5)), top_k=3, seed=2, max_length=30
+        "the", options=InferenceOptions(sampling=SamplingOptions(temperature=0.5)), top_k=3, seed=2, max_length=30
     )
     assert "".join(laid_over) == plain
     with pytest.raises(UsageError, match=r"there is no option 'topk'\.\nPerhaps you meant 'top_k"):

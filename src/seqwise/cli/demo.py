@@ -81,7 +81,7 @@ def _show_best(folder: Path, task: str, example: Example) -> None:
     comparison = Comparison(folder, load_report(folder))
     run = shlex.quote(str(comparison.best.run.folder))
     if task == "language":
-        text: Any = comparison.best.predict(example.question, choice=SamplingOptions(temperature=0.6), max_length=200)
+        text: Any = comparison.best.predict(example.question, sampling=SamplingOptions(temperature=0.6), max_length=200)
         console.write(f"\nThe best model writes on:\n{_quoted(example.question + ''.join(text))}")
     console.log("\nWhat to try next:")
     if example.question:

@@ -63,8 +63,8 @@ def main(argv: Sequence[str]) -> int:
     reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
     if args.columns is not None:
         trained.settings = trained.settings.model_copy(update={"columns": args.columns})
-    request = InferenceOptions(
-        search=build_beam_search(args, trained.task.search),
+    options = InferenceOptions(
+        beam_search=build_beam_search(args, trained.task.beam_search),
         max_length=args.max_length,
         target=args.target,
         dynamic=args.dynamic,
@@ -72,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
         out=args.out,
     )
     with ProgressBar("evaluating") as bar:
-        found = trained.evaluate(args.data, split=args.split, request=request, progress=bar)
+        found = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
     if args.json:
         console.print_json(found.as_dict())
         return 0

@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "--temperature, --top-k, --top-p and --repetition-penalty need sampling.", repair="Add --sample."
         )
-    search = BeamSearchOptions() if args.greedy else trained.task.search
+    search = BeamSearchOptions() if args.greedy else trained.task.beam_search
     return _predict(trained, args, _build_options(args, search, choice if args.sample else None))
 
 
@@ -113,8 +113,8 @@ def _build_options(args: Predict, search: BeamSearchOptions, choice: SamplingOpt
     from seqwise.tasks.task import InferenceOptions
 
     return InferenceOptions(
-        search=build_beam_search(args, search, args.n_best, args.start),
-        choice=choice,
+        beam_search=build_beam_search(args, search, args.n_best, args.start),
+        sampling=choice,
         seed=args.seed,
         max_length=args.max_length,
         target=args.target,
@@ -123,11 +123,11 @@ def _build_options(args: Predict, search: BeamSearchOptions, choice: SamplingOpt
     )
 
 
-def _continue_text(trained: TrainedModel, args: Predict, request: InferenceOptions) -> int:
+def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print the continuation of a language model piece by piece."""
     prompt = _truncate_prompt(_check_utf8(_read(args.text)))
     _warn_about_unknown_tokens(trained.run.tokenizer, prompt)
-    pieces = trained.predict(prompt, request=request)
+    pieces = trained.predict(prompt, options=options)
     if args.json:
         console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": args.seed})
         return 0
@@ -139,7 +139,7 @@ def _continue_text(trained: TrainedModel, args: Predict, request: InferenceOptio
     return 0
 
 
-def _predict(trained: TrainedModel, args: Predict, request: InferenceOptions) -> int:
+def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print one prediction per input, as they arrive."""
     from seqwise.training.card import example_input
 
@@ -150,7 +150,7 @@ def _predict(trained: TrainedModel, args: Predict, request: InferenceOptions) ->
         example = shlex.join(["seqwise", "predict", str(args.run), example_input(trained.run)])
         raise UsageError("there is no input.", repair=f"For example: {example}")
     predictions: list[Prediction] = []
-    for answer in trained.predict_all(inputs, request):
+    for answer in trained.predict_all(inputs, options):
         predictions.append(answer)
         if not args.json:
             sys.stdout.write(answer.text + "\n")

@@ -22,8 +22,8 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
     """Loss, the task's validation metric, speed, gradient norm and time left, on standard error."""
 
-    def __init__(self, headline: tuple[str, str] = ("loss", "loss"), unit: str = "tokens") -> None:
-        self.key, self.name = headline
+    def __init__(self, primary_metric: tuple[str, str] = ("loss", "loss"), unit: str = "tokens") -> None:
+        self.key, self.name = primary_metric
         self.unit = {"tokens": "tok"}.get(unit, unit)
         # On narrow terminals the numbers already fill the line.
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []

@@ -135,7 +135,7 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
 def _display(training: TrainingRun | Count) -> TrainingDisplay:
     from seqwise.cli.progress import TrainingDisplay
 
-    return TrainingDisplay(training.task.headline, training.task.unit)
+    return TrainingDisplay(training.task.primary_metric, training.task.unit)
 
 
 def _print_next_steps(run: Run, ended: str) -> None:

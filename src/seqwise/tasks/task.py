@@ -96,8 +96,8 @@ class Size:
 class InferenceOptions:
     """What is asked of a trained model in `evaluate` and `predict`, for all tasks; each reads what concerns it."""
 
-    search: BeamSearchOptions = BeamSearchOptions()
-    choice: SamplingOptions | None = None  # draw at random instead of searching
+    beam_search: BeamSearchOptions = BeamSearchOptions()
+    sampling: SamplingOptions | None = None  # draw at random instead of searching
     seed: int = 0
     max_length: int | None = None
     target: str | None = None  # translate: languages
@@ -106,7 +106,7 @@ class InferenceOptions:
     rate: float = DYNAMIC_RATE  # learning rate of that
     out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
     examples: bool = False  # evaluate: also what each example adds to the headline
-    headline: str | None = None  # of which metric, where a task has a choice
+    primary_metric: str | None = None  # of which metric, where a task has several
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,10 @@ class Task(ABC):
 
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
     example: ClassVar[str] = "the "  # something to ask a model, where `preprocessor.facts` has no better "example"
-    search: ClassVar[BeamSearchOptions] = (
+    beam_search: ClassVar[BeamSearchOptions] = (
         BeamSearchOptions()
     )  # how answers are searched for unless the user says otherwise
-    headline: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
+    primary_metric: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
 
     fingerprint: str
     split_rule: str
@@ -194,7 +194,7 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Metrics on the validation split, shared among the processes: `loss`, and `headline`.
+        """Metrics on the validation split, shared among the processes: `loss`, and `primary_metric`.
 
         The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
         """
@@ -233,7 +233,7 @@ class Task(ABC):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Metrics with their definitions. `trained_on` is the fingerprint of the training data."""
@@ -246,7 +246,7 @@ class Task(ABC):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """One answer per input, in their order."""
 
@@ -264,13 +264,13 @@ class Task(ABC):
     ) -> Callable[[], float]:
         """What times some answers to inputs of a split, asked for one at a time on the device of the model: each call
         gives the median seconds of one answer. The data is read once, here."""
-        inputs, answer = cls.questions(model, settings, preprocessor, data, split, trained_on)
+        inputs, answer = cls.latency_inputs(model, settings, preprocessor, data, split, trained_on)
         device = next(model.parameters()).device if isinstance(model, nn.Module) else None
         return lambda: median_seconds(inputs, answer, answers, device)
 
     @classmethod
     @abstractmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: Any,
         settings: ResolvedSettings,

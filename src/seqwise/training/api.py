@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -90,7 +91,7 @@ class TrainedModel:
         data: str | Path,
         *,
         split: str | None = None,
-        request: InferenceOptions | None = None,
+        options: InferenceOptions | None = None,
         progress: ProgressCallback | None = None,
         **how: Any,
     ) -> Evaluation:
@@ -106,29 +107,29 @@ class TrainedModel:
             str(data),
             split=split,
             trained_on=self.run.origin.fingerprint,
-            request=self._asked(request, how),
+            options=self._asked(options, how),
             progress=progress,
         )
 
-    def predict(self, inputs: str | Sequence[str] = "", *, request: InferenceOptions | None = None, **how: Any) -> Any:
+    def predict(self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **how: Any) -> Any:
         """What the model makes of an input: a `Prediction`, or a list of them for a list of inputs.
 
         A language model gives the pieces of its continuation as they are chosen; `"".join(...)` for the whole. Further
         keywords say how: those of `InferenceOptions`,
         `BeamSearchOptions` and `SamplingOptions`, such as `temperature=0.8`, `beam=5` or `top=3`.
         """
-        request = self._asked(request, how)
+        options = self._asked(options, how)
         if isinstance(inputs, str) and issubclass(self.task, Language):
-            return self.task.stream(self.model, self.run.preprocessor, inputs, request)  # type: ignore[arg-type]
-        found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, request))
+            return self.task.stream(self.model, self.run.preprocessor, inputs, options)  # type: ignore[arg-type]
+        found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, options))
         return found[0] if isinstance(inputs, str) else found
 
-    def _asked(self, request: InferenceOptions | None, how: dict[str, Any]) -> InferenceOptions:
-        return asked(request or InferenceOptions(search=self.task.search), how)
+    def _asked(self, options: InferenceOptions | None, how: dict[str, Any]) -> InferenceOptions:
+        return asked(options or InferenceOptions(beam_search=self.task.beam_search), how)
 
-    def predict_all(self, inputs: Sequence[str], request: InferenceOptions | None = None) -> Iterator[Prediction]:
+    def predict_all(self, inputs: Sequence[str], options: InferenceOptions | None = None) -> Iterator[Prediction]:
         """One answer per input, in their order."""
-        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._asked(request, {}))
+        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._asked(options, {}))
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Contextual vectors: an array (tokens, width) for a text, a list of them for several.
@@ -144,8 +145,14 @@ class TrainedModel:
         return Contextual(self.model, self.settings, self.run.preprocessor)
 
 
-def asked(request: InferenceOptions, how: dict[str, Any]) -> InferenceOptions:
-    """The request with single wishes laid over it, wherever they belong."""
+OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric"}  # until version 0.3
+
+
+def asked(options: InferenceOptions, how: dict[str, Any]) -> InferenceOptions:
+    """Returns the options with single ones replaced, each in the dataclass that has a field of its name."""
+    for old in OLD_OPTIONS.keys() & how:
+        warnings.warn(f"the option {old!r} is now called {OLD_OPTIONS[old]!r}.", FutureWarning, stacklevel=3)
+    how = {OLD_OPTIONS.get(name, name): value for name, value in how.items()}
     homes = {
         kind: {field.name for field in fields(kind)} for kind in (InferenceOptions, BeamSearchOptions, SamplingOptions)
     }
@@ -154,10 +161,8 @@ def asked(request: InferenceOptions, how: dict[str, Any]) -> InferenceOptions:
         if name not in known:
             raise UsageError(f"there is no option {name!r}.", repair=nearest(name, known))
     parts = {kind: {name: value for name, value in how.items() if name in names} for kind, names in homes.items()}
-    search = replace(request.search, **parts[BeamSearchOptions])
-    choice = (
-        replace(request.choice or SamplingOptions(), **parts[SamplingOptions])
-        if parts[SamplingOptions]
-        else request.choice
-    )
-    return replace(request, **{"search": search, "choice": choice} | parts[InferenceOptions])
+    beam_search = replace(options.beam_search, **parts[BeamSearchOptions])
+    sampling = options.sampling
+    if parts[SamplingOptions]:
+        sampling = replace(sampling or SamplingOptions(), **parts[SamplingOptions])
+    return replace(options, **{"beam_search": beam_search, "sampling": sampling} | parts[InferenceOptions])

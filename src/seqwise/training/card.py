@@ -14,7 +14,7 @@ def model_card(
     run: Run,
     size: str,
     rows: Sequence[dict[str, Any]],
-    headline: tuple[str, str] = ("loss", "loss"),
+    primary_metric: tuple[str, str] = ("loss", "loss"),
     unit: str = "tokens",
 ) -> str:
     """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
@@ -39,10 +39,10 @@ def model_card(
     ]
     if validations:
         last, best = validations[-1], min(validations, key=lambda row: goal(row["validation"]))
-        value = best["validation"].get(headline[0], best["validation"]["loss"])
+        value = best["validation"].get(primary_metric[0], best["validation"]["loss"])
         lines += [
             f"- trained: {last['tokens']:,} {unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
-            f"- validation {headline[0].replace('_', ' ')} at the best step ({best['step']:,}): {value:.4g}",
+            f"- validation {primary_metric[0].replace('_', ' ')} at the best step ({best['step']:,}): {value:.4g}",
             *(["", "![learning curve](curve.svg)"] if (run.folder / "curve.svg").exists() else []),
         ]
     lines += [

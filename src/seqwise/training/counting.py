@@ -69,7 +69,7 @@ class Count:
         )
         self.run.log(step)
         size = model.counts.describe()
-        self.run.write_text("README.md", model_card(self.run, size, self.run.metrics(), self.task.headline))
+        self.run.write_text("README.md", model_card(self.run, size, self.run.metrics(), self.task.primary_metric))
         self.log(size)
         return step
 

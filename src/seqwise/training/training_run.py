@@ -248,7 +248,7 @@ class TrainingRun:
         rows = self.run.metrics()
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", curve_svg(rows, self.task.unit))
-        card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.headline, self.task.unit)
+        card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.primary_metric, self.task.unit)
         self.run.write_text("README.md", card)
 
 

@@ -93,8 +93,8 @@ def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Pat
 
 def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, tmp_path: Path):
     task, settings, model = trained
-    request = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
-    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="test", request=request)
+    options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
+    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="test", options=options)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
     assert [Path(name).stem for name, _ in lines] == list(examples)
@@ -102,7 +102,7 @@ def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, t
     assert found.metrics["exact_match"] == pytest.approx(right / len(lines))
     with pytest.raises(UsageError, match="its folder does not exist"):
         Caption.evaluate(
-            model, settings, task.preprocessor, "not read", request=InferenceOptions(out=tmp_path / "no" / "a.tsv")
+            model, settings, task.preprocessor, "not read", options=InferenceOptions(out=tmp_path / "no" / "a.tsv")
         )
 
 
@@ -133,7 +133,7 @@ def test_n_best_sampling_and_a_forced_start(trained, pictures: Path):
                 settings,
                 task.preprocessor,
                 name,
-                InferenceOptions(choice=SamplingOptions(temperature=3.0), seed=seed),
+                InferenceOptions(sampling=SamplingOptions(temperature=3.0), seed=seed),
             )
         )
         for seed in (1, 1, 2, 3, 4)
@@ -379,6 +379,6 @@ def test_the_longest_caption_can_end(trained, pictures: Path):
     assert settings.data.max_length == 7  # a square of green paint . and the end
     name = [str(pictures / "1.png")]
     wanted = "a square of green paint."
-    request = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
-    (found,) = Caption.predict(model, settings, task.preprocessor, name, request)
+    options = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
+    (found,) = Caption.predict(model, settings, task.preprocessor, name, options)
     assert {each["caption"]: each["ended"] for each in found.values["captions"]}[wanted]

@@ -250,18 +250,18 @@ def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring
 
 def test_a_picture_is_drawn_where_asked(trained, tmp_path):
     run, path = trained
-    run.predict(str(path), request=InferenceOptions(out=tmp_path / "a.svg"))
+    run.predict(str(path), options=InferenceOptions(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
     run.task.evaluate(
-        run.model, run.settings, run.run.preprocessor, str(path), request=InferenceOptions(out=tmp_path / "b.svg")
+        run.model, run.settings, run.run.preprocessor, str(path), options=InferenceOptions(out=tmp_path / "b.svg")
     )
     assert "came true" in (tmp_path / "b.svg").read_text()
     for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
-        request = InferenceOptions(out=tmp_path / name)
+        options = InferenceOptions(out=tmp_path / name)
         with pytest.raises(UsageError, match=fragment):
-            run.predict("no table", request=request)
+            run.predict("no table", options=options)
         with pytest.raises(UsageError, match=fragment):
-            run.task.evaluate(run.model, run.settings, run.run.preprocessor, "no table", request=request)
+            run.task.evaluate(run.model, run.settings, run.run.preprocessor, "no table", options=options)
 
 
 def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_path):

@@ -100,7 +100,7 @@ def test_answers_come_in_the_order_of_the_inputs_whatever_their_length(trained):
 
 def test_the_answers_can_be_written_for_conlleval_and_give_the_same_figure(trained, tmp_path: Path):
     path = tmp_path / "answers.txt"
-    result = trained.evaluate(trained.run.origin.data, split="all", request=InferenceOptions(out=path))
+    result = trained.evaluate(trained.run.origin.data, split="all", options=InferenceOptions(out=path))
     blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
     true, found = [[row[1] for row in block] for block in blocks], [[row[2] for row in block] for block in blocks]
     assert len(blocks) == 120
@@ -207,7 +207,7 @@ def test_the_chain_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: P
     path.write_text(sentences().replace("B-", "").replace("I-", ""))
     task, settings = prepared(str(path))
     assert isinstance(task.build(settings).head, IndependentTags)
-    assert task.headline[0] == "token_accuracy"
+    assert task.primary_metric[0] == "token_accuracy"
     metrics = task.validate(task.build(settings), settings, World())
     assert "span_f1" not in metrics
     assert metrics["goal"] == pytest.approx(1 - metrics["token_accuracy"])
@@ -272,7 +272,7 @@ def test_data_without_a_span_can_be_evaluated(trained, tmp_path: Path):
 
 def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
-        trained.evaluate("not read", request=InferenceOptions(out=tmp_path / "nowhere" / "a.txt"))
+        trained.evaluate("not read", options=InferenceOptions(out=tmp_path / "nowhere" / "a.txt"))
 
 
 def test_a_model_that_cannot_run_is_refused_before_training(data: str):

@@ -112,7 +112,7 @@ def _planned(
         target=sized.target,
         parameters=sized.parameters,
         notes=sized.notes,
-        metric=task.headline[0],
+        metric=task.primary_metric[0],
         unit=task.unit,
         nproc=question.nproc,
         examples=question.examples,

@@ -260,7 +260,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
     """The metrics on the test split, and what each example says."""
     run = Run.open(job.run(folder))
     loaded = TrainedModel(run, run.settings.device)
-    request = InferenceOptions(search=loaded.task.search, examples=True, headline=plan.metric)
+    options = InferenceOptions(beam_search=loaded.task.beam_search, examples=True, primary_metric=plan.metric)
 
     def progress(at: int, of: int) -> None:
         tell({"progress": at / max(1, of)})
@@ -268,7 +268,7 @@ def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[st
             raise Interrupted
 
     with _unchanged(folder, plan, run.settings):
-        found = loaded.evaluate(plan.data, split="test", request=request, progress=progress)
+        found = loaded.evaluate(plan.data, split="test", options=options, progress=progress)
     if found.examples is None:
         raise SeqwiseError(f"the task {plan.task} does not tell what each example says.")
     scores = job.scores(folder)

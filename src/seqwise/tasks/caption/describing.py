@@ -42,15 +42,15 @@ def write(
     preprocessor: Preprocessor,
     pictures: Pictures,
     numbers: np.ndarray,
-    request: InferenceOptions = InferenceOptions(),
+    options: InferenceOptions = InferenceOptions(),
     progress: ProgressCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """The captions of these pictures, each with the best first."""
     tokenizer, device = preprocessor.tokenizer, next(model.parameters()).device
-    longest = request.max_length or settings.data.max_length  # one more than the longest caption: it may end
+    longest = options.max_length or settings.data.max_length  # one more than the longest caption: it may end
     never = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
     known: dict[str, Any] = {"begin": tokenizer.id(BEGIN), "end": tokenizer.end, "longest": longest, "never": never}
-    known |= {"how": request.search, "start": tokenizer.encode(request.search.start).ids.tolist()}
+    known |= {"how": options.beam_search, "start": tokenizer.encode(options.beam_search.start).ids.tolist()}
     model.eval()
     found: list[list[Hypothesis]] = []
     for begin in range(0, len(numbers), ROWS):
@@ -58,8 +58,8 @@ def write(
         given: list[Tensor | None] = [torch.from_numpy(taken).to(device)]
         given.append(None if lengths is None else torch.from_numpy(lengths).to(device))
         memory = model.look(*given)  # type: ignore[arg-type]
-        if request.choice is not None:
-            found += sample_sequences(model.writer, memory, choice=request.choice, seed=request.seed + begin, **known)
+        if options.sampling is not None:
+            found += sample_sequences(model.writer, memory, choice=options.sampling, seed=options.seed + begin, **known)
         else:
             found += beam_search(model.writer, memory, **known)
         if progress:
@@ -127,13 +127,15 @@ def write_captions(path: Path, examples: Sequence[Captioned], outputs: Sequence[
     write_text(path, "".join(lines), concurrent=True)
 
 
-def how(settings: ResolvedSettings, request: InferenceOptions) -> str:
+def how(settings: ResolvedSettings, options: InferenceOptions) -> str:
     """How captions were made, in words."""
     encoder = f"{settings.caption.encoder} encoder, {settings.model} decoder"
-    if request.choice is not None:
-        return f"{encoder}; drawn at random, seed {request.seed}"
-    beam = request.search.beam
-    return f"{encoder}; {f'beam {beam}, length penalty {request.search.length_penalty:g}' if beam > 1 else 'greedy'}"
+    if options.sampling is not None:
+        return f"{encoder}; drawn at random, seed {options.seed}"
+    beam = options.beam_search.beam
+    return (
+        f"{encoder}; {f'beam {beam}, length penalty {options.beam_search.length_penalty:g}' if beam > 1 else 'greedy'}"
+    )
 
 
 def inputs_at(path: Path, settings: ResolvedCaptionSettings) -> list[str] | None:

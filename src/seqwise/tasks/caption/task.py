@@ -73,8 +73,8 @@ SHORT = 4  # words of a mean caption below which BLEU says nothing
 class Caption(Task):
     """The task on some pictures with captions: a vocabulary is known, a model can be built, trained and scored."""
 
-    headline = ("bleu", "BLEU")
-    search = BeamSearchOptions(beam=5)
+    primary_metric = ("bleu", "BLEU")
+    beam_search = BeamSearchOptions(beam=5)
     example = "picture.png"
 
     def __init__(self, gallery: Gallery, preprocessor: Preprocessor, longest: int):
@@ -83,7 +83,7 @@ class Caption(Task):
         self.pairs = {split: Pairs(examples, preprocessor.tokenizer) for split, examples in self.splits.parts.items()}
         captions = [text for example in self.splits.parts["train"] for text in example.captions]
         if sum(len(text.split()) for text in captions) < SHORT * len(captions):
-            self.headline = ("exact_match", "exact")  # BLEU counts runs of four words
+            self.primary_metric = ("exact_match", "exact")  # BLEU counts runs of four words
 
     @classmethod
     def prepare(
@@ -248,29 +248,29 @@ class Caption(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(search),
+        options: InferenceOptions = InferenceOptions(beam_search),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
-        check_output_path(request.out)
+        check_output_path(options.out)
         gallery, examples, part = _to_score(data, settings, split, trained_on)
         require_alike(gallery.pictures, preprocessor.facts)
         numbers = np.array([example.number for example in examples])
         began = perf_counter()
-        written = write(model, settings, preprocessor, gallery.pictures, numbers, request, progress)
+        written = write(model, settings, preprocessor, gallery.pictures, numbers, options, progress)
         seconds = perf_counter() - began
         outputs, references = [best[0] for best in texts(written, preprocessor)], references_of(examples)
-        if request.out is not None:
-            write_captions(request.out, examples, outputs)
+        if options.out is not None:
+            write_captions(options.out, examples, outputs)
         metrics, definitions = measured(outputs, references)
         remarks = tuple(gallery.splits.findings.warning_messages())
-        metric = request.headline or cls.headline[0]
-        each = one_by_one(metric, examples, outputs, references) if request.examples else None
-        on, made = f"{data}, {part}", how(settings, request)
+        metric = options.primary_metric or cls.primary_metric[0]
+        each = one_by_one(metric, examples, outputs, references) if options.examples else None
+        on, made = f"{data}, {part}", how(settings, options)
         return Evaluation(metrics, definitions, on, made, warnings=remarks, seconds=seconds, examples=each)
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: Captioner,
         settings: ResolvedSettings,
@@ -280,10 +280,10 @@ class Caption(Task):
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
         gallery, examples, _ = _to_score(data, settings, split, trained_on)
-        pictures, request = gallery.pictures, InferenceOptions(cls.search)
+        pictures, options = gallery.pictures, InferenceOptions(cls.beam_search)
 
         def caption(number: int) -> list[list[str]]:
-            return texts(write(model, settings, preprocessor, pictures, np.array([number]), request), preprocessor)
+            return texts(write(model, settings, preprocessor, pictures, np.array([number]), options), preprocessor)
 
         return [example.number for example in examples], caption
 
@@ -294,13 +294,13 @@ class Caption(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(search),
+        options: InferenceOptions = InferenceOptions(beam_search),
     ) -> Iterator[Prediction]:
         """A caption for each picture, clip or array, given by its path."""
         for begin in range(0, len(inputs), ROWS):
             names = inputs[begin : begin + ROWS]
             pictures = pictures_of(names, settings, preprocessor.facts)
-            found = write(model, settings, preprocessor, pictures, np.arange(len(names)), request)
+            found = write(model, settings, preprocessor, pictures, np.arange(len(names)), options)
             for name, hypotheses, best in zip(names, found, texts(found, preprocessor)):
                 values: dict[str, Any] = {"image": name, "caption": best[0]}
                 values |= {"log_probability": hypotheses[0].log_probability}

@@ -55,7 +55,7 @@ MANY_UNKNOWN = 0.1  # share of held-out tokens from which on the user is told
 class Classify(Task):
     """The task on some labelled texts: a vocabulary and labels are known, a model can be built, trained and scored."""
 
-    headline = ("accuracy", "acc")
+    primary_metric = ("accuracy", "acc")
     example = "a text"
 
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, longest: int):
@@ -220,11 +220,11 @@ class Classify(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Accuracy, macro-F1, and who is mistaken for whom."""
-        check_output_path(request.out)
+        check_output_path(options.out)
         labels: list[str] = preprocessor.facts["labels"]
         found = Findings()
 
@@ -243,8 +243,8 @@ class Classify(Task):
         began = perf_counter()
         scored = measure(model, rows, targets, longest, progress=progress)
         seconds = perf_counter() - began
-        if request.out is not None:
-            write_answers(request.out, examples, [labels[number] for number in scored.predicted], scored.chances)
+        if options.out is not None:
+            write_answers(options.out, examples, [labels[number] for number in scored.predicted], scored.chances)
         cut = sum(len(row) > longest for row in rows)
         remarks = [
             *found.warning_messages(),
@@ -259,11 +259,11 @@ class Classify(Task):
         }
         how = f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels"
         tables = (label_table(counts, labels), confusion_table(counts, labels))
-        each = one_by_one(examples, labels, scored.predicted) if request.examples else None
+        each = one_by_one(examples, labels, scored.predicted) if options.examples else None
         return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks), seconds, each)
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: Classifier,
         settings: ResolvedSettings,
@@ -294,7 +294,7 @@ class Classify(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The most probable label with its probability, then the next ones."""
         labels: list[str] = preprocessor.facts["labels"]
@@ -307,7 +307,7 @@ class Classify(Task):
             for text, ids, row in zip(texts, rows, chances):
                 likely = {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}
                 known = bool((ids != preprocessor.tokenizer.unknown).any())
-                yield _prediction(text, likely, request.top, known)
+                yield _prediction(text, likely, options.top, known)
 
 
 def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> Prediction:

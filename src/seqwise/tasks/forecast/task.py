@@ -54,7 +54,7 @@ class Forecast(Task):
     """The task on one table."""
 
     unit = "values"
-    headline = ("mse", "mse")
+    primary_metric = ("mse", "mse")
 
     def __init__(self, series: Series, measures: Measures, settings: ResolvedSettings):
         self.series, self.measures = series, measures
@@ -193,11 +193,11 @@ class Forecast(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Rolling over the test split of the training data or of a folder, or over a whole other table."""
-        check_output_path(request.out, SUFFIXES)
+        check_output_path(options.out, SUFFIXES)
         measures = Measures.from_facts(preprocessor.facts)
         series = read_series(data, settings, measures.columns, measures.clock)
         start, stop, which = _part_to_score(series, settings, split, trained_on)
@@ -210,12 +210,12 @@ class Forecast(Task):
                 repair="Give a longer table.",
                 file=series.name,
             )
-        stretches = Stretches(rolling, start, stop) if request.examples else None
+        stretches = Stretches(rolling, start, stop) if options.examples else None
         began = perf_counter()
         errors = score(model, rolling, windows, measures.season, progress, stretches)
         seconds = perf_counter() - began
-        if request.out is not None:
-            save_picture(request.out, drawn_windows(model, rolling, windows, measures.of(series)))
+        if options.out is not None:
+            save_picture(options.out, drawn_windows(model, rolling, windows, measures.of(series)))
         remarks = series.findings.warning_messages()
         if unknown := measures.unknown(series):
             remarks.append(
@@ -226,7 +226,7 @@ class Forecast(Task):
         return replace(found, seconds=seconds, examples=examples)
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: ForecastModel,
         settings: ResolvedSettings,
@@ -250,16 +250,16 @@ class Forecast(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        """The steps after the end of each table. With `request.out` the last of them is drawn into that file."""
-        check_output_path(request.out, SUFFIXES)
+        """The steps after the end of each table. With `options.out` the last of them is drawn into that file."""
+        check_output_path(options.out, SUFFIXES)
         measures = Measures.from_facts(preprocessor.facts)
         for each in inputs:
             series = read_series(each, settings, measures.columns, measures.clock)
             prediction = answer(model, rolling_of(series, measures.of(series), settings), measures.of(series))
-            if request.out is not None:
-                save_picture(request.out, prediction.values["series"])
+            if options.out is not None:
+                save_picture(options.out, prediction.values["series"])
             yield prediction
 
     @classmethod

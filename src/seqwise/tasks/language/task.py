@@ -62,7 +62,7 @@ LONG_LINE = 80  # characters; shorter lines occur twice by chance
 class Language(Task):
     """The task on one corpus: tokeniser and token stores are ready, a model can be built, trained and scored."""
 
-    headline = ("perplexity", "ppl")
+    primary_metric = ("perplexity", "ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
@@ -196,20 +196,20 @@ class Language(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Perplexity on the test split of the training data, on that of a folder, or on a whole text."""
         corpus, split = text_to_score(data, settings, split, trained_on)
         store = prepare_stores(corpus, preprocessor.tokenizer)[split]
         on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
-        blocks = blocks_of(store) if request.examples else None
+        blocks = blocks_of(store) if options.examples else None
         began = perf_counter()
-        if request.dynamic:
+        if options.dynamic:
             if isinstance(model, CountedModel):
                 raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-            scored = score_dynamically(deepcopy(model), store, settings, request.rate, progress, blocks)
-            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {request.rate:g})"
+            scored = score_dynamically(deepcopy(model), store, settings, options.rate, progress, blocks)
+            how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {options.rate:g})"
         else:
             scored = score(model, store, settings, progress=progress, blocks=blocks)
             how = how_it_reads(model, settings, store)
@@ -226,7 +226,7 @@ class Language(Task):
         )
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: Model,
         settings: ResolvedSettings,
@@ -251,18 +251,18 @@ class Language(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The prompts with their continuations."""
         for prompt in inputs:
-            text = "".join(cls.stream(model, preprocessor, prompt, request))
-            yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": request.seed})
+            text = "".join(cls.stream(model, preprocessor, prompt, options))
+            yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": options.seed})
 
     @classmethod
-    def stream(cls, model: Model, preprocessor: Preprocessor, prompt: str, request: InferenceOptions) -> Iterator[str]:
+    def stream(cls, model: Model, preprocessor: Preprocessor, prompt: str, options: InferenceOptions) -> Iterator[str]:
         """Pieces of the continuation as they are chosen."""
-        choice, longest = request.choice or SamplingOptions(), request.max_length or MAX_LENGTH
-        return write_on(model, preprocessor.tokenizer, prompt, choice, request.seed, longest)
+        choice, longest = options.sampling or SamplingOptions(), options.max_length or MAX_LENGTH
+        return write_on(model, preprocessor.tokenizer, prompt, choice, options.seed, longest)
 
 
 def text_to_score(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:

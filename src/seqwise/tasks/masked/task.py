@@ -68,7 +68,7 @@ DEFINITIONS = {
 class Masked(Task):
     """The task on one corpus: tokeniser and token stores are ready."""
 
-    headline = ("perplexity", "masked ppl")
+    primary_metric = ("perplexity", "masked ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
@@ -168,14 +168,14 @@ class Masked(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """Perplexity and accuracy of hidden tokens, on the test split of the data of the run or on a whole text."""
         corpus, split = text_to_score(data, settings, split, trained_on)
         store = prepare_stores(corpus, preprocessor.tokenizer)[split]
         batches = _batches_to_score(store, preprocessor.tokenizer, settings)
-        fillings = Fillings() if request.examples else None
+        fillings = Fillings() if options.examples else None
         began = perf_counter()
         _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
         seconds = perf_counter() - began
@@ -193,7 +193,7 @@ class Masked(Task):
         return Evaluation(metrics, DEFINITIONS, on, how, warnings=remarks, seconds=seconds, examples=examples)
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: MaskedModel | TwoWayModel,
         settings: ResolvedSettings,
@@ -222,11 +222,11 @@ class Masked(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         """The likeliest fillings of each [MASK], and the text with the first of them."""
         window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
-        return fill_in(model, preprocessor.tokenizer, inputs, window, request.top)
+        return fill_in(model, preprocessor.tokenizer, inputs, window, options.top)
 
     def _scored(self, store: TokenStore, settings: ResolvedSettings) -> EvaluationMasks:
         return _batches_to_score(store, self.tokenizer, settings)

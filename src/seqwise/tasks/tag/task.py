@@ -57,7 +57,7 @@ WORDWISE = ("words", "spaces")  # tokenisers in which a word is one token
 class Tag(Task):
     """The task on some sentences: vocabulary, alphabet and tags are known, a model can be built, trained and scored."""
 
-    headline = ("span_f1", "F1")
+    primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
 
     def __init__(self, tagged: Tagged, preprocessor: Preprocessor, longest: int = LONGEST):
@@ -66,7 +66,7 @@ class Tag(Task):
         self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
         self.lexicon = lexicon_of(preprocessor)
         if not self.lexicon.spans:
-            self.headline = ("token_accuracy", "accuracy")
+            self.primary_metric = ("token_accuracy", "accuracy")
 
     @classmethod
     def prepare(
@@ -180,7 +180,7 @@ class Tag(Task):
         for sentence in self.splits.parts[split]:
             _count(counts, self.lexicon, sentence.tags, [usual.get(word, unseen) for word in sentence.words])
         about = f"Each word gets the tag that it has most often in the training split, an unseen one {unseen}."
-        value = counts.metrics(self.lexicon.spans)[self.headline[0]]
+        value = counts.metrics(self.lexicon.spans)[self.primary_metric[0]]
         return (Baseline("most frequent tag of each word", value, about),)
 
     def report(self) -> Report:
@@ -212,10 +212,10 @@ class Tag(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        check_output_path(request.out)
+        check_output_path(options.out)
         lexicon = lexicon_of(preprocessor)
         opened: list[Tagged] = []
 
@@ -241,8 +241,8 @@ class Tag(Task):
         predicted = best_tags(model, lexicon, sentences, settings.data.max_length, progress)
         seconds = perf_counter() - began
         answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
-        if request.out is not None:
-            write_columns(request.out, sentences, answers)
+        if options.out is not None:
+            write_columns(options.out, sentences, answers)
         metrics = counts.metrics(lexicon.spans)
         return Evaluation(
             metrics,
@@ -252,11 +252,11 @@ class Tag(Task):
             (counts.table(),) if lexicon.spans else (),
             tuple(tagged.splits.findings.warning_messages()),
             seconds,
-            one_by_one(sentences, answers, lexicon.spans) if request.examples else None,
+            one_by_one(sentences, answers, lexicon.spans) if options.examples else None,
         )
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: TagModel,
         settings: ResolvedSettings,
@@ -292,7 +292,7 @@ class Tag(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(),
+        options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
         lexicon = lexicon_of(preprocessor)
         places = [places_of(text, preprocessor) for text in inputs]

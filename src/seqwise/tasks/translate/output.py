@@ -98,14 +98,14 @@ def _metrics(texts: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[s
     return metrics | rouge(outputs, references), definitions | ROUGE
 
 
-def how(settings: ResolvedSettings, request: InferenceOptions) -> str:
+def how(settings: ResolvedSettings, options: InferenceOptions) -> str:
     """How the translations were made, in words."""
-    if request.choice is not None:
-        made = f"drawn at random, seed {request.seed}"
-    elif request.search.beam == 1:
+    if options.sampling is not None:
+        made = f"drawn at random, seed {options.seed}"
+    elif options.beam_search.beam == 1:
         made = "greedy search"
     else:
-        made = f"beam {request.search.beam}, length penalty {request.search.length_penalty:g}"
+        made = f"beam {options.beam_search.beam}, length penalty {options.beam_search.length_penalty:g}"
     attention = settings.translate.attention
     if settings.model == "transformer":
         return f"{made}; {settings.model}"

@@ -65,8 +65,8 @@ SPELLED = 4  # words: below, an n-gram of four words says little, and the share 
 class Translate(Task):
     """The task on some pairs: vocabularies are known, a model can be built, trained and scored."""
 
-    headline = ("bleu", "BLEU")
-    search = BeamSearchOptions(beam=5)
+    primary_metric = ("bleu", "BLEU")
+    beam_search = BeamSearchOptions(beam=5)
     example = "a text"
 
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
@@ -81,7 +81,7 @@ class Translate(Task):
         }
         self.written = {split: _columns(pairs, preprocessor.tokenizers, self.names) for split, pairs in parts}
         if _mean_words(splits.parts["valid"]) < SPELLED:
-            self.headline = ("exact_match", "exact")
+            self.primary_metric = ("exact_match", "exact")
 
     @classmethod
     def prepare(
@@ -283,12 +283,12 @@ class Translate(Task):
         *,
         split: str | None = None,
         trained_on: str = "",
-        request: InferenceOptions = InferenceOptions(search),
+        options: InferenceOptions = InferenceOptions(beam_search),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
-        check_output_path(request.out)
-        asked, findings = _asked(settings, preprocessor, request), Findings()
+        check_output_path(options.out)
+        asked, findings = _asked(settings, preprocessor, options), Findings()
 
         def read(valid: float, test: float) -> Splits[Pair]:
             nonlocal findings
@@ -299,16 +299,16 @@ class Translate(Task):
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         pairs, which = select_evaluation_examples(read, fractions, split, trained_on)
         began = perf_counter()
-        outputs = translate_all(Translation(model, settings, preprocessor, request), pairs, findings, progress)
+        outputs = translate_all(Translation(model, settings, preprocessor, options), pairs, findings, progress)
         seconds = perf_counter() - began
-        if request.out is not None:
-            write_lines(request.out, outputs)
-        found = measured(outputs, pairs, f"{data}, {which}", how(settings, request), findings.warning_messages())
-        each = one_by_one(request.headline or cls.headline[0], outputs, pairs) if request.examples else None
+        if options.out is not None:
+            write_lines(options.out, outputs)
+        found = measured(outputs, pairs, f"{data}, {which}", how(settings, options), findings.warning_messages())
+        each = one_by_one(options.primary_metric or cls.primary_metric[0], outputs, pairs) if options.examples else None
         return replace(found, seconds=seconds, examples=each)
 
     @classmethod
-    def questions(
+    def latency_inputs(
         cls,
         model: Translator,
         settings: ResolvedSettings,
@@ -317,15 +317,15 @@ class Translate(Task):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        request = InferenceOptions(cls.search)
-        asked = _asked(settings, preprocessor, request)
+        options = InferenceOptions(cls.beam_search)
+        asked = _asked(settings, preprocessor, options)
 
         def read(valid: float, test: float) -> Splits[Pair]:
             return open_pairs(data, asked, valid, test)[0]
 
         fractions = (settings.data.valid_fraction, settings.data.test_fraction)
         texts = [pair.source for pair in select_evaluation_examples(read, fractions, split, trained_on)[0]]
-        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], request))
+        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], options))
 
     @classmethod
     def read_input_column(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
@@ -342,10 +342,10 @@ class Translate(Task):
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
-        request: InferenceOptions = InferenceOptions(search),
+        options: InferenceOptions = InferenceOptions(beam_search),
     ) -> Iterator[Prediction]:
         """One translation per input and language; with `n_best` several, best first."""
-        translation = Translation(model, settings, preprocessor, request)
+        translation = Translation(model, settings, preprocessor, options)
         for begin in range(0, len(inputs), AT_ONCE):
             some = inputs[begin : begin + AT_ONCE]
             rows = translation.read(some)
@@ -354,9 +354,9 @@ class Translate(Task):
                 yield prediction(text, answers, translation.unread(row))
 
 
-def _asked(settings: ResolvedSettings, preprocessor: Preprocessor, request: InferenceOptions) -> Settings:
+def _asked(settings: ResolvedSettings, preprocessor: Preprocessor, options: InferenceOptions) -> Settings:
     """The settings that read the targets asked for, from the columns that held them in training."""
-    targets, asked = targets_of(preprocessor, request.target), settings.model_copy(deep=True)
+    targets, asked = targets_of(preprocessor, options.target), settings.model_copy(deep=True)
     if not settings.target:
         return asked
     asked.target = ",".join(target.name for target in targets)

@@ -53,16 +53,16 @@ class Translation:
     """A trained translator with its vocabularies, ready to be asked."""
 
     def __init__(
-        self, model: Translator, settings: ResolvedSettings, preprocessor: Preprocessor, request: InferenceOptions
+        self, model: Translator, settings: ResolvedSettings, preprocessor: Preprocessor, options: InferenceOptions
     ):
-        self.model, self.settings, self.preprocessor, self.request = model.eval(), settings, preprocessor, request
-        self.targets = targets_of(preprocessor, request.target)
+        self.model, self.settings, self.preprocessor, self.options = model.eval(), settings, preprocessor, options
+        self.targets = targets_of(preprocessor, options.target)
         names: list[str] = preprocessor.facts["targets"]
         self.marks = marks_of(preprocessor.tokenizers, names, settings)
         self.longest = settings.data.max_length
         self.device = model.embedding.weight.device
         written = [preprocessor.tokenizers[each.name] for each in self.targets]
-        self.starts = [encode(tokenizer, [request.search.start])[0].tolist() for tokenizer in written]
+        self.starts = [encode(tokenizer, [options.beam_search.start])[0].tolist() for tokenizer in written]
         # Special tokens, but for the end, are not to be written, nor is the one for what is unknown.
         ends = [self.marks.ends[each.number] for each in self.targets]
         self.never = [
@@ -101,25 +101,25 @@ class Translation:
         return self.model.encode(torch.from_numpy(pad_sequences(rows)).to(self.device), lengths)
 
     def _write(self, memory: Memory, lengths: list[int], at: int, first: int) -> list[list[Hypothesis]]:
-        number, request = self.targets[at].number, self.request
+        number, options = self.targets[at].number, self.options
         writer, begin, end = self.model.writer(number), self.marks.begins[number], self.marks.ends[number]
         longest = torch.tensor([self._limit(length, number) for length in lengths], device=self.device)
-        if request.choice is not None:
-            choice, search_as = request.choice, request.search
-            seed = hash_integers(request.seed, first, number) % 2**63  # each batch and target has draws of its own
+        if options.sampling is not None:
+            choice, search_as = options.sampling, options.beam_search
+            seed = hash_integers(options.seed, first, number) % 2**63  # each batch and target has draws of its own
             return sample_sequences(
                 writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
                 start=self.starts[at], never=self.never[at],
             )  # fmt: skip
         return beam_search(
-            writer, memory, begin=begin, end=end, how=request.search, longest=longest, start=self.starts[at],
+            writer, memory, begin=begin, end=end, how=options.beam_search, longest=longest, start=self.starts[at],
             never=self.never[at],
         )  # fmt: skip
 
     def _limit(self, length: int, number: int) -> int:
         """Most tokens of a translation: twice what the training pairs let expect, and some to spare."""
-        if self.request.max_length is not None:
-            return self.request.max_length
+        if self.options.max_length is not None:
+            return self.options.max_length
         expected = 2 * self.preprocessor.facts["ratios"][number] * length
         return min(self.longest, math.ceil(expected) + SPARE) + 1  # a text of that length must have time to end
 
