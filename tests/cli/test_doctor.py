@@ -30,7 +30,7 @@ def test_a_complete_machine_is_ready(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "ready."
-    assert any(line.startswith("cpu bfloat16") and "does not survive; float32 is used" in line for line in lines)
+    assert any(line.startswith("cpu bfloat16") and "crashes; float32 is used" in line for line in lines)
     assert any(line.startswith("extra [dev]") for line in lines)
 
 
@@ -43,8 +43,8 @@ def test_json_is_one_document(capsys, tmp_path):
     assert report["cpu_bfloat16"] is False
     assert report["cache"] == {"folder": str(tmp_path), "size": 5}
     assert report["extras"]["dev"]["packages"]["pytest"] == pytest.__version__
-    assert report["recurrent_path"].startswith(("triton", "cudnn") if report["gpu"] else "compiled")
-    assert report["loss_path"].startswith(("triton", "plain") if report["gpu"] else "cpu")
+    assert report["recurrent_backend"].startswith(("triton", "cudnn") if report["gpu"] else "compiled")
+    assert report["loss_backend"].startswith(("triton", "plain") if report["gpu"] else "cpu")
     assert report["missing"] == []
     assert report["disk"]["free"] > 0
 
@@ -52,7 +52,7 @@ def test_json_is_one_document(capsys, tmp_path):
 def test_a_missing_package_ends_with_the_exact_command(capsys, without_torch):
     (need,) = (need for need in doctor.requirements() if need.name == "torch")
     assert main(["doctor"]) == 1
-    ending = f"not ready. Install what is missing:\n  {sys.executable} -m pip install '{need.text}'\n"
+    ending = f"not ready. Install the missing packages:\n  {sys.executable} -m pip install '{need.text}'\n"
     assert capsys.readouterr().out.endswith(ending)
 
 

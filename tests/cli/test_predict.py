@@ -81,7 +81,7 @@ def test_odd_prompts_are_texts(seqwise_command, run_of, prompt):
 def test_what_the_model_does_not_know_is_named(seqwise_command, run_of):
     answer = seqwise_command("predict", run_of(), "thé ολδ", "--max-length", "4")
     assert answer.status == 0
-    assert answer.err == "warning: the model knows 4 of 7 tokens of the prompt only as <unk>: 'é', 'ο', 'λ', 'δ'\n"
+    assert answer.err == "warning: 4 of 7 tokens of the prompt are not in the vocabulary: 'é', 'ο', 'λ', 'δ'\n"
     words = seqwise_command("predict", run_of("lstm", "words"), "the zebra reads", "--max-length", "4")
     assert "1 of 3 tokens of the prompt only as <unk>: 'zebra'" in words.err
 
@@ -137,7 +137,7 @@ def test_only_the_end_of_a_very_long_prompt_is_read(monkeypatch, capsys):
 
     assert predict._truncate_prompt("a" * 10_000) == "a" * 10_000
     assert predict._truncate_prompt("b" + "a" * 10_000) == "a" * 10_000
-    assert "the prompt has 10,001 characters; its last 10,000 are read." in capsys.readouterr().err
+    assert "the prompt has 10,001 characters; only the last 10,000 are used." in capsys.readouterr().err
 
 
 # ---- answers that are searched for

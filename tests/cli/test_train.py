@@ -81,7 +81,7 @@ def test_every_validation_is_a_line_and_every_line_has_its_metrics(seqwise_comma
 
 def test_help_says_what_is_chosen_by_rule(seqwise_command):
     page = " ".join(seqwise_command("train", "--help").out.replace("│", " ").split())
-    assert "Peak learning rate. (default: chosen by rule)" in page
-    assert "Number of layers. (default: chosen by rule)" in page
+    assert "Peak learning rate. (default: chosen automatically)" in page
+    assert "Number of layers. (default: chosen automatically)" in page
     assert "(default: None)" not in " ".join(seqwise_command("evaluate", "--help").out.replace("│", " ").split())
     assert "(default: None)" not in " ".join(seqwise_command("predict", "--help").out.replace("│", " ").split())

@@ -87,7 +87,7 @@ OPTIONS = {
     "--text.tokenizer bpe --text.vocabulary 20": "a bpe vocabulary of 20 is too small: this text needs at least 257.",
     "--text.tokenizer words --text.vocabulary 3": "a vocabulary of 3 has no room beside",
     "--model ngram --context.length 99": "--context.length: input should be less than or equal to 16; received 99.",
-    "--resume book.txt": "name either DATA or --resume RUN.",
+    "--resume book.txt": "expected either DATA or --resume RUN.",
     "--nproc 0": "--nproc: expected at least 1; received 0.",
 }
 
@@ -175,7 +175,7 @@ def test_a_run_with_damaged_weights_or_tokeniser(seqwise_command, place, run_of,
             ["book.txt", "--dynamic", "--dynamic-rate", "-1"],
             "--dynamic-rate: expected a number from 0 on; received -1.",
         ),
-        ([], "DATA is missing: What to measure on."),
+        ([], "DATA is missing: Data to evaluate on."),
     ],
 )
 def test_what_cannot_be_evaluated(seqwise_command, place, run_of, words, expected):

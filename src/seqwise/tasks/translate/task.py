@@ -328,7 +328,7 @@ class Translate(Task):
         return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], options))
 
     @classmethod
-    def read_input_column(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """The source column of a table; anything else is read line by line."""
         path = Path(text)
         if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
