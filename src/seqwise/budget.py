@@ -16,7 +16,7 @@ _SCALES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 _EXAMPLES = "Write a time (90s, 5m, 1h), a number of tokens (500k-tokens, 2M-tokens) or of epochs (3-epochs)."
 
 
-def count_of(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """`300k`, `1.5M`, `2000` → the number; None: it is none."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGB]?)", text)
     return None if found is None else round(float(found[1]) * _SCALES[found[2]])
@@ -34,7 +34,7 @@ class Budget:
         """`90s`, `5m`, `1h`, `2M-tokens`, `3-epochs`."""
         if found := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text):
             budget = cls(float(found[1]) * _SECONDS[found[2]], "seconds")
-        elif (found := re.fullmatch(r"(.+)-tokens?", text)) and (count := count_of(found[1])) is not None:
+        elif (found := re.fullmatch(r"(.+)-tokens?", text)) and (count := parse_count(found[1])) is not None:
             budget = cls(float(count), "tokens")
         elif found := re.fullmatch(r"(\d+(?:\.\d+)?)-epochs?", text):
             budget = cls(float(found[1]), "epochs")
@@ -62,7 +62,7 @@ class Budget:
 
 def _suggestion(text: str) -> str:
     """What a number without a unit may stand for."""
-    count = count_of(text)
+    count = parse_count(text)
     if not count:
         return ""
     plain = text[-1].isdigit() and count <= _SECONDS["d"]  # longer trainings are not counted in seconds

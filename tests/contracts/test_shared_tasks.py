@@ -17,7 +17,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import merged
-from seqwise.training.training_run import choose_device, facts_of
+from seqwise.training.training_run import build_defaults_context, choose_device
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
@@ -62,7 +62,7 @@ def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path
     get_task(name).prepare(data, first)  # fills in what the data says
     preprocessor = read(name, data, first).preprocessor
     ours = read(name, data, first, preprocessor)
-    resolved = resolve(first, facts_of(ours, choose_device(first), 1))[0]
+    resolved = resolve(first, build_defaults_context(ours, choose_device(first), 1))[0]
     expected = tensors(next(iter(ours.batches(resolved).epoch(0))))
     assert any(isinstance(each, torch.Tensor) and each.numel() > 1 for each in expected.values())
     for family in ("feedforward", "lstm", "transformer"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.budget import Budget, count_of
+from seqwise.budget import Budget, parse_count
 from seqwise.errors import UsageError
 
 
@@ -58,8 +58,14 @@ def test_nothing_is_proposed_for_what_is_no_number(text):
 
 
 def test_numbers_may_be_abbreviated():
-    assert [count_of(text) for text in ("300k", "1.5M", "2000", "2B", "0")] == [300_000, 1_500_000, 2000, 2 * 10**9, 0]
-    assert [count_of(text) for text in ("", "1m", "-3", "1e6", "3 k", "k", "3kk")] == [None] * 7
+    assert [parse_count(text) for text in ("300k", "1.5M", "2000", "2B", "0")] == [
+        300_000,
+        1_500_000,
+        2000,
+        2 * 10**9,
+        0,
+    ]
+    assert [parse_count(text) for text in ("", "1m", "-3", "1e6", "3 k", "k", "3kk")] == [None] * 7
 
 
 def test_progress_is_the_share_in_the_budget_s_own_unit():

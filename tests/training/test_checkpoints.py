@@ -21,12 +21,12 @@ from seqwise.training.checkpoints import (
     STATE,
     TENSORS,
     Snapshot,
-    drop_remains,
+    get_weights,
+    load_newest_checkpoint,
     load_weights,
-    newest_checkpoint,
+    remove_leftovers,
     save_checkpoint,
     save_weights,
-    weights_of,
 )
 
 
@@ -35,7 +35,7 @@ def snapshot(value: float, size: int = 4) -> Snapshot:
 
 
 def newest(folder, warnings=None):
-    return newest_checkpoint(folder, (warnings if warnings is not None else []).append)
+    return load_newest_checkpoint(folder, (warnings if warnings is not None else []).append)
 
 
 def test_what_is_saved_comes_back(tmp_path):
@@ -92,9 +92,9 @@ def test_damaged_checkpoints_and_half_written_ones_go_when_a_run_goes_on(tmp_pat
     (tmp_path / "step-3").mkdir()
     (tmp_path / ".step-4.writing").mkdir()
     assert newest(tmp_path, []).state["value"] == 2
-    drop_remains(tmp_path, 2)
+    remove_leftovers(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
-    drop_remains(tmp_path / "missing", 0)
+    remove_leftovers(tmp_path / "missing", 0)
 
 
 def save_and_die(folder: Path, saved: Snapshot, fatal_call: int) -> bool:
@@ -173,7 +173,7 @@ def test_no_space_left_is_called_a_full_disk(tmp_path):
 def test_a_tied_matrix_is_saved_once_and_loaded_into_both_places(tmp_path):
     model = nn.ModuleDict({"a": nn.Linear(3, 3, bias=False), "b": nn.Linear(3, 3, bias=False)})
     model["b"].weight = model["a"].weight
-    saved = weights_of(model)
+    saved = get_weights(model)
     assert list(saved) == ["a.weight"]
     save_weights(tmp_path / "model.safetensors", saved)
     wanted = saved["a.weight"].clone()

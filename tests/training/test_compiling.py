@@ -17,7 +17,7 @@ from seqwise.layers.transformer import Decoder, Encoder, EncoderDecoder, PreNorm
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
 from seqwise.training import training_run as fit
-from seqwise.training.compiling import check_compiling, compile_layers
+from seqwise.training.compiling import check_can_compile, compile_layers
 from seqwise.training.run import Run
 
 GPU = torch.device("cuda")  # only its name is asked for
@@ -179,8 +179,8 @@ def test_a_cpu_and_a_recurrent_model_are_refused():
     with pytest.raises(UsageError, match="nothing to compile"):
         compile_layers(nn.LSTM(2, 2), GPU)
     with pytest.raises(UsageError, match="nothing to compile"):
-        check_compiling(GPU, None)
-    check_compiling(GPU, model)
+        check_can_compile(GPU, None)
+    check_can_compile(GPU, model)
 
 
 # ---- the command

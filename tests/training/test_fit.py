@@ -13,10 +13,10 @@ import seqwise
 from seqwise.cli.main import main
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
-from seqwise.training.checkpoints import newest_checkpoint
+from seqwise.training.checkpoints import load_newest_checkpoint
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
-from seqwise.training.signals import interruptible
+from seqwise.training.signals import defer_interrupts
 from seqwise.training.training_run import create_run
 
 WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--training.batch-size", "4", "--data.window", "16"]
@@ -72,7 +72,7 @@ def test_no_processes_at_all_are_refused(book, capsys, processes):
 def kept(folder: Path) -> tuple[int, bool]:
     """The step of the newest checkpoint, and whether its weights are finite."""
     warnings: list[str] = []
-    snapshot = newest_checkpoint(folder / "checkpoints", warnings.append)
+    snapshot = load_newest_checkpoint(folder / "checkpoints", warnings.append)
     assert snapshot is not None
     assert warnings == []
     weights = [tensor for name, tensor in snapshot.tensors.items() if name.startswith("model.")]
@@ -128,7 +128,7 @@ def test_a_second_signal_ends_at_once_and_the_run_can_still_go_on(book, tmp_path
 
 def test_the_first_signal_raises_a_flag_and_the_second_an_exception():
     before = signal.getsignal(signal.SIGTERM)
-    with interruptible() as stop:
+    with defer_interrupts() as stop:
         assert not stop()
         signal.raise_signal(signal.SIGTERM)
         assert stop()

@@ -147,7 +147,7 @@ def test_a_line_of_metrics_that_was_cut_is_passed_over(copy):
         file.write('{"step": 5000, "validation": {"loss": 1.0}')
     run = Run.open(copy)
     assert run.metrics() == rows
-    run.forget_metrics_after(rows[-2]["step"])
+    run.drop_metrics_after(rows[-2]["step"])
     assert [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()] == rows[:-1]
 
 

@@ -32,11 +32,11 @@ def main(argv: Sequence[str]) -> int:
     args = parse(Check, argv, prog="seqwise check", example="seqwise check reviews.csv --task classify")
     from seqwise.cli.progress import ProgressBar
     from seqwise.tasks import get_task
-    from seqwise.training.beginning import begin_from
-    from seqwise.training.training_run import with_task
+    from seqwise.training.initialization import inherit_from_run
+    from seqwise.training.training_run import fill_in_task
 
     try:
-        settings, preprocessor = begin_from(with_task(args.settings, args.data, console.log), console.log)
+        settings, preprocessor = inherit_from_run(fill_in_task(args.settings, args.data, console.log), console.log)
         with ProgressBar("reading") as bar:
             task = get_task(settings.task).prepare(args.data, settings, preprocessor, progress=bar)
     except DataError as error:

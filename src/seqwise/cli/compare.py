@@ -110,9 +110,9 @@ def _check(asked: Compare) -> None:
 def _reopened(folder: Path) -> Plan:
     from seqwise.cli.progress import ProgressBar
     from seqwise.compare.run.stages import reopen
-    from seqwise.training.signals import ends_at_once, on_signals
+    from seqwise.training.signals import handle_signals, interrupt_at_once
 
-    with on_signals(ends_at_once), ProgressBar("reading") as bar:
+    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
         return reopen(folder, bar)
 
 
@@ -132,9 +132,9 @@ def planned(
     """A new comparison, said what it will do."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.compare.plan.create import new_plan
-    from seqwise.training.signals import ends_at_once, on_signals
+    from seqwise.training.signals import handle_signals, interrupt_at_once
 
-    with on_signals(ends_at_once), ProgressBar("reading") as bar:
+    with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
         folder, plan = new_plan(out, name, data, question, settings, command, console.log, bar)
     for sentence in introduction(plan):
         console.log(sentence)
@@ -181,7 +181,7 @@ def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | Non
     from seqwise.compare.plan.plan import resume_command
     from seqwise.compare.report.gather import load_report
     from seqwise.compare.run.threads import settled
-    from seqwise.training.signals import interruptible
+    from seqwise.training.signals import defer_interrupts
 
     if engine == "local":
         plan, few = settled(folder, plan, workers)
@@ -190,7 +190,7 @@ def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | Non
         elif busy := _busy(plan):
             console.warn(busy)
     runner = engine_of(engine, folder, plan, workers)
-    with interruptible() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
+    with defer_interrupts() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
         finished = complete(folder, plan, runner, display.listen, display.begin, stop)
     if not finished:
         console.log(f"stopped and saved. Go on with: {resume_command(folder)}")

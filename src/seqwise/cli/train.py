@@ -53,21 +53,21 @@ def main(argv: Sequence[str]) -> int:
     default = Train(settings=load_settings(config)) if config else None
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(args)
-    from seqwise.training.distribution import join_world, launched
+    from seqwise.training.distribution import is_worker, join_world
     from seqwise.training.launching import launch
     from seqwise.training.run import Run
-    from seqwise.training.signals import ends_at_once, on_signals
+    from seqwise.training.signals import handle_signals, interrupt_at_once
     from seqwise.training.training_run import choose_device
 
     run = None if args.resume is None else Run.open(args.resume)
     device = choose_device(args.settings if run is None else run.settings)
-    if args.nproc > 1 and not launched():
+    if args.nproc > 1 and not is_worker():
         folder = args.resume or args.out or _default_folder(args)
         named = [] if args.resume or args.out else ["--out", str(folder)]
         return launch(args.nproc, device, ["train", *named, *argv], folder)
     command = shlex.join(["seqwise", "train", *argv])
     try:
-        with on_signals(ends_at_once), join_world(device) as world:
+        with handle_signals(interrupt_at_once), join_world(device) as world:
             return _run_training(*(_create_run(args, command, world) if run is None else (run, None)), world)
     except KeyboardInterrupt as interrupt:
         console.log(" ".join(["interrupted.", *getattr(interrupt, "__notes__", ())]))
@@ -76,9 +76,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _default_folder(args: Train) -> Path:
     """The default folder of the run."""
-    from seqwise.training.training_run import free_folder, with_task
+    from seqwise.training.training_run import fill_in_task, find_free_folder
 
-    return free_folder(f"{with_task(args.settings, str(args.data)).task}-{args.settings.model}")
+    return find_free_folder(f"{fill_in_task(args.settings, str(args.data)).task}-{args.settings.model}")
 
 
 def _check(args: Train) -> None:
@@ -114,13 +114,13 @@ def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | No
 def _run_training(run: Run, task: Task | None, world: World) -> int:
     """Train until the budget is spent or a signal arrives."""
     from seqwise.training.checkpoints import resume_command
-    from seqwise.training.training_run import interruptible, training_of
+    from seqwise.training.training_run import defer_interrupts, training_of
 
     try:
         training = training_of(run, world, task, console.log)
         if training.ended:
             training.log("this run is already complete.")
-        with interruptible() as stop, _display(training) if world.first else nullcontext() as display:
+        with defer_interrupts() as stop, _display(training) if world.first else nullcontext() as display:
             for step in training.steps(stop):
                 if display is not None:
                     display.show(step)

@@ -23,7 +23,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.files import write_text
 from seqwise.training.api import TrainedModel, load, merged
-from seqwise.training.training_run import choose_device, interruptible
+from seqwise.training.training_run import choose_device, defer_interrupts
 
 ENGINES = ("local", "ray")
 EngineName = Literal["local", "ray"]
@@ -114,7 +114,7 @@ def compare(
         folder, plan = new_plan(where, "compare", str(data), question, parse_settings(merged(base, options)), command)
     if engine == "local":
         plan, _ = settled(folder, plan, workers)
-    with interruptible() as stop:
+    with defer_interrupts() as stop:
         if not complete(folder, plan, engine_of(engine, folder, plan, workers), on_event, stop=stop):
             raise KeyboardInterrupt
     return Comparison(folder, load_report(folder))

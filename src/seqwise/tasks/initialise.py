@@ -1,7 +1,8 @@
 """`--init RUN`: a run of classify or tag that begins with the encoder and the vocabulary of another run.
 
 Three steps, in the order in which training takes them: `take_over` before the data is read, `take_vocabulary` for
-reading it, `copy_weights` once the model is built. Nothing here knows of run folders; `training/beginning.py` does.
+reading it, `copy_weights` once the model is built. Nothing here knows of run folders, as `training/initialization.py`
+does.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback, T
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
-from seqwise.training.training_run import choose_device, create_run, interruptible, training_of
+from seqwise.training.training_run import choose_device, create_run, defer_interrupts, training_of
 
 
 def train(
@@ -41,7 +41,7 @@ def train(
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
     run, task = create_run(str(data), parse_settings(merged(base, overrides)), None if out is None else Path(out))
-    with interruptible() as stop:
+    with defer_interrupts() as stop:
         for step in training_of(run, task=task).steps(stop):
             on_step(step)
     return TrainedModel(run, run.settings.device)

@@ -62,7 +62,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
     return final
 
 
-def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | None:
+def load_newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | None:
     """The newest complete checkpoint; damaged ones are named and passed over."""
     for _, path in _steps(folder):
         damage = _damage(path)
@@ -72,7 +72,7 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | N
     return None
 
 
-def drop_remains(folder: Path, step: int) -> None:
+def remove_leftovers(folder: Path, step: int) -> None:
     """Remove what a resumed run has no use for: damaged checkpoints after its `step`, and writes that were cut off."""
     damaged = [path for number, path in _steps(folder) if number > step]
     for path in [*damaged, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
@@ -126,7 +126,7 @@ def how_to_resume(run: Path) -> str:
     return f"What was saved before is complete. Fix the cause, then resume with: {resume_command(run)}"
 
 
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
+def get_weights(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tied matrix once."""
     persistent = set(model.state_dict())
     tensors = {name: p.detach() for name, p in model.named_parameters()}
@@ -142,7 +142,7 @@ def save_weights(path: Path, weights: dict[str, Tensor]) -> None:
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], source: Path | str) -> None:
     """Copy saved weights into the model; names and shapes must agree exactly."""
-    own = weights_of(model)
+    own = get_weights(model)
     if missing := sorted(own.keys() ^ tensors.keys()):
         raise RunError(f"the weights do not fit the model: {missing[0]!r} is on one side only.", file=source)
     for name, tensor in own.items():

@@ -25,7 +25,7 @@ def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> No
         stack.through = torch.compile(_own_copy(), **options)
 
 
-def check_compiling(device: torch.device, build: Callable[[], nn.Module] | None) -> None:
+def check_can_compile(device: torch.device, build: Callable[[], nn.Module] | None) -> None:
     """Refuse what cannot be compiled, before anything is written; `build` is None where there is no network at all."""
     _stacks(device, build)
 

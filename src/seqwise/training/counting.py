@@ -19,7 +19,7 @@ from seqwise.training.card import model_card
 from seqwise.training.distribution import World
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
-from seqwise.training.signals import ends_at_once, on_signals
+from seqwise.training.signals import handle_signals, interrupt_at_once
 
 COUNTED = "all n-grams are counted"
 
@@ -39,14 +39,14 @@ class Count:
             return
         step = None
         if self.world.first:
-            with on_signals(ends_at_once):  # nothing is lost by it: half a count is no model
+            with handle_signals(interrupt_at_once):  # nothing is lost by it: half a count is no model
                 step = self._count(self.run.settings)
         self.ended = self.world.share(COUNTED)
         if step is not None:
             yield step
 
     def _count(self, settings: ResolvedSettings) -> Step:
-        self.run.forget_metrics_after(0)
+        self.run.drop_metrics_after(0)
         started = time.perf_counter()
         model = self.task.count(settings)
         nats, tokens = score(model, self.task.stores["valid"], settings)

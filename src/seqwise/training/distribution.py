@@ -55,7 +55,7 @@ class World:
         """Until all processes are here."""
         self.sum(0.0)
 
-    def copy_first(self, tensors: Iterable[Tensor]) -> None:
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by that of the first process."""
         if self.size > 1:
             for tensor in tensors:
@@ -83,7 +83,7 @@ class World:
 
         return map_state(gather, carry)
 
-    def own_rows(self, carry: ModelState) -> ModelState:
+    def select_own_rows(self, carry: ModelState) -> ModelState:
         """This process's share of a carry of all rows."""
         return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
 
@@ -181,6 +181,6 @@ def local_device(device: torch.device) -> torch.device:
     return torch.device("cuda", rank) if device.type == "cuda" else device
 
 
-def launched() -> bool:
+def is_worker() -> bool:
     """Is this process one of several, started by `launch` or by torchrun?"""
     return "LOCAL_RANK" in os.environ

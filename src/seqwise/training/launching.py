@@ -24,7 +24,7 @@ from seqwise.errors import SeqwiseError, UsageError
 from seqwise.training.checkpoints import resume_command
 from seqwise.training.distribution import DONE, FAILED, JOINED, LOST, WATCHED
 from seqwise.training.run import CONFIG
-from seqwise.training.signals import on_signals
+from seqwise.training.signals import handle_signals
 
 GRACE = 10.0  # seconds that the other workers have to leave after one has failed
 POLL = 0.05
@@ -48,11 +48,11 @@ def launch(
 
     What they say goes to standard error, or into `log`. `stop()` is as good as Ctrl-C.
     """
-    refuse_too_many(processes, device)
+    check_process_count(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     received: list[int] = []
     workers: list[Worker] = []
-    with on_signals(lambda number, frame: received.append(number)):
+    with handle_signals(lambda number, frame: received.append(number)):
         try:
             workers += [_start(rank, processes, store.port, arguments, log) for rank in range(processes)]
             return _status(_watch(workers, store, received, stop), store, folder)
@@ -62,7 +62,7 @@ def launch(
                 worker.wait()
 
 
-def refuse_too_many(processes: int, device: torch.device) -> None:
+def check_process_count(processes: int, device: torch.device) -> None:
     """A GPU serves one process."""
     if device.type == "cuda" and processes > (there := torch.cuda.device_count()):
         raise UsageError(
@@ -73,7 +73,7 @@ def refuse_too_many(processes: int, device: torch.device) -> None:
 
 def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:
     threads = max(1, environment.cpu_count() // processes)
-    variables = {"OMP_NUM_THREADS": str(threads), **search_path()}
+    variables = {"OMP_NUM_THREADS": str(threads), **build_worker_environment()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
@@ -88,7 +88,7 @@ def python(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
-def search_path() -> dict[str, str]:
+def build_worker_environment() -> dict[str, str]:
     """The environment for it: whoever runs Seqwise inside its source tree finds it there all the same."""
     source = Path(__file__).parents[2]
     if not (Path().exists() and source.samefile(Path())):

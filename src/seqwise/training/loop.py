@@ -29,7 +29,7 @@ from seqwise.budget import Budget
 from seqwise.data.batch import Batch
 from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
-from seqwise.training.checkpoints import Snapshot, load_weights, weights_of
+from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
 from seqwise.training.look_ahead import LookAhead
 from seqwise.training.memory import MicroBatches, within_memory
@@ -288,7 +288,7 @@ class Trainer:
     def snapshot(self) -> Snapshot:
         """Return everything needed to resume. Every process must call it; the first one saves."""
         model_state = self.world.gather_rows(self.model_state)
-        tensors = {f"model.{name}": tensor for name, tensor in weights_of(self.model).items()}
+        tensors = {f"model.{name}": tensor for name, tensor in get_weights(self.model).items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in get_moments(self.optimizer, self.model).items()}
         tensors |= flatten(model_state)
         progress = vars(self.state) | {"history": list(self.state.history), "pieces": self.micro_batches.num_pieces}
@@ -312,7 +312,7 @@ class Trainer:
         self.micro_batches.num_pieces = progress.pop("pieces")
         self.state = TrainerState(**progress)
         model_state = map_state(lambda tensor: tensor.to(self.device), unflatten(state["carry"], tensors))
-        self.model_state = self.world.own_rows(model_state)
+        self.model_state = self.world.select_own_rows(model_state)
         if self.average:
             self.average.weights = {name: t.to(self.device) for name, t in select("average.").items()}
             self.average.count = state["average"]

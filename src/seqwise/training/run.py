@@ -165,7 +165,7 @@ class Run:
         except (OSError, SafetensorError):
             return False
 
-    def note_environment(self, **facts: Any) -> None:
+    def add_to_environment(self, **facts: Any) -> None:
         """Add to `env.json` what was not known of the machine when the run began."""
         path = self.folder / ENVIRONMENT
         known: dict[str, Any] = {}
@@ -192,7 +192,7 @@ class Run:
                 rows.append(json.loads(line))
         return rows
 
-    def forget_metrics_after(self, step: int) -> None:
+    def drop_metrics_after(self, step: int) -> None:
         """Drop what a killed process wrote after its last checkpoint; the resumed run writes it again."""
         kept = [json.dumps(row) for row in self.metrics() if row["step"] <= step]
         self.write_text(self.metrics_file.name, "".join(line + "\n" for line in kept))

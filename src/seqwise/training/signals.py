@@ -14,7 +14,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
-def on_signals(handler: Handler) -> Iterator[None]:
+def handle_signals(handler: Handler) -> Iterator[None]:
     """Inside the block `handler` is called for both signals. Only the main thread can decide that."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -27,13 +27,13 @@ def on_signals(handler: Handler) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def ends_at_once(number: int, frame: FrameType | None) -> None:
+def interrupt_at_once(number: int, frame: FrameType | None) -> None:
     """A handler: whatever is open closes and removes what is unfinished on its way out."""
     raise KeyboardInterrupt
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
+def defer_interrupts() -> Iterator[Callable[[], bool]]:
     """Inside the block a signal only raises a flag, which the yielded function reads. A second one ends at once."""
     asked: list[int] = []
 
@@ -42,5 +42,5 @@ def interruptible() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    with on_signals(ask):
+    with handle_signals(ask):
         yield lambda: bool(asked)

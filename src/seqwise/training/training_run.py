@@ -26,17 +26,17 @@ from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
-from seqwise.training.beginning import begin_from, begin_weights
 from seqwise.training.card import model_card
-from seqwise.training.checkpoints import drop_remains, newest_checkpoint, save_checkpoint, weights_of
-from seqwise.training.compiling import check_compiling, compile_layers
+from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
+from seqwise.training.compiling import check_can_compile, compile_layers
 from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.distribution import World, local_device
+from seqwise.training.initialization import inherit_from_run, initialize_weights
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
-from seqwise.training.signals import interruptible as interruptible
+from seqwise.training.signals import defer_interrupts as defer_interrupts
 from seqwise.training.word_vectors import WordVectors
 
 SAVE_SECONDS = 120  # at most so much work is lost to a kill
@@ -57,19 +57,19 @@ def create_run(
     """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
     if settings.budget is not None:
         Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
-    settings = with_task(settings, data, log)
-    folder = out or free_folder(f"{settings.task}-{settings.model}")
+    settings = fill_in_task(settings, data, log)
+    folder = out or find_free_folder(f"{settings.task}-{settings.model}")
     Run.refuse_existing(folder)
     settings, task, vectors = open_data(data, settings, log, progress)
     width = 0 if vectors is None else vectors.keyed.dim
     device = choose_device(settings)
-    resolved, chosen = resolve(settings, facts_of(task, device, processes, width))
+    resolved, chosen = resolve(settings, build_defaults_context(task, device, processes, width))
     task.check(resolved)
     if resolved.training.compile:
-        check_compiling(device, None if resolved.model == "ngram" else lambda: task.build(resolved))
+        check_can_compile(device, None if resolved.model == "ngram" else lambda: task.build(resolved))
     if resolved.model != "ngram":
         task.batches(resolved, 0, processes)  # complains about rows that cannot be divided
-    run = begin_run(folder, data, resolved, task, vectors, command, log)
+    run = create_run_folder(folder, data, resolved, task, vectors, command, log)
     if chosen:
         log(_explain(resolved, chosen))
     return run, task
@@ -79,14 +79,14 @@ def open_data(
     data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> tuple[Settings, Task, WordVectors | None]:
     """The task on some data, with what it starts from; and the settings with what the data says of them."""
-    settings, preprocessor = begin_from(settings, log)
+    settings, preprocessor = inherit_from_run(settings, log)
     vectors = WordVectors.read(settings, log, progress)
     if vectors is not None and settings.text.extend_vocabulary:
         preprocessor = Preprocessor(extra_words=vectors.keyed.words[: settings.text.extend_vocabulary])
     return settings, get_task(settings.task).prepare(data, settings, preprocessor, log=log, progress=progress), vectors
 
 
-def begin_run(
+def create_run_folder(
     folder: Path,
     data: str,
     settings: ResolvedSettings,
@@ -104,7 +104,7 @@ def begin_run(
     return Run.create(folder, settings, origin, task.preprocessor, machine, start)
 
 
-def with_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
+def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
     """A copy of the settings that says what is learned: guessed from the data where the user did not say."""
     settings = settings.model_copy(deep=True)
     if settings.task is None:
@@ -145,7 +145,7 @@ class TrainingRun:
         torch.manual_seed(settings.seed)
         with within_memory("the model does not fit into memory"):
             self.model = model = task.build(settings).to(local_device(choose_device(settings)))
-        begin_weights(model, task, run, log)
+        initialize_weights(model, task, run, log)
         if settings.training.compile:
             self._compile(model)
         self.trainer = Trainer(
@@ -167,18 +167,18 @@ class TrainingRun:
             self.log(f"going on without compiled layers: {error.problem}")
 
     def _restore(self) -> None:
-        snapshot = newest_checkpoint(self.run.checkpoints, self.log)
+        snapshot = load_newest_checkpoint(self.run.checkpoints, self.log)
         if snapshot is not None:
             self.trainer.restore(snapshot)
-        self.world.copy_first(self.trainer.snapshot().tensors.values())
+        self.world.broadcast(self.trainer.snapshot().tensors.values())
         state = self.trainer.state
         if (state.best_loss is not None or state.ended) and not self.run.has_weights():
             self.log(f"the best weights in {self.run.folder} are lost; the newest are put in their state.")
             self._save_best()
         self.world.wait()  # until nobody reads checkpoints any more
         if self.world.first:
-            drop_remains(self.run.checkpoints, state.step)
-            self.run.forget_metrics_after(state.step)
+            remove_leftovers(self.run.checkpoints, state.step)
+            self.run.drop_metrics_after(state.step)
             if snapshot is not None:
                 self._describe()  # a kill may have come between the checkpoint and this
         if state.step and not state.ended:
@@ -216,7 +216,7 @@ class TrainingRun:
         parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
         layers = {name: part.path for name, part in parts if part.path}  # a cell that others step by step has none
         if layers and self.world.first:
-            self.run.note_environment(recurrent_layers=layers)
+            self.run.add_to_environment(recurrent_layers=layers)
 
     def _save_due(self, step: Step) -> bool:
         every = self.run.settings.training.save_every
@@ -230,7 +230,7 @@ class TrainingRun:
     def _save_best(self) -> None:
         with self.trainer.averaged():
             if self.world.first:
-                self.run.save_weights(weights_of(self.trainer.model))
+                self.run.save_weights(get_weights(self.trainer.model))
 
     def _save(self, step: int) -> None:
         snapshot = self.trainer.snapshot()
@@ -261,7 +261,7 @@ def choose_device(settings: Settings) -> torch.device:
     return torch.device(settings.device)
 
 
-def facts_of(task: Task, device: torch.device, processes: int, vectors: int = 0) -> DefaultsContext:
+def build_defaults_context(task: Task, device: torch.device, processes: int, vectors: int = 0) -> DefaultsContext:
     """What the rules for defaults may look at; `vectors` is the width of the word vectors to start from."""
     cuda = device.type == "cuda"
     return DefaultsContext(
@@ -274,7 +274,7 @@ def facts_of(task: Task, device: torch.device, processes: int, vectors: int = 0)
     )
 
 
-def free_folder(name: str) -> Path:
+def find_free_folder(name: str) -> Path:
     """runs/NAME-1, -2, …: the first that is not there."""
     number = 1
     while (folder := Path("runs") / f"{name}-{number}").exists():

@@ -9,7 +9,7 @@ from seqwise.compare.plan.budget_limits import LEAST_UPDATES, larger, too_short,
 from seqwise.config import parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
-from seqwise.training.training_run import choose_device, facts_of
+from seqwise.training.training_run import build_defaults_context, choose_device
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def language(book):
         {"task": "language", "model": "gru", "training": {"batch_size": 8}, "data": {"window": 16}}
     )
     task = get_task("language").prepare(str(book), settings)
-    return task, resolve(settings, facts_of(task, choose_device(settings), 1))[0]
+    return task, resolve(settings, build_defaults_context(task, choose_device(settings), 1))[0]
 
 
 def test_a_budget_of_less_than_an_update_is_told_in_words(language):
@@ -47,7 +47,7 @@ def test_updates_of_unequal_length_are_averaged(tmp_path):
     path.write_text("".join(f"{'some word ' * (1 + n % 9)}\t{'ab'[n % 2]}\n" for n in range(200)), encoding="utf-8")
     settings = parse_settings({"task": "classify", "model": "gru"})
     task = get_task("classify").prepare(str(path), settings)
-    settings = resolve(settings, facts_of(task, choose_device(settings), 1))[0]
+    settings = resolve(settings, build_defaults_context(task, choose_device(settings), 1))[0]
     each = task.size().tokens / task.batches(settings).steps
     assert too_small(task, settings, Budget(1.4 * LEAST_UPDATES * each, "tokens")) is None
     assert too_small(task, settings, Budget(0.7 * LEAST_UPDATES * each, "tokens")) is not None

@@ -242,7 +242,7 @@ def test_two_at_once_never_share_a_folder(text: Path, tmp_path: Path, monkeypatc
 def test_a_name_that_somebody_else_takes_meanwhile_gives_way_to_the_next(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     question = Question(["rnn"], budget=BUDGET, seeds=1, tries=1)
-    free, seen = planning.free_folder, []
+    free, seen = planning.find_free_folder, []
 
     def taken(name: str) -> Path:
         seen.append(free(name))
@@ -250,7 +250,7 @@ def test_a_name_that_somebody_else_takes_meanwhile_gives_way_to_the_next(text: P
             (seen[0] / LEARNED).mkdir(parents=True)  # by another process
         return seen[-1]
 
-    monkeypatch.setattr(planning, "free_folder", taken)
+    monkeypatch.setattr(planning, "find_free_folder", taken)
     folder, plan = new_plan(None, "demo", str(text), question, tiny())
     assert folder == Path("runs/demo-2")
     assert Plan.open(folder) == plan

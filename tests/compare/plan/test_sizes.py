@@ -18,7 +18,7 @@ from seqwise.errors import UsageError
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import Task
-from seqwise.training.training_run import facts_of
+from seqwise.training.training_run import build_defaults_context
 
 sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # where each task has some small data
 
@@ -43,7 +43,7 @@ def opened(tmp_path_factory, book):
             values |= {key: value for key, value in row.settings.items() if key not in MODEL_SECTIONS}
         settings = parse_settings(values)
         task = get_task(name).prepare(data, settings)
-        return task, settings, facts_of(task, CPU, 1)
+        return task, settings, build_defaults_context(task, CPU, 1)
 
     return prepare
 
@@ -67,7 +67,7 @@ def wordy(tmp_path_factory):
     def prepare(name: str) -> tuple[Task, Settings, DefaultsContext]:
         settings = parse_settings({"task": name, "budget": "2m", "text": {"tokenizer": "words"}})
         task = get_task(name).prepare(str(folder / files[name]), settings)
-        return task, settings, replace(facts_of(task, CPU, 1), tokens=929_589)
+        return task, settings, replace(build_defaults_context(task, CPU, 1), tokens=929_589)
 
     return prepare
 

@@ -40,7 +40,7 @@ from seqwise.compare.run.memory import added
 from seqwise.errors import NonFiniteError, SaveError
 from seqwise.metrics.example_scores import ExampleScores
 from seqwise.tasks.language.task import Language
-from seqwise.training.checkpoints import newest_checkpoint, resume_command
+from seqwise.training.checkpoints import load_newest_checkpoint, resume_command
 from seqwise.training.launching import LostProcessError
 from seqwise.training.run import Run
 
@@ -98,7 +98,7 @@ def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path,
     with pytest.raises(Interrupted):
         execute(folder, job, seen.append, lambda: len(seen) > 3)
     assert outcome_of(folder, "train", "gru/seed-1") is None
-    snapshot = newest_checkpoint(Run.open(job.run(folder)).checkpoints, pytest.fail)
+    snapshot = load_newest_checkpoint(Run.open(job.run(folder)).checkpoints, pytest.fail)
     assert snapshot is not None
     assert 0 < snapshot.state["place"]["tokens"] < 5124
     assert not list(folder.rglob("*.lock"))
@@ -502,7 +502,7 @@ def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped
     with pytest.raises(Interrupted):
         execute(two, job, told.append, stop=lambda: (run / "metrics.jsonl").exists())
     assert outcome_of(two, "train", "rnn/seed-0") is None
-    snapshot = newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
+    snapshot = load_newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
     assert snapshot is not None
     held = snapshot.state["place"]["step"]
     assert 0 < held < 250

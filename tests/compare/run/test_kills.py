@@ -478,11 +478,11 @@ def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest
     source = str(Path(environment.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.chdir(tmp_path)
-    assert launching.search_path()["PYTHONPATH"] == "mine"
+    assert launching.build_worker_environment()["PYTHONPATH"] == "mine"
     monkeypatch.chdir(source)  # `python -m seqwise` finds it here, installed or not
-    assert launching.search_path()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
+    assert launching.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
     monkeypatch.delenv("PYTHONPATH")
-    assert launching.search_path()["PYTHONPATH"] == source
+    assert launching.build_worker_environment()["PYTHONPATH"] == source
 
 
 def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from seqwise import environment
-from seqwise.budget import Budget, count_of
+from seqwise.budget import Budget, parse_count
 from seqwise.compare.plan.budget_limits import larger, least_tokens, too_small
 from seqwise.compare.plan.claim import Taken, claimed, refuse_existing, unmade
 from seqwise.compare.plan.options import Question
@@ -23,8 +23,14 @@ from seqwise.errors import SaveError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
-from seqwise.training.launching import refuse_too_many
-from seqwise.training.training_run import choose_device, facts_of, free_folder, open_data, with_task
+from seqwise.training.launching import check_process_count
+from seqwise.training.training_run import (
+    build_defaults_context,
+    choose_device,
+    fill_in_task,
+    find_free_folder,
+    open_data,
+)
 
 COUNTED = ("texts", "sentences", "pairs", "pictures")  # examples that stand for themselves
 LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
@@ -49,7 +55,7 @@ def new_plan(
 ) -> tuple[Path, Plan]:
     """A plan in `out`, or in the first of runs/NAME-1, -2, … that nobody else takes meanwhile."""
     while True:
-        folder = out or free_folder(name)
+        folder = out or find_free_folder(name)
         try:
             return folder, make_plan(folder, data, question, base, command, log, progress)
         except Taken:
@@ -70,7 +76,7 @@ def make_plan(
     refuse_existing(folder)
     _check(question)
     _check_base(base)
-    refuse_too_many(question.nproc, choose_device(base))
+    check_process_count(question.nproc, choose_device(base))
     # A wrong name must not cost the reading of the data.
     _refuse_rates(contestants(question.models, question.variants, base), question.tries)
     with claimed(folder):
@@ -88,14 +94,14 @@ def _planned(
         about.append(sentence)
         log(sentence)
 
-    settings, task, vectors = open_data(data, with_task(base, data, hear), hear, progress)
+    settings, task, vectors = open_data(data, fill_in_task(base, data, hear), hear, progress)
     _check_splits(task, hear)
     seeds = seeds_of(question.seeds, base.seed)
     spending, problem = _divided(question, seeds, task.size().tokens)
     families = contestants(question.models, question.variants, settings)
     asked = {name: requested(each, spending) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
-    facts = facts_of(task, choose_device(settings), question.nproc, width)
+    facts = build_defaults_context(task, choose_device(settings), question.nproc, width)
     sized = _sized(task, asked, facts, question)
     _refuse(task, sized.settings, question.nproc)
     _refuse_small(task, sized.settings, spending, question, problem)
@@ -216,7 +222,7 @@ def _parameters(question: Question) -> int | None:
     """The size that was asked for all families, if one was."""
     if question.parameters is None:
         return None
-    count = count_of(str(question.parameters))
+    count = parse_count(str(question.parameters))
     if count is None:
         raise UsageError(
             f"--parameters: expected a number of parameters; received {question.parameters!r}.",

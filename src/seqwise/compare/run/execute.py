@@ -38,7 +38,7 @@ from seqwise.training.distribution import World
 from seqwise.training.launching import LostProcessError, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
-from seqwise.training.training_run import begin_run, choose_device, training_of
+from seqwise.training.training_run import choose_device, create_run_folder, training_of
 from seqwise.training.word_vectors import WordVectors
 
 Tell = Callable[[dict[str, Any]], None]
@@ -146,7 +146,7 @@ def _open_run(where: Path, folder: Path, plan: Plan, settings: ResolvedSettings)
         return run, task
     shutil.rmtree(where, ignore_errors=True)
     vectors = WordVectors.read(settings, no_log)
-    return begin_run(where, plan.data, settings, task, vectors, command=plan.command), task
+    return create_run_folder(where, plan.data, settings, task, vectors, command=plan.command), task
 
 
 _opened: dict[str, Task] = {}  # the last tasks this process opened: reading the data takes longer than a short trial

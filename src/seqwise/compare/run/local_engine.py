@@ -22,7 +22,7 @@ from seqwise.compare.plan.plan import AT_ONCE, BESIDE, LOG
 from seqwise.compare.run.engine import DEATHS, Event, Listen, bury
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.worker import STOPPED
-from seqwise.training.launching import python, search_path
+from seqwise.training.launching import build_worker_environment, python
 
 GRACE = 60.0  # seconds in which a worker that was asked to stop has to save what it has
 POLL = 0.2
@@ -119,7 +119,8 @@ class _Worker:
             # Its own process session keeps the terminal's Ctrl-C away: it is stopped by the end of its input.
             self.process = subprocess.Popen(
                 [*python("seqwise.compare.run.worker"), str(folder)],
-                env={**search_path(), **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                env={**build_worker_environment(), **variables},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, encoding="utf-8", start_new_session=True,
             )  # fmt: skip
         self.lines: queue.SimpleQueue[Event | None] = queue.SimpleQueue()

@@ -18,7 +18,7 @@ from typing import Any
 
 from seqwise.compare.run.execute import Interrupted, Lost, execute
 from seqwise.compare.run.jobs import Job
-from seqwise.training.signals import interruptible
+from seqwise.training.signals import defer_interrupts
 
 STOPPED = 130
 
@@ -30,7 +30,7 @@ def main(folder: Path) -> int:
     jobs: queue.Queue[Job | None] = queue.Queue()
     ended = threading.Event()
     threading.Thread(target=_read, args=(jobs, ended), daemon=True).start()
-    with interruptible() as asked:
+    with defer_interrupts() as asked:
         tell({"event": "ready"})
         while (job := jobs.get()) is not None:
             about = {"kind": job.kind, "name": job.name}

@@ -14,7 +14,7 @@ from seqwise.training.run import Run
 from seqwise.training.word_vectors import check_vectors, start_rows
 
 
-def begin_from(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
+def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
     """The settings and the vocabulary to begin with; without `--init` the settings as they are, and None."""
     check_vectors(settings)
     if settings.init is None:
@@ -27,7 +27,7 @@ def begin_from(settings: Settings, log: LogFunction) -> tuple[Settings, Preproce
     return settings, take_vocabulary(source.preprocessor)
 
 
-def begin_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
+def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
     """Copy the weights that a new run begins with. A run that goes on has weights of its own."""
     settings, fresh = run.settings, not any(run.checkpoints.glob("step-*"))
     if settings.init and fresh:
