@@ -34,7 +34,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqwise.backbones.recurrent import bidirectional_layers
 from seqwise.config import RecurrentSettings
 from seqwise.layers.cells import make_cell
-from seqwise.layers.recurrent import Deep, Recurrent
+from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.layers.scan import scan
 
 Call = Callable[[Tensor], Tensor]
@@ -119,12 +119,12 @@ def _cpu_rows(quick: bool) -> list[Row]:
 # Both sides
 
 
-def ours_of(row: Row) -> Recurrent | Deep:
+def ours_of(row: Row) -> Recurrent | StackedRecurrent:
     settings = RecurrentSettings(
         reset="before" if row.variant == "reset before" else "after", layer_norm=row.variant == "layer norm"
     )
     if row.kind == "both ways":
-        return Deep(bidirectional_layers(row.cell, row.units, row.units, 2, settings))
+        return StackedRecurrent(bidirectional_layers(row.cell, row.units, row.units, 2, settings))
     return Recurrent(make_cell(row.cell, row.units, row.units, settings))
 
 
@@ -214,7 +214,7 @@ def draw_lengths(row: Row) -> Tensor:
 
 def path_of(module: nn.Module) -> str | None:
     """How our layer computed its last call."""
-    return next(part for part in module.modules() if isinstance(part, Recurrent)).path
+    return next(part for part in module.modules() if isinstance(part, Recurrent)).backend
 
 
 # Measuring

@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+import seqwise
 from seqwise.budget import Budget
 from seqwise.config import TrainingSettings
 from seqwise.data.batch import TokenBatch
-from seqwise.layers.cells import Cell, unseen
-from seqwise.layers.record import record
+from seqwise.layers.cells import Cell, record_nothing
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import total
 from seqwise.training.loop import Trainer
@@ -22,11 +22,11 @@ from seqwise.training.loop import Trainer
 class MinimalGatedCell(Cell):
     name, blocks, gates = "mgu", 2, ("forget", "candidate", "hidden")
 
-    def step(self, x, state, weight_hidden, see=unseen):
+    def step(self, x, state, weight_hidden, record=record_nothing):
         (h,), (x_f, x_n), (U_f, U_n) = state, x.chunk(2, dim=-1), weight_hidden.chunk(2)
-        f = see("forget", torch.sigmoid(x_f + h @ U_f.T))
-        n = see("candidate", torch.tanh(x_n + (f * h) @ U_n.T))
-        return (see("hidden", (1 - f) * h + f * n),)
+        f = record("forget", torch.sigmoid(x_f + h @ U_f.T))
+        n = record("candidate", torch.tanh(x_n + (f * h) @ U_n.T))
+        return (record("hidden", (1 - f) * h + f * n),)
 
 
 class Model(nn.Module):
@@ -35,13 +35,13 @@ class Model(nn.Module):
         self.embedding, self.scores = nn.Embedding(8, 16), nn.Linear(32, 8)
         self.layer = Recurrent(MinimalGatedCell(16, 32))
 
-    def forward(self, batch, carry=None):  # as the trainer calls it: → (summed loss, carry)
+    def forward(self, batch, state=None):  # as the trainer calls it: → (summed loss, state)
         states, _ = self.layer(self.embedding(batch.ids))
         return total(nn.functional.cross_entropy(self.scores(states).mT, batch.targets, reduction="none")), None
 
 
 class Batches:
-    steps = 100  # per epoch; each batch is a pure function of (epoch, step), so a killed training can go on
+    steps = 100  # per epoch; each batch is a pure function of (epoch, step), so a killed training can resume
 
     def epoch(self, number, start=0):
         for step in range(start, self.steps):
@@ -54,6 +54,6 @@ model = Model()
 for step in Trainer(model, Batches(), TrainingSettings(learning_rate=0.01), Budget.parse("4-epochs")).steps():
     if step.number in (1, 100, 400):
         print(f"step {step.number:3}  loss {step.loss:.3f} nats, where guessing has 2.079")
-with torch.no_grad(), record(model) as seen:
+with torch.no_grad(), seqwise.record(model) as recording:
     model(next(Batches().epoch(99)))
-print("mean gate at each step:", " ".join(f"{mean:.2f}" for mean in seen["layer.mgu.forget"].mean(dim=(0, 2))))
+print("mean gate at each step:", " ".join(f"{mean:.2f}" for mean in recording["layer.mgu.forget"].mean(dim=(0, 2))))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seqwise.layers import cells
 from seqwise.layers.attentive import AttentiveRecurrent, StateAttention
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 
 Vector = list[float]
 Matrix = list[Vector]
@@ -261,8 +261,10 @@ def weight_dropout_row() -> Row:
     )
 
 
-def deep(inputs: int, units: int) -> Deep:
-    return Deep([Recurrent(cells.LSTMCell(inputs, units)), Recurrent(cells.LSTMCell(units, units))], dropout=0.3)
+def deep(inputs: int, units: int) -> StackedRecurrent:
+    return StackedRecurrent(
+        [Recurrent(cells.LSTMCell(inputs, units)), Recurrent(cells.LSTMCell(units, units))], dropout=0.3
+    )
 
 
 def deep_row() -> Row:

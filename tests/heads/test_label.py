@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError
-from seqwise.heads.label import POOLINGS, AttentionPooling, Label, LastPooling, balanced, make_pooling
+from seqwise.heads.label import POOLINGS, AttentionPooling, Label, LastPooling, balanced, build_pooling
 from seqwise.layers.record import record
 
 STATES = torch.tensor([[[1.0, -2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 7.0], [8.0, 8.0]]])
@@ -27,7 +27,7 @@ LENGTHS = torch.tensor([2, 1])
     ],
 )
 def test_pooling_by_hand(kind: str, expected: list[list[float]]):
-    assert make_pooling(kind, 2)(STATES, LENGTHS).tolist() == expected
+    assert build_pooling(kind, 2)(STATES, LENGTHS).tolist() == expected
 
 
 def test_the_last_state_of_what_reads_from_the_end_is_the_first():
@@ -54,7 +54,7 @@ def test_attention_pooling_is_its_equation():
 
 def noisy(kind: str) -> Label:
     torch.manual_seed(0)
-    head = Label(make_pooling(kind, 4, 2), 3).double()
+    head = Label(build_pooling(kind, 4, 2), 3).double()
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
     return head.eval()
@@ -99,7 +99,7 @@ def test_gradients_equal_finite_differences(kind: str):
 def test_losses_equal_those_of_pytorch(smoothing: float):
     scores, targets = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 3, 0])
     weights = torch.tensor([0.5, 2.0, 1.0, 0.7])
-    plain, weighted = Label(make_pooling("mean", 2), 4), Label(make_pooling("mean", 2), 4, weights=weights)
+    plain, weighted = Label(build_pooling("mean", 2), 4), Label(build_pooling("mean", 2), 4, weights=weights)
     expected = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
     assert torch.allclose(plain.losses(scores, targets, smoothing), expected)
     assert torch.allclose(weighted.losses(scores, targets, smoothing), expected * weights[targets])
@@ -114,4 +114,4 @@ def test_balanced_weights_give_every_label_the_same_sum_and_the_examples_a_mean_
 
 def test_an_unknown_pooling_is_refused():
     with pytest.raises(UsageError, match="no pooling 'maximum'"):
-        make_pooling("maximum", 2)
+        build_pooling("maximum", 2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqwise.kernels.recurrence import availability
-from seqwise.kernels.recurrence.availability import described_path, lasting_obstacle, obstacle
+from seqwise.kernels.recurrence.availability import describe_backend, lasting_obstacle, obstacle
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -27,8 +27,8 @@ def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int]
 def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
     a_gpu(monkeypatch)
     assert obstacle(GPU) is None
-    assert described_path(GPU) == "triton"
-    assert described_path(CPU) == "compiled"
+    assert describe_backend(GPU) == "triton"
+    assert describe_backend(CPU) == "compiled"
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
 )
 def test_what_is_missing_is_said(monkeypatch, triton, capability, said):
     a_gpu(monkeypatch, triton, capability)
-    assert described_path(GPU) == said
+    assert describe_backend(GPU) == said
 
 
 def test_they_can_be_switched_off(monkeypatch):
     a_gpu(monkeypatch)
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
-    assert described_path(GPU) == "cudnn (SEQWISE_KERNELS=off)"
-    assert described_path(CPU) == "aten (SEQWISE_KERNELS=off)"
+    assert describe_backend(GPU) == "cudnn (SEQWISE_KERNELS=off)"
+    assert describe_backend(CPU) == "aten (SEQWISE_KERNELS=off)"
 
 
 def test_there_are_none_for_other_devices():

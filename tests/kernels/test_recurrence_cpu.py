@@ -16,22 +16,22 @@ from seqwise.kernels.recurrence.cpu import memory
 from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import real_steps
-from seqwise.layers.scan import blank
+from seqwise.layers.recurrent import valid_steps
+from seqwise.layers.scan import zero_padding
 
 # --- against the open scan --------------------------------------------------------------------------------------------
 
 
 @each_kind
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("dtype", "near", "nearer"), [(torch.float32, 1e-5, 1e-4), (torch.float64, 1e-13, 1e-12)])
-def test_values_states_and_gradients_are_those_of_the_open_scan(kind, turned, padded, dtype, near, nearer):
+def test_values_states_and_gradients_are_those_of_the_open_scan(kind, reverse, padded, dtype, near, nearer):
     for batch, time, inputs, units in SHAPES:
         cell = make(kind, inputs, units, dtype)
         x, state = some(kind, batch, time, inputs, units, dtype)
         lengths = torch.arange(batch) * 3 % (time + 1) if padded else None  # from empty to full
-        ours, theirs = compiled(kind, cell, x, state, lengths, turned), opened(cell, x, state, lengths, turned)
+        ours, theirs = compiled(kind, cell, x, state, lengths, reverse), opened(cell, x, state, lengths, reverse)
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other, atol=near, rtol=near)
         leaves = [x, *state, *cell.parameters()]
@@ -52,7 +52,7 @@ def test_gradients_are_those_of_finite_differences(kind, lengths):
 
         class Once(nn.Module):
             def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-                return tuple(compiled(kind, cell, x, list(rest[:count]), sizes, turned=False))
+                return tuple(compiled(kind, cell, x, list(rest[:count]), sizes, reverse=False))
 
         module = Once()
         module.cell = cell
@@ -69,7 +69,7 @@ def test_a_look_inside_shows_the_gates_of_the_open_scan(kind, lengths):
     x, state = some(kind, 3, 4, 3, 5, torch.float64)
     sizes = None if lengths is None else torch.tensor(lengths)
     with record(cell) as seen:
-        opened(cell, x, state, sizes, turned=False)
+        opened(cell, x, state, sizes, reverse=False)
     one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state))
     _, _, (gates,) = scan(kind, x, [one], Steps(3, 4, sizes), look=True)
     assert list(gates) == list(cell.gates)
@@ -111,7 +111,7 @@ def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
         whole = torch.cat([bias[:40] + inner[:40], bias[40:]]) if kind.name == "gru" else bias + inner
         project = Projection(part(f"weight_ih_l0{end}"), whole)
         beside = (inner[40:],) if kind.name == "gru" else ()
-        directions.append(Direction(project, weight, beside, tuple(one[place] for one in state), turned=place == 1))
+        directions.append(Direction(project, weight, beside, tuple(one[place] for one in state), reverse=place == 1))
     found, states, _ = scan(kind, x, directions, Steps(5, 6, sizes))
     torch.testing.assert_close(found, expected.transpose(0, 1), atol=1e-5, rtol=1e-5)
     finals = [torch.stack(parts) for parts in zip(*states, strict=True)]
@@ -131,10 +131,10 @@ def test_nothing_in_the_padding_reaches_anything(kind):
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 3, 4, 3, 5, torch.float32)
     lengths = torch.tensor([2, 0, 4])
-    spoilt = blank(x.detach(), real_steps(x, 3, lengths))
+    spoilt = zero_padding(x.detach(), valid_steps(x, 3, lengths))
     spoilt[0, 2:], spoilt[1] = math.nan, math.nan
     spoilt.requires_grad_()
-    results = compiled(kind, cell, spoilt, state, lengths, turned=False)
+    results = compiled(kind, cell, spoilt, state, lengths, reverse=False)
     leaves = [spoilt, *state, *cell.parameters()]
     assert all(bool(one.isfinite().all()) for one in [*results, *gradients(results, leaves)])
     assert not results[0][0, 2:].any()
@@ -148,9 +148,9 @@ def test_without_gradients_the_result_is_the_same_to_the_bit(kind):
     x, state = some(kind, 4, 5, 6, 20, torch.float32)
     lengths = torch.tensor([5, 2, 4, 1])
     for sizes in (None, lengths):
-        trained = compiled(kind, cell, x, state, sizes, turned=False)
+        trained = compiled(kind, cell, x, state, sizes, reverse=False)
         with torch.inference_mode():
-            used = compiled(kind, cell, x, state, sizes, turned=False)
+            used = compiled(kind, cell, x, state, sizes, reverse=False)
         assert all(torch.equal(mine, other) for mine, other in zip(trained, used, strict=True))
 
 
@@ -158,7 +158,7 @@ def test_without_gradients_the_result_is_the_same_to_the_bit(kind):
 def test_the_way_back_may_be_gone_twice(kind):
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 2, 3, 3, 5, torch.float32)
-    results, leaves = compiled(kind, cell, x, state, None, turned=False), [x, *state, *cell.parameters()]
+    results, leaves = compiled(kind, cell, x, state, None, reverse=False), [x, *state, *cell.parameters()]
     first, second = gradients(results, leaves, keep=True), gradients(results, leaves)
     assert all(torch.equal(mine, other) for mine, other in zip(first, second, strict=True))
 
@@ -168,18 +168,18 @@ def test_memory_in_any_order_is_read_rightly(lengths):
     kind, sizes = Kind("lstm"), None if lengths is None else torch.tensor(lengths)
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 2, 3, 3, 5, torch.float32)
-    turned = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
+    reverse = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
     mixed = x.detach().permute(2, 0, 1).contiguous().permute(1, 2, 0).requires_grad_()
     mixed = torch.stack([mixed.detach(), mixed.detach()], 3).flatten(2)[..., ::2].requires_grad_()
     wide = [torch.cat([part, part], 1)[:, ::2].detach() for part in state]
-    one = Direction(cell.project, turned, (), tuple(wide))
+    one = Direction(cell.project, reverse, (), tuple(wide))
     outputs, _, _ = scan(kind, mixed, [one], Steps(2, 3, sizes))
-    expected, *_ = opened(cell, x, wide, sizes, turned=False)
+    expected, *_ = opened(cell, x, wide, sizes, reverse=False)
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
     outputs.sum().backward()  # a gradient whose every entry is the same one in memory
     expected.sum().backward()
     torch.testing.assert_close(mixed.grad, x.grad, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(turned.grad, cell.weight_hidden.grad, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(reverse.grad, cell.weight_hidden.grad, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("batch", "lengths"), [(0, None), (0, []), (2, [0, 0])])
@@ -188,7 +188,7 @@ def test_nothing_to_scan_is_no_error(kind, batch, lengths):
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, batch, 4, 3, 5, torch.float32)
     sizes = None if lengths is None else torch.tensor(lengths, dtype=torch.long)
-    outputs, *after = compiled(kind, cell, x, state, sizes, turned=False)
+    outputs, *after = compiled(kind, cell, x, state, sizes, reverse=False)
     assert outputs.shape == (batch, 4, 5)
     assert not outputs.any()
     assert all(torch.equal(mine, before) for mine, before in zip(after, state, strict=True))
@@ -206,7 +206,7 @@ def test_numbers_that_are_none_stay_none():
     x, state = some(kind, 2, 3, 3, 5, torch.float32)
     with torch.no_grad():
         x[0, 1, 0] = math.nan
-    outputs, *_ = compiled(kind, cell, x, state, None, turned=False)
+    outputs, *_ = compiled(kind, cell, x, state, None, reverse=False)
     assert outputs[0, 1:].isnan().all()
     assert outputs[0, 0].isfinite().all()
     assert outputs[1].isfinite().all()
@@ -231,7 +231,7 @@ def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
     cell = make(kind, 6, 20, torch.float32)
     x, state = some(kind, 4, 9, 6, 20, torch.float32)
     with torch.no_grad():
-        compiled(kind, cell, x, state, lengths, turned=False)
+        compiled(kind, cell, x, state, lengths, reverse=False)
     assert len(Steps(4, 9, lengths).windows(5)) > 1
     assert len(found) == 1
 
@@ -244,7 +244,7 @@ def test_products_are_those_of_pytorch(dtype):
     for rows, depth, width in shapes:
         x, weight = torch.randn(rows, depth + 3, dtype=dtype)[:, :depth], torch.randn(depth, width, dtype=dtype)
         bias, before = torch.randn(width, dtype=dtype), torch.randn(rows, width + 2, dtype=dtype)
-        for factor in (Factor(weight, turned=False), Factor(weight.t().contiguous(), turned=True)):
+        for factor in (Factor(weight, transposed=False), Factor(weight.t().contiguous(), transposed=True)):
             torch.testing.assert_close(factor.times(x), x @ weight, atol=near, rtol=near)
             torch.testing.assert_close(factor.times(x, bias), bias + x @ weight, atol=near, rtol=near)
             wide = before.clone()
@@ -273,9 +273,9 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
         monkeypatch.setattr(memory, "ROWS", rows)
         steps = Steps(4, 9, lengths)
         assert (len(steps.windows(rows)) > 1) == (rows == 5)
-        outputs, (first, second), gates = scan(kind, x, [one, one._replace(turned=True)], steps, look=True)
+        outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], steps, look=True)
         with torch.no_grad():
-            again, *_ = scan(kind, x, [one, one._replace(turned=True)], steps)
+            again, *_ = scan(kind, x, [one, one._replace(reverse=True)], steps)
         assert torch.equal(again, outputs)
         seen = [value for direction in gates for value in direction.values()]
         found.append([outputs, *first, *second, *seen, *gradients([outputs, *first, *second], leaves)])

@@ -77,9 +77,9 @@ def test_threads_share_both_directions_and_the_rows_of_each(threads, plans):
     lengths = torch.tensor([7, 0, 3, 7, 1, 5])
     one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, vectors(cell), tuple(state))
     threads(4)
-    outputs, _, _ = scan(kind, x, [one, one._replace(turned=True)], Steps(6, 7, lengths))
+    outputs, _, _ = scan(kind, x, [one, one._replace(reverse=True)], Steps(6, 7, lengths))
     assert plans[0].workers == 2
-    ahead, back = (opened(cell, x, state, lengths, turned)[0] for turned in (False, True))
+    ahead, back = (opened(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
     torch.testing.assert_close(outputs, torch.cat([ahead, back], 2), atol=1e-13, rtol=1e-13)
 
 
@@ -138,7 +138,7 @@ def test_products_refuse_rows_with_gaps_between_their_numbers():
     with pytest.raises(AssertionError, match="side by side"):
         across(x, x, torch.empty(3, 3).t())
     with pytest.raises(AssertionError, match="side by side"):
-        Factor(torch.randn(4, 2), turned=False).times(x.t())
+        Factor(torch.randn(4, 2), transposed=False).times(x.t())
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
@@ -150,7 +150,7 @@ def test_an_input_without_numbers_leaves_the_bias(kind):
     del junk  # what was not written would be seen
     leaves, both = [*state, cell.bias, cell.weight_hidden], []
     for run in (partial(compiled, kind), opened):
-        results = run(cell, x, state, None, turned=False)
+        results = run(cell, x, state, None, reverse=False)
         both.append([*results, *gradients(results, leaves)])
     for mine, other in zip(*both, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
@@ -204,7 +204,12 @@ def test_activations_at_the_ends(dtype):
 
 @pytest.mark.parametrize(
     "kind",
-    [Kind("lsmt"), Kind("gru", reset="before", normed=True), Kind("rnn", activation="silu"), Kind("gru", update="?")],
+    [
+        Kind("lsmt"),
+        Kind("gru", reset="before", layer_norm=True),
+        Kind("rnn", activation="silu"),
+        Kind("gru", update="?"),
+    ],
 )
 def test_a_cell_that_nobody_wrote_is_no_other_cell(kind):
     with pytest.raises(UsageError, match="no compiled scan of"):

@@ -13,8 +13,8 @@ from torch import Tensor
 from seqwise.kernels.recurrence.availability import obstacle
 from seqwise.layers import cells
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import Bidirectional, Recurrent, real_steps
-from seqwise.layers.scan import blank, scan
+from seqwise.layers.recurrent import Bidirectional, Recurrent, valid_steps
+from seqwise.layers.scan import scan, zero_padding
 
 pytestmark = pytest.mark.gpu
 DEVICE = torch.device("cuda", 0)
@@ -74,13 +74,13 @@ def worst(layer: Recurrent, batch: int, steps: int, lengths: Tensor | None, open
     mine = leaves(layer, batch, steps)
     exact = copy.deepcopy(layer).double()
     true = [tensor.detach().double().requires_grad_() for tensor in mine]
-    real = real_steps(true[0], layer.cell.inputs, lengths)
+    real = valid_steps(true[0], layer.cell.inputs, lengths)
     if open:
-        outputs, state = scan(layer.cell, blank(mine[0], real), tuple(mine[1:]), layer.cell.weight_hidden, real)
+        outputs, state = scan(layer.cell, zero_padding(mine[0], real), tuple(mine[1:]), layer.cell.weight_hidden, real)
     else:
         outputs, state = layer(mine[0], tuple(mine[1:]), lengths)
-        assert layer.path == "triton"
-    wanted, last = scan(exact.cell, blank(true[0], real), tuple(true[1:]), exact.cell.weight_hidden, real)
+        assert layer.backend == "triton"
+    wanted, last = scan(exact.cell, zero_padding(true[0], real), tuple(true[1:]), exact.cell.weight_hidden, real)
     slopes = [torch.randn_like(part) for part in (wanted, *last)]
     found = torch.autograd.grad(
         [outputs, *state],
@@ -156,7 +156,7 @@ def test_both_directions_at_once(kind: str, padded: bool) -> None:
     x = torch.randn(20, 15, 32, device=DEVICE, requires_grad=True)
     true = x.detach().double().requires_grad_()
     (outputs, states), (wanted, last) = both(x, None, lengths), exact(true, None, lengths)
-    assert both.forwards.path == both.backwards.path == "triton"
+    assert both.forwards.backend == both.backwards.backend == "triton"
     found, expected = [outputs, *states[0], *states[1]], [wanted, *last[0], *last[1]]
     slopes = [torch.randn(part.shape, device=DEVICE) for part in found]
     mine = torch.autograd.grad(found, [x, *both.parameters()], slopes)
@@ -194,7 +194,7 @@ def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.Mo
     x = torch.randn(2, 5, 8, device=DEVICE)
     with pytest.warns(UserWarning, match="no such luck"):
         layer(x)
-    assert layer.path == "aten"
+    assert layer.backend == "aten"
     layer(x)  # not tried again, not said again
 
 
@@ -204,7 +204,7 @@ def test_nothing_is_lost_under_autocast() -> None:
     with torch.autocast("cuda", torch.bfloat16):
         outputs, (h, c) = layer(x)
     outputs.float().sum().backward()
-    assert layer.path == "triton"
+    assert layer.backend == "triton"
     assert outputs.dtype == h.dtype == c.dtype == torch.bfloat16
     assert layer.cell.weight_hidden.grad is not None
     assert layer.cell.weight_hidden.grad.dtype == torch.float32

@@ -36,7 +36,7 @@ KINDS: dict[str, type[GatedCell]] = {
     "before replaces": EarlyResetReplacingGRUCell,
 }
 ON, BACK = (False,), (True,)
-SHAPES = {  # which scans are turned, steps, rows, units, lengths
+SHAPES = {  # which scans are reversed, steps, rows, units, lengths
     "one program": (ON, 3, 3, 16, None),
     "less than one, and no multiple of four": (ON + BACK, 2, 2, 5, None),
     "three blocks": (ON, 2, 3, 36, None),
@@ -67,23 +67,23 @@ def tensors(kind: str, size: int, steps: int, batch: int, units: int) -> list[Te
 
 
 def run(
-    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, turned: tuple[bool, ...] = ON
+    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = ON
 ) -> list[Tensor]:
     """The scan. Within `side_by_side`, which cannot be nested."""
     scan: Callable[..., tuple[Tensor, Tensor]] = scans.gru_scan if kind.startswith("after") else scans.early_gru_scan
     gates, weight, *bias, h = tensors
-    return scanned(scan, gates, weight, bias, (h,), lengths, turned, replaces=kind.endswith("replaces"))
+    return scanned(scan, gates, weight, bias, (h,), lengths, reverse, replaces=kind.endswith("replaces"))
 
 
 def expected(
-    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, turned: tuple[bool, ...] = ON
+    kind: str, tensors: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = ON
 ) -> list[Tensor]:
     """The open scan of the cell's own equation, one direction after another."""
     gates, weight, *bias, h = tensors
     steps, batch, units = gates.shape[1], gates.shape[2], weight.shape[2]
     real = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
     results = []
-    for s, back in enumerate(turned):
+    for s, back in enumerate(reverse):
         cell, inputs = KINDS[kind](1, units), turn(gates[s], lengths) if back else gates[s]
         cell.project = lambda x, inputs=inputs: inputs.transpose(0, 1)  # type: ignore[method-assign]
         if bias:
@@ -95,12 +95,12 @@ def expected(
     return [torch.stack(parts) for parts in zip(*results, strict=True)]
 
 
-def compare(kind: str, inputs: list[Tensor], lengths: list[int] | None, turned: tuple[bool, ...] = ON) -> None:
+def compare(kind: str, inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...] = ON) -> None:
     """Values, and gradients into everything, beside the cell's."""
-    wanted = expected(kind, inputs, lengths, turned)
+    wanted = expected(kind, inputs, lengths, reverse)
     slopes = [torch.randn_like(part) for part in wanted]
     with side_by_side():
-        found = run(kind, inputs, lengths, turned)
+        found = run(kind, inputs, lengths, reverse)
         gradients = torch.autograd.grad(found, inputs, slopes)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients, torch.autograd.grad(wanted, inputs, slopes), atol=1e-5, rtol=1e-4)
@@ -109,17 +109,17 @@ def compare(kind: str, inputs: list[Tensor], lengths: list[int] | None, turned: 
 @pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_values_and_gradients_are_those_of_the_cell(kind: str, name: str) -> None:
-    turned, *sizes, lengths = SHAPES[name]
-    compare(kind, tensors(kind, len(turned), *sizes), lengths, turned)
+    reverse, *sizes, lengths = SHAPES[name]
+    compare(kind, tensors(kind, len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.parametrize("kind", ["after keeps", "before keeps"])
-@pytest.mark.parametrize(("units", "turned"), [(22, BACK), (70, ON)])
+@pytest.mark.parametrize(("units", "reverse"), [(22, BACK), (70, ON)])
 def test_four_programs_that_share_64_units_agree(
-    kind: str, units: int, turned: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+    kind: str, units: int, reverse: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scans, "LITTLE", 0)  # as where there is much to read
-    compare(kind, tensors(kind, len(turned), 2, 3, units), [2, 0, 1], turned)
+    compare(kind, tensors(kind, len(reverse), 2, 3, units), [2, 0, 1], reverse)
 
 
 @pytest.mark.usefixtures("few_programs")

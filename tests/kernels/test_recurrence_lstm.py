@@ -22,7 +22,7 @@ from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
 ON, BACK = (False,), (True,)
-SHAPES = {  # which scans are turned, steps, rows, units, lengths
+SHAPES = {  # which scans are reversed, steps, rows, units, lengths
     "one program": (ON, 3, 3, 16, None),
     "two blocks, the second not full": (ON, 4, 5, 20, None),
     "a block of 64 units and a part": (ON, 3, 4, 70, None),
@@ -45,12 +45,12 @@ def tensors(scans: int, steps: int, batch: int, units: int) -> list[Tensor]:
     return [tensor.requires_grad_() for tensor in made]
 
 
-def check(inputs: list[Tensor], lengths: list[int] | None, turned: tuple[bool, ...]) -> None:
+def check(inputs: list[Tensor], lengths: list[int] | None, reverse: tuple[bool, ...]) -> None:
     """Values, and gradients into everything."""
-    wanted = expected(LSTMCell(1, inputs[1].shape[2]), *inputs[:2], inputs[2:], lengths, turned)
+    wanted = expected(LSTMCell(1, inputs[1].shape[2]), *inputs[:2], inputs[2:], lengths, reverse)
     slopes = [torch.randn_like(part) for part in wanted]
     with side_by_side():
-        found = scanned(lstm_scan, *inputs[:2], (), inputs[2:], lengths, turned)[:3]
+        found = scanned(lstm_scan, *inputs[:2], (), inputs[2:], lengths, reverse)[:3]
         gradients = torch.autograd.grad(found, inputs, slopes)
     for mine, true in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, true, atol=1e-5, rtol=1e-5)
@@ -60,8 +60,8 @@ def check(inputs: list[Tensor], lengths: list[int] | None, turned: tuple[bool, .
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
-    turned, *sizes, lengths = SHAPES[name]
-    check(tensors(len(turned), *sizes), lengths, turned)
+    reverse, *sizes, lengths = SHAPES[name]
+    check(tensors(len(reverse), *sizes), lengths, reverse)
 
 
 def test_a_matrix_that_does_not_fit_on_chip_and_rows_that_need_several_launches(monkeypatch) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqwise.layers import cells
 from seqwise.layers.norm import EPSILON, LayerNorm
-from seqwise.layers.scan import blank, choose
+from seqwise.layers.scan import choose, zero_padding
 
 pytest.importorskip("triton")
 
@@ -41,7 +41,7 @@ CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Run, Kind]] = {
     "gru replaces": (cells.LayerNormReplacingGRUCell, normalised_gru, Kind("gru", update="replaces")),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # of a step
-SHAPES = {  # cell, which scans are turned, steps, rows, units, lengths
+SHAPES = {  # cell, which scans are reversed, steps, rows, units, lengths
     "rnn, one program": ("rnn", ON, 3, 3, 16, None),
     "rnn, the second program not full": ("rnn", ON, 3, 4, 70, [3, 0, 2, 3]),
     "rnn, from the end": ("rnn", BACK, 3, 2, 16, None),
@@ -68,10 +68,10 @@ class Case:
     """Random tensors of S scans, and what the cell's own equation makes of them in float64."""
 
     def __init__(
-        self, cell: str, turned: tuple[bool, ...], steps: int, batch: int, units: int, lengths: list[int] | None = None
+        self, cell: str, reverse: tuple[bool, ...], steps: int, batch: int, units: int, lengths: list[int] | None = None
     ):
         torch.manual_seed(0)
-        scans = len(turned)
+        scans = len(reverse)
         make, self.run, self.kind = CELLS[cell]
         self.cells = [make(1, units).double() for _ in range(scans)]
         blocks, names = self.cells[0].blocks, [name for name in NORMS if hasattr(self.cells[0], name)]
@@ -85,7 +85,7 @@ class Case:
             gain.mul_(0.3).add_(1)
         for tensor in self.inputs:
             tensor.requires_grad_()
-        self.lengths, self.turned = lengths, turned
+        self.lengths, self.reverse = lengths, reverse
 
     def found(self, look: bool = False) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Outputs and last states by the kernel, and what is inside, in slots."""
@@ -97,7 +97,7 @@ class Case:
             outputs, after, seen = self.run(self.kind, gates, weight, norms, start, rows, look)
             return outputs, *after, seen
 
-        *found, seen = scanned(scan, *self.inputs[:2], (), states, self.lengths, self.turned)
+        *found, seen = scanned(scan, *self.inputs[:2], (), states, self.lengths, self.reverse)
         return found, seen
 
     def expected(self) -> tuple[list[Tensor], list[Tensor], list[dict[str, Tensor]]]:
@@ -117,7 +117,7 @@ class Case:
             inputs = self.ordered(gates[s], s)
             for t in range(steps):
                 after = cell.step(inputs[t], state, weight[s], into(seen))
-                outputs.append(blank(after[0], real[:, t]))
+                outputs.append(zero_padding(after[0], real[:, t]))
                 state = choose(real[:, t], after, state)
             results.append((self.ordered(torch.stack(outputs), s), *state))
             looks.append({name: self.ordered(torch.stack(values), s) for name, values in seen.items()})
@@ -125,7 +125,7 @@ class Case:
 
     def ordered(self, values: Tensor, scan: int) -> Tensor:
         """(T, B, …) in the order in which the scan reads its rows, or back from there."""
-        return turn(values, self.lengths) if self.turned[scan] else values
+        return turn(values, self.lengths) if self.reverse[scan] else values
 
 
 def into(seen: dict[str, list[Tensor]]) -> cells.See:
@@ -190,9 +190,9 @@ def test_epsilon_is_that_of_the_layer() -> None:
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
-@pytest.mark.parametrize(("turned", "lengths"), [(ON, None), (ON + BACK, [1, 2, 0])])
-def test_what_is_inside_is_what_the_cell_sees(cell: str, turned: tuple[bool, ...], lengths: list[int] | None) -> None:
-    case = Case(cell, turned, 2, 3, 20, lengths)
+@pytest.mark.parametrize(("reverse", "lengths"), [(ON, None), (ON + BACK, [1, 2, 0])])
+def test_what_is_inside_is_what_the_cell_sees(cell: str, reverse: tuple[bool, ...], lengths: list[int] | None) -> None:
+    case = Case(cell, reverse, 2, 3, 20, lengths)
     _, _, wanted = case.expected()
     steps = Steps(3, 2, None if lengths is None else torch.tensor(lengths))
     with side_by_side(), torch.no_grad():

@@ -32,8 +32,8 @@ UNITS = 18
 
 
 @pytest.fixture
-def path(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    return lambda name: monkeypatch.setattr(recurrent, "path_of", lambda *_, **__: name)
+def backend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda name: monkeypatch.setattr(recurrent, "choose_backend", lambda *_, **__: name)
 
 
 def layer_of(name: str, both: bool) -> nn.Module:
@@ -66,25 +66,25 @@ def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | Non
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 @pytest.mark.parametrize("name", CELLS)
-def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list[int] | None, path) -> None:
+def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list[int] | None, backend) -> None:
     layer, sizes = layer_of(name, both), None if lengths is None else torch.tensor(lengths)
     x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), state_of(name, both)
-    path("open")
+    backend("reference")
     wanted = run(layer, x, states, sizes, both)
-    path("triton")
+    backend("triton")
     with side_by_side():
         found = run(layer, x, states, sizes, both)
-    assert all(part.path == "triton" for part in layer.modules() if isinstance(part, Recurrent))
+    assert all(part.backend == "triton" for part in layer.modules() if isinstance(part, Recurrent))
     for mine, true in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("part", [0, 1, -1], ids=["outputs", "first state", "last state"])
 @pytest.mark.parametrize("name", CELLS)
-def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, path) -> None:
+def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend) -> None:
     layer, (h, *others), found = layer_of(name, False), state_of(name, False), []
-    for way in ("open", "triton"):
-        path(way)
+    for way in ("reference", "triton"):
+        backend(way)
         with side_by_side():
             outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
             found.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
@@ -93,11 +93,11 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, path) ->
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_what_is_recorded_is_what_the_open_scan_sees(name: str, path) -> None:
+def test_what_is_recorded_is_what_the_open_scan_sees(name: str, backend) -> None:
     layer, lengths = layer_of(name, False), torch.tensor(LENGTHS)
     x, looks = torch.randn(len(LENGTHS), 4, 3), []
-    for way in ("open", "triton"):
-        path(way)
+    for way in ("reference", "triton"):
+        backend(way)
         with side_by_side(), record(layer) as seen:
             layer(x, None, lengths)
         looks.append(dict(seen))
@@ -107,22 +107,22 @@ def test_what_is_recorded_is_what_the_open_scan_sees(name: str, path) -> None:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_a_start_of_another_type_is_taken_and_looked_at(name: str, path) -> None:
+def test_a_start_of_another_type_is_taken_and_looked_at(name: str, backend) -> None:
     layer, found = layer_of(name, False), []
     x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in state_of(name, False)]
-    for way in ("open", "triton"):
-        path(way)
+    for way in ("reference", "triton"):
+        backend(way)
         with side_by_side(), record(layer) as seen:
             found.append([layer(x, tuple(states))[0], *dict(seen).values()])
     for true, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, true, atol=1e-4, rtol=1e-3)
 
 
-def test_padding_may_hold_anything_and_gets_no_gradient(path) -> None:
+def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
     layer, lengths = layer_of("lstm", True), torch.tensor(LENGTHS)
     dirty = torch.randn(len(LENGTHS), 4, 3)
     dirty[torch.arange(4) >= lengths[:, None]] = float("nan")
-    path("triton")
+    backend("triton")
     with side_by_side():
         outputs, _ = layer(dirty.requires_grad_(), None, lengths)
         (gradient,) = torch.autograd.grad(outputs.sum(), dirty)
@@ -131,9 +131,9 @@ def test_padding_may_hold_anything_and_gets_no_gradient(path) -> None:
     assert not gradient[torch.arange(4) >= lengths[:, None]].any()
 
 
-def test_a_copy_of_a_layer_that_has_run_runs_too(path) -> None:
+def test_a_copy_of_a_layer_that_has_run_runs_too(backend) -> None:
     layer, x = layer_of("gru", False), torch.randn(2, 4, 3)
-    path("triton")
+    backend("triton")
     with side_by_side():
         outputs, _ = layer(x)
         again, _ = copy.deepcopy(layer)(x)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 CPU = torch.device("cpu")
 ON, BACK = (False,), (True,)
-SHAPES = {  # which scans are turned, steps, rows, units, lengths
+SHAPES = {  # which scans are reversed, steps, rows, units, lengths
     "one program": (ON, 3, 3, 16, None),
     "two blocks, the second not full": (ON, 4, 5, 70, None),
     "from the end": (BACK, 4, 3, 16, None),
@@ -39,14 +39,14 @@ def tensors(scans: int, steps: int, batch: int, units: int) -> list[Tensor]:
 
 
 def compare(
-    activation: str, leaves: list[Tensor], lengths: list[int] | None = None, turned: tuple[bool, ...] = ON
+    activation: str, leaves: list[Tensor], lengths: list[int] | None = None, reverse: tuple[bool, ...] = ON
 ) -> None:
     """Values, and gradients into everything, beside the cell's."""
     inputs, weight, h = leaves
-    wanted = expected(RNNCell(1, weight.shape[2], activation), inputs, weight, [h], lengths, turned)
+    wanted = expected(RNNCell(1, weight.shape[2], activation), inputs, weight, [h], lengths, reverse)
     slopes = [torch.randn_like(part) for part in wanted]
     with side_by_side():
-        found = scanned(rnn_scan, inputs, weight, (), [h], lengths, turned, activation=activation)
+        found = scanned(rnn_scan, inputs, weight, (), [h], lengths, reverse, activation=activation)
         gradients = torch.autograd.grad(found, leaves, slopes)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients, torch.autograd.grad(wanted, leaves, slopes), atol=1e-4, rtol=1e-4)
@@ -54,8 +54,8 @@ def compare(
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_values_and_gradients_are_those_of_the_cell(name: str) -> None:
-    turned, *sizes, lengths = SHAPES[name]
-    compare("tanh", tensors(len(turned), *sizes), lengths, turned)
+    reverse, *sizes, lengths = SHAPES[name]
+    compare("tanh", tensors(len(reverse), *sizes), lengths, reverse)
 
 
 @pytest.mark.parametrize("activation", [name for name in ACTIVATIONS if name != "tanh"])

@@ -87,7 +87,7 @@ def test_a_weight_in_another_order_gets_its_gradient(name: str) -> None:
     other.cell.weight_input = nn.Parameter(other.cell.weight_input.detach().t().contiguous().t())
     for one in (layer, other):
         one(x)[0].square().sum().backward()
-        assert one.path == "compiled"
+        assert one.backend == "compiled"
     torch.testing.assert_close(layer.cell.weight_input.grad, other.cell.weight_input.grad)
 
 
@@ -108,7 +108,7 @@ def test_the_default_device_and_type_are_not_asked(name: str) -> None:
     finally:
         torch.set_default_dtype(before)
     assert torch.equal(outputs, expected)
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
 
 
 @each_cell
@@ -118,10 +118,10 @@ def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> N
     way = torch.randn_like(x)
     with forward_ad.dual_level():
         tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, way))[0]).tangent
-    assert layer.path == "open"
+    assert layer.backend == "reference"
     step = 1e-6
     expected = (layer(x + step * way)[0] - layer(x - step * way)[0]) / (2 * step)
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
     torch.testing.assert_close(tangent, expected, atol=1e-7, rtol=1e-6)
 
 
@@ -131,7 +131,7 @@ def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
     given = {key: value.detach() for key, value in layer.named_parameters()}
     found = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(given)
     layer(x)[0].square().sum().backward()
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
     for key, parameter in layer.named_parameters():
         torch.testing.assert_close(found[key], parameter.grad)
     several = torch.randn(3, 8, 20, 4, dtype=torch.float64)
@@ -149,7 +149,7 @@ parameters = {name: part.detach() for name, part in layer.named_parameters()}
 grad(lambda given: functional_call(layer, given, (x,))[0].sum())(parameters)
 with torch.device("meta"):
     layer(x)
-print(layer.path)
+print(layer.backend)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "compiled"
@@ -170,7 +170,7 @@ def test_tensors_without_memory_have_shapes() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         outputs, _ = layer(some_input())
     assert outputs.shape == (8, 20, 16)
-    assert layer.path == "aten"
+    assert layer.backend == "aten"
 
 
 def test_a_tensor_of_a_derived_class_goes_another_way() -> None:
@@ -179,7 +179,7 @@ def test_a_tensor_of_a_derived_class_goes_another_way() -> None:
 
     layer, x = layer_of("gru"), some_input()
     outputs, _ = layer(x.as_subclass(Own))
-    assert layer.path == "aten"
+    assert layer.backend == "aten"
     torch.testing.assert_close(outputs.as_subclass(Tensor), layer(x)[0])
 
 
@@ -198,7 +198,7 @@ def test_torch_compile_calls_the_scan_and_does_not_look_inside() -> None:
     layer.zero_grad()
     expected, _ = layer(x, None, LENGTHS)
     expected.square().sum().backward()
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
     assert torch.equal(outputs, expected)
     assert torch.equal(found, layer.cell.weight_hidden.grad)
     assert graphs
@@ -217,7 +217,7 @@ def test_outputs_may_be_written_over(name: str, lengths: Tensor | None) -> None:
     expected = layer.cell.weight_hidden.grad.clone()
     layer.zero_grad()
     outputs, _ = layer(x, None, lengths)
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
     outputs += 1
     nn.Dropout(0.0, inplace=True)(outputs)
     torch.relu_(outputs)
@@ -250,7 +250,7 @@ def test_the_switch_works_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.autograd.grad(outputs.sum(), x, create_graph=True)
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     (slope,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
-    assert layer.path == "aten"
+    assert layer.backend == "aten"
     torch.autograd.grad(slope.square().sum(), x)
 
 
@@ -261,13 +261,13 @@ def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: 
     monkeypatch.setattr(memory, "_loop", broken)
     monkeypatch.setattr(fused, "_refused", set())
     x = some_input()
-    for name, other in (("gru", "aten"), ("gru before", "open")):
+    for name, other in (("gru", "aten"), ("gru before", "reference")):
         both = Bidirectional(layer_of(name), layer_of(name))
         with pytest.warns(UserWarning, match="gru with 16 units does not run here.*cannot select") as told:
             outputs, _ = both(x)
         assert len(told) == 1
         assert told[0].filename == recurrent.__file__
-        assert both.forwards.path == both.backwards.path == other
+        assert both.forwards.backend == both.backwards.backend == other
         torch.testing.assert_close(outputs[..., :16], opened(both.forwards, x))
 
 
@@ -286,7 +286,7 @@ def test_both_directions_show_what_the_kernel_saw(
     monkeypatch.setattr(recurrent, "scan", None)  # no open scan runs
     with record(both) as seen:
         both(x, None, lengths)
-    assert both.backwards.path == "compiled"
+    assert both.backwards.backend == "compiled"
     assert set(seen) == set(open_twins)
     for gate in seen:
         torch.testing.assert_close(seen[gate], open_twins[gate].detach(), atol=1e-12, rtol=1e-12)

@@ -9,34 +9,34 @@ from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.kinds import Kind
 from seqwise.layers import cells, fused
 from seqwise.layers.cells import GRU_CELLS, make_cell
-from seqwise.layers.fused import direction_of, fused_scan, kind_of, path_of
+from seqwise.layers.fused import build_direction, choose_backend, fused_scan, get_kind
 
 
-@pytest.mark.parametrize(("reset", "update", "normed"), GRU_CELLS)
-def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, normed):
-    settings = RecurrentSettings(reset=reset, update=update, layer_norm=normed)
-    assert kind_of(make_cell("gru", 3, 4, settings)) == Kind("gru", reset=reset, update=update, normed=normed)
+@pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
+def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, layer_norm):
+    settings = RecurrentSettings(reset=reset, update=update, layer_norm=layer_norm)
+    assert get_kind(make_cell("gru", 3, 4, settings)) == Kind("gru", reset=reset, update=update, layer_norm=layer_norm)
 
 
 def test_every_cell_that_settings_can_make_has_a_kind():
     for name in ("rnn", "lstm", "gru"):
-        for normed in (False, True):
-            cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=normed, activation="relu"))
-            found = kind_of(cell)
-            assert (found.name, found.normed) == (name, normed)
-    assert kind_of(cells.RNNCell(3, 4, "sigmoid")) == Kind("rnn", activation="sigmoid")
+        for layer_norm in (False, True):
+            cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=layer_norm, activation="relu"))
+            found = get_kind(cell)
+            assert (found.name, found.layer_norm) == (name, layer_norm)
+    assert get_kind(cells.RNNCell(3, 4, "sigmoid")) == Kind("rnn", activation="sigmoid")
 
 
 def test_a_derived_class_is_another_equation():
     class Own(cells.LSTMCell):
         pass
 
-    assert kind_of(Own(3, 4)) is None
+    assert get_kind(Own(3, 4)) is None
 
 
 def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
     def names(cell):
-        vectors = direction_of(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
+        vectors = build_direction(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
         own = {id(parameter): name for name, parameter in cell.named_parameters()}
         return [own[id(vector)] for vector in vectors]
 
@@ -54,20 +54,20 @@ def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
 def test_the_path_on_a_cpu():
     x, short = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
     gru, lstm, early = cells.GRUCell(3, 4), cells.LSTMCell(3, 176), cells.EarlyResetGRUCell(3, 4)
-    assert [path_of(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3
-    assert [path_of(cell, short) for cell in (gru, lstm, early)] == ["aten", "aten", "open"]
+    assert [choose_backend(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3
+    assert [choose_backend(cell, short) for cell in (gru, lstm, early)] == ["aten", "aten", "reference"]
     with torch.no_grad():
-        assert path_of(lstm, x) == "aten"
-        assert path_of(lstm, x[:2, :8], torch.tensor([8, 3])) == "compiled"  # where rows differ, ATen is slow
-        assert path_of(lstm, x[:2, :8], torch.tensor([8, 8])) == "aten"
-    assert path_of(gru, x.bfloat16()) == "aten"
+        assert choose_backend(lstm, x) == "aten"
+        assert choose_backend(lstm, x[:2, :8], torch.tensor([8, 3])) == "compiled"  # where rows differ, ATen is slow
+        assert choose_backend(lstm, x[:2, :8], torch.tensor([8, 8])) == "aten"
+    assert choose_backend(gru, x.bfloat16()) == "aten"
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert path_of(early, x) == "open"
+        assert choose_backend(early, x) == "reference"
 
     class Own(cells.LSTMCell):
         pass
 
-    assert path_of(Own(3, 4), x) == "open"
+    assert choose_backend(Own(3, 4), x) == "reference"
 
 
 def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monkeypatch):
@@ -82,7 +82,7 @@ def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monke
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.warns(UserWarning, match="lstm with 4 units does not run here.*no such luck"):
         assert (
-            fused_scan("triton", cell, x, [direction_of(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+            fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None
         )
     assert len(fused._refused) == 1
@@ -98,8 +98,8 @@ def test_memory_that_runs_out_and_mistakes_are_not_taken_for_a_broken_kernel(mon
     monkeypatch.setattr(fused, "_refused", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
-        fused_scan("triton", cell, x, [direction_of(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+        fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     monkeypatch.setattr(persistent, "rehearse", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        fused_scan("triton", cell, x, [direction_of(cell, cell.weight_hidden, cell.start(2, x))], None, False)
+        fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     assert not fused._refused

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqwise.layers.record import may_hold, observe, observed, observed_live, record
+from seqwise.layers.record import is_recorded, is_recorded_live, may_hold, record, record_value
 
 
 class Doubles(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = 2 * x
-        observe(self, "doubled", y)
+        record_value(self, "doubled", y)
         return y
 
 
@@ -68,22 +68,22 @@ def test_nothing_is_recorded_before_or_after_the_block() -> None:
         pass
     model(torch.tensor(1.0))
     assert dict(seen) == {}
-    assert not observed(model)
+    assert not is_recorded(model)
 
 
 def test_a_recording_ends_also_when_the_block_fails() -> None:
     model = Doubles()
     with pytest.raises(ZeroDivisionError), record(model):
         _ = 1 / 0
-    assert not observed(model)
+    assert not is_recorded(model)
 
 
 def test_only_the_modules_of_the_recorded_model_are_observed() -> None:
     model, stranger = Twice(), Doubles()
     with record(model) as seen:
         stranger(torch.tensor(1.0))
-        assert observed(model.layer[0])
-        assert not observed(stranger)
+        assert is_recorded(model.layer[0])
+        assert not is_recorded(stranger)
     assert len(seen) == 0
 
 
@@ -91,11 +91,11 @@ def test_recorded_values_are_detached_unless_live() -> None:
     model, x = Doubles(), torch.tensor(3.0, requires_grad=True)
     with record(model) as seen:
         model(x)
-        assert not observed_live(model)
+        assert not is_recorded_live(model)
     assert not seen["doubled"].requires_grad
     with record(model, live=True) as live:
         y = model(x) ** 2
-        assert observed_live(model)
+        assert is_recorded_live(model)
     (gradient,) = torch.autograd.grad(y, live["doubled"])
     assert gradient.item() == 12  # d y² / d y at y = 6
 
@@ -113,7 +113,7 @@ def test_two_recordings_can_be_nested() -> None:
 def test_another_thread_records_nothing_of_this_one() -> None:
     model, seen_there = Doubles(), []
     with record(model):
-        thread = threading.Thread(target=lambda: seen_there.append(observed(model)))
+        thread = threading.Thread(target=lambda: seen_there.append(is_recorded(model)))
         thread.start()
         thread.join()
     assert seen_there == [False]
@@ -122,8 +122,8 @@ def test_another_thread_records_nothing_of_this_one() -> None:
 def test_layers_whose_names_cannot_match_are_not_observed() -> None:
     model = Twice()
     with record(model, "layer.1.*"), record(model, "encoder*", live=True):
-        assert [observed(layer) for layer in model.layer] == [False, True]
-        assert not observed_live(model.layer[1])
+        assert [is_recorded(layer) for layer in model.layer] == [False, True]
+        assert not is_recorded_live(model.layer[1])
 
 
 @pytest.mark.parametrize(

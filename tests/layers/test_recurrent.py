@@ -9,7 +9,7 @@ from torch import Tensor
 from seqwise.errors import UsageError
 from seqwise.layers import cells
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent, turn
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps
 from seqwise.layers.scan import scan
 
 FAST = {
@@ -47,24 +47,24 @@ def some_input() -> Tensor:
 @pytest.mark.parametrize("kind", ANY)
 def test_a_layer_says_how_its_last_call_was_computed(kind: str) -> None:
     layer = layer_of(kind)
-    assert layer.path is None
+    assert layer.backend is None
     assert "path" not in repr(layer)
     layer(some_input()[:, :3])
-    assert layer.path == ("aten" if kind in FAST else "compiled")  # ATen's is faster for so few steps
+    assert layer.backend == ("aten" if kind in FAST else "compiled")  # ATen's is faster for so few steps
     layer(torch.randn(40, 20, 4, dtype=torch.float64), None, torch.arange(40) % 21)  # ATen is slow where rows differ
-    assert layer.path == "compiled"
-    assert "path=compiled" in repr(layer)
+    assert layer.backend == "compiled"
+    assert "backend=compiled" in repr(layer)
 
 
 def test_a_variant_of_a_cell_scans_openly() -> None:
     class Forgetful(cells.LSTMCell):
-        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, see: Any = cells.unseen) -> Any:
-            h, c = super().step(x, state, weight_hidden, see)
+        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, record: Any = cells.record_nothing) -> Any:
+            h, c = super().step(x, state, weight_hidden, record)
             return h, c * 0
 
     layer = Recurrent(Forgetful(4, 3))
     assert layer(torch.randn(2, 5, 4))[1][1].abs().max() == 0
-    assert layer.path == "open"
+    assert layer.backend == "reference"
 
 
 @pytest.mark.parametrize("lengths", [None, [6, 2, 0, 5], [6, 6, 6, 6]], ids=["whole", "padded", "full"])
@@ -86,7 +86,7 @@ def test_fast_scans_equal_the_open_one_in_outputs_states_and_gradients(
         results.append((outputs, *after))
         total = sum((part * torch.arange(part.numel()).view_as(part).cos()).sum() for part in results[-1])
         gradients.append(torch.autograd.grad(total, [x, *before, *layer.parameters()]))
-    assert layer.path == ("compiled" if kernels == "on" else "aten")
+    assert layer.backend == ("compiled" if kernels == "on" else "aten")
     for fast, slow in zip((*results[0], *gradients[0]), (*results[1], *gradients[1]), strict=True):
         torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
 
@@ -147,11 +147,11 @@ def test_a_live_record_gives_the_total_gradient_of_a_gate() -> None:
     class Nudged(cells.LSTMCell):
         nudge, step_number = 0.0, 0
 
-        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, see: Any = cells.unseen) -> Any:
+        def step(self, x: Tensor, state: Any, weight_hidden: Tensor, record: Any = cells.record_nothing) -> Any:
             self.step_number += 1
 
             def nudged(name: str, value: Tensor) -> Tensor:
-                return see(name, value + self.nudge if name == "forget" and self.step_number == 2 else value)
+                return record(name, value + self.nudge if name == "forget" and self.step_number == 2 else value)
 
             return super().step(x, state, weight_hidden, nudged)
 
@@ -187,8 +187,8 @@ def test_a_deep_layer_drops_between_its_layers_only() -> None:
             return x, (x[:, -1],)
 
     x = torch.ones(2, 5, 4)
-    assert torch.equal(Deep([Identity()], dropout=0.5)(x)[0], x)
-    dropped, states = Deep([Identity(), Identity()], dropout=0.5)(x)
+    assert torch.equal(StackedRecurrent([Identity()], dropout=0.5)(x)[0], x)
+    dropped, states = StackedRecurrent([Identity(), Identity()], dropout=0.5)(x)
     assert set(dropped.unique().tolist()) == {0.0, 2.0}
     assert (dropped == dropped[:, :1]).all()
     assert len(states) == 2
@@ -198,7 +198,7 @@ def test_names_in_a_deep_bidirectional_layer_read_as_a_path() -> None:
     def both(width: int) -> Bidirectional:
         return Bidirectional(Recurrent(cells.LSTMCell(width, 3)), Recurrent(cells.LSTMCell(width, 3)))
 
-    layer = Deep([both(4), both(6)])
+    layer = StackedRecurrent([both(4), both(6)])
     with record(layer, "*.forget") as seen:
         outputs, _ = layer(torch.randn(2, 5, 4))
     assert outputs.shape == (2, 5, layer.units) == (2, 5, 6)
@@ -208,8 +208,8 @@ def test_names_in_a_deep_bidirectional_layer_read_as_a_path() -> None:
 
 def test_a_row_is_turned_at_its_own_length() -> None:
     x = torch.arange(8.0).view(2, 4, 1)
-    assert turn(x, torch.tensor([4, 2]))[..., 0].tolist() == [[3, 2, 1, 0], [5, 4, 6, 7]]
-    assert turn(x, None)[..., 0].tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
+    assert reverse_steps(x, torch.tensor([4, 2]))[..., 0].tolist() == [[3, 2, 1, 0], [5, 4, 6, 7]]
+    assert reverse_steps(x, None)[..., 0].tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
 
 
 def test_the_backward_state_is_that_of_the_first_step() -> None:
@@ -263,7 +263,7 @@ def test_a_state_of_another_size_is_refused(kind: str, shape: tuple[int, ...]) -
 def test_a_second_derivative_is_refused_where_it_would_be_wrong() -> None:
     layer, x = layer_of("gru before"), some_input().requires_grad_()
     outputs, _ = layer(x)
-    assert layer.path == "compiled"
+    assert layer.backend == "compiled"
     with pytest.raises(UsageError, match="no gradient of its own"):
         torch.autograd.grad(outputs.sum(), x, create_graph=True)
 
@@ -272,9 +272,9 @@ def test_a_recording_leaves_both_directions_to_the_bit() -> None:
     both = Bidirectional(layer_of("lstm"), layer_of("lstm"))
     x, lengths = torch.randn(8, 20, 4, dtype=torch.float64), torch.tensor([20, 3, 0, 11, 20, 7, 1, 19])
     plain, _ = both(x, None, lengths)
-    assert both.forwards.path == "compiled"
+    assert both.forwards.backend == "compiled"
     with record(both) as seen:
         recorded, _ = both(x, None, lengths)
     assert torch.equal(plain, recorded)
     torch.testing.assert_close(seen["forwards.lstm.hidden"], plain[..., :3])
-    torch.testing.assert_close(seen["backwards.lstm.hidden"], turn(plain[..., 3:], lengths))
+    torch.testing.assert_close(seen["backwards.lstm.hidden"], reverse_steps(plain[..., 3:], lengths))

@@ -86,7 +86,7 @@ def test_outputs_states_and_gradients_are_those_of_torch(name, num_layers, bidir
     single = state_like(ours, None, dtype)
     assert_equal(run(ours, lambda layer: layer(one), x), run(theirs, lambda layer: layer(one), x))
     assert_equal(run(ours, lambda layer: layer(one, single), x), run(theirs, lambda layer: layer(one, single), x))
-    assert any(part.path == "compiled" for part in ours.modules() if isinstance(part, Recurrent))
+    assert any(part.backend == "compiled" for part in ours.modules() if isinstance(part, Recurrent))
 
 
 @every_layer

@@ -12,14 +12,18 @@ from torch import Tensor, nn
 from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
 from seqwise.layers import cells
-from seqwise.layers.recurrent import real_steps, turn
-from seqwise.layers.scan import blank
+from seqwise.layers.recurrent import reverse_steps, valid_steps
 from seqwise.layers.scan import scan as open_scan
+from seqwise.layers.scan import zero_padding
 
 KINDS = [
-    *(Kind("rnn", activation=name, normed=normed) for name in cells.ACTIVATIONS for normed in (False, True)),
-    *(Kind("lstm", normed=normed) for normed in (False, True)),
-    *(Kind("gru", reset=reset, update=update, normed=normed) for reset, update, normed in cells.GRU_CELLS),
+    *(
+        Kind("rnn", activation=name, layer_norm=layer_norm)
+        for name in cells.ACTIVATIONS
+        for layer_norm in (False, True)
+    ),
+    *(Kind("lstm", layer_norm=layer_norm) for layer_norm in (False, True)),
+    *(Kind("gru", reset=reset, update=update, layer_norm=layer_norm) for reset, update, layer_norm in cells.GRU_CELLS),
 ]
 PLAIN = [Kind("rnn"), Kind("rnn", activation="relu"), Kind("lstm"), Kind("gru")]
 # batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
@@ -31,7 +35,7 @@ def make(kind: Kind, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
     """A cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
-        activation=kind.activation, reset=kind.reset, update=kind.update, layer_norm=kind.normed
+        activation=kind.activation, reset=kind.reset, update=kind.update, layer_norm=kind.layer_norm
     )
     cell = cells.make_cell(kind.name, inputs, units, settings)
     for parameter in cell.parameters():
@@ -67,17 +71,17 @@ def some(kind: Kind, batch: int, time: int, inputs: int, units: int, dtype: torc
     return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
 
 
-def compiled(kind: Kind, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
-    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), turned)
+def compiled(kind: Kind, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
+    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), reverse)
     outputs, (after,), _ = scan(kind, x, [one], Steps(len(x), x.shape[1], lengths))
     return [outputs, *after]
 
 
-def opened(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, turned: bool):
-    real = real_steps(x, cell.inputs, lengths)
-    x = blank(turn(x, lengths) if turned else x, real)
+def opened(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
+    real = valid_steps(x, cell.inputs, lengths)
+    x = zero_padding(reverse_steps(x, lengths) if reverse else x, real)
     outputs, after = open_scan(cell, x, tuple(state), cell.weight_hidden, real)
-    return [turn(outputs, lengths) if turned else outputs, *after]
+    return [reverse_steps(outputs, lengths) if reverse else outputs, *after]
 
 
 def gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:

@@ -16,13 +16,13 @@ from seqwise.layers.scan import scan as open_scan
 
 def scanned(
     scan: Callable[..., Any], inputs: Tensor, weight: Tensor, beside: Sequence[Any], states: Sequence[Tensor],
-    lengths: Sequence[int] | None = None, turned: Sequence[bool] | None = None, **options: Any,
+    lengths: Sequence[int] | None = None, reverse: Sequence[bool] | None = None, **options: Any,
 ) -> list[Tensor]:  # fmt: skip
     """What the scan makes of inputs (S, T, B, …) and states (S, B, U): outputs (S, T, B, U), last states (S, B, U), and
     whatever else comes, as it is. The inputs are not consumed."""
     scans, time, batch, _ = inputs.shape
     steps = Steps(batch, time, None if lengths is None else torch.tensor(lengths))
-    rows = RowLayout.of(steps, tuple(turned or (False,) * scans))
+    rows = RowLayout.of(steps, tuple(reverse or (False,) * scans))
     sorted_states = [steps.sort(state.transpose(0, 1)).contiguous() for state in states]
     given = in_slots(inputs, steps).clone(memory_format=torch.contiguous_format)
     found = scan(given, weight, *beside, *sorted_states, rows, **options)
@@ -32,13 +32,13 @@ def scanned(
 
 def expected(
     cell: Cell, inputs: Tensor, weight: Tensor, states: Sequence[Tensor], lengths: Sequence[int] | None = None,
-    turned: Sequence[bool] | None = None,
+    reverse: Sequence[bool] | None = None,
 ) -> list[Tensor]:  # fmt: skip
     """The same by the open scan of the cell's own equation, one direction after another."""
     scans, steps, batch, _ = inputs.shape
     real = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
     results = []
-    for s, back in enumerate(turned or (False,) * scans):
+    for s, back in enumerate(reverse or (False,) * scans):
         given = turn(inputs[s], lengths) if back else inputs[s]
         cell.project = lambda x, given=given: given.transpose(0, 1)  # type: ignore[method-assign]
         start = tuple(state[s] for state in states)

@@ -15,8 +15,8 @@ from seqwise.backbones.feedforward import FeedForwardBackbone
 from seqwise.backbones.recurrent import bidirectional_layers
 from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.layers.recurrent import Deep, real_steps, turn
-from seqwise.layers.scan import blank
+from seqwise.layers.recurrent import StackedRecurrent, reverse_steps, valid_steps
+from seqwise.layers.scan import zero_padding
 from seqwise.resolved_settings import ResolvedSettings
 
 CELLS = ("rnn", "gru", "lstm")
@@ -50,7 +50,9 @@ class BidirectionalBackbone(nn.Module):
         super().__init__()
         units = -(-width // 2)
         self.width = 2 * units
-        self.deep = Deep(bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout)
+        self.deep = StackedRecurrent(
+            bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout
+        )
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         outputs, state = self.deep(vectors, carry, lengths)
@@ -69,8 +71,8 @@ class BothWays(nn.Module):
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.forwards(vectors, None, lengths)
-        back = self.backwards(turn(vectors, lengths), None, lengths)
-        both = torch.cat([ahead.vectors, turn(back.vectors, lengths)], dim=-1)
+        back = self.backwards(reverse_steps(vectors, lengths), None, lengths)
+        both = torch.cat([ahead.vectors, reverse_steps(back.vectors, lengths)], dim=-1)
         return States(both, (ahead.carry, back.carry))
 
 
@@ -81,6 +83,6 @@ class CentredFeedForward(FeedForwardBackbone):
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.window // 2
-        real = real_steps(vectors, self.inputs, lengths)
-        h = super().forward(F.pad(blank(vectors, real), (0, 0, 0, ahead))).vectors[:, ahead:]
-        return States(blank(h, real))
+        real = valid_steps(vectors, self.inputs, lengths)
+        h = super().forward(F.pad(zero_padding(vectors, real), (0, 0, 0, ahead))).vectors[:, ahead:]
+        return States(zero_padding(h, real))

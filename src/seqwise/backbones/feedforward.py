@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from seqwise.backbones.states import ModelState, States
 from seqwise.layers.initialise import he_
-from seqwise.layers.record import observe
-from seqwise.layers.recurrent import real_steps
-from seqwise.layers.scan import blank
+from seqwise.layers.record import record_value
+from seqwise.layers.recurrent import valid_steps
+from seqwise.layers.scan import zero_padding
 
 
 class FeedForwardBackbone(nn.Module):
@@ -32,17 +32,17 @@ class FeedForwardBackbone(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
-        real = real_steps(vectors, self.inputs, lengths)
-        vectors = blank(vectors, real)
+        real = valid_steps(vectors, self.inputs, lengths)
+        vectors = zero_padding(vectors, real)
         past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if carry is None else carry
         known = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
         windows = known.unfold(1, self.window, 1)  # (B, T, D, window)
         h = self.dropout(F.relu(self.first(windows.flatten(2))))
-        observe(self, "hidden.0", h)
+        record_value(self, "hidden.0", h)
         for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
-            observe(self, f"hidden.{depth}", h)
-        return States(blank(h, real), self._last(known, lengths))
+            record_value(self, f"hidden.{depth}", h)
+        return States(zero_padding(h, real), self._last(known, lengths))
 
     def _last(self, known: Tensor, lengths: Tensor | None) -> Tensor:
         """The last window - 1 vectors that are real, (B, window - 1, D)."""

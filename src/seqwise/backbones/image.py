@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqwise.backbones.memory import Memory
 from seqwise.layers.norm import EPSILON, LayerNorm
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
 from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
 
@@ -84,7 +84,7 @@ class PictureNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.layer_norm(x, x.shape[1:], eps=EPSILON) * self.weight + self.bias
-        observe(self, "norm", y)
+        record_value(self, "norm", y)
         return y
 
 
@@ -127,7 +127,7 @@ class Convolutional(nn.Module):
         x = scaled(pixels, self.positions.weight)
         for number, stage in enumerate(self.stage):
             x = stage(x)
-            observe(self, f"stage.{number}.maps", x)
+            record_value(self, f"stage.{number}.maps", x)
         x = self.norm(x + F.relu(self.mix(x)))
         return self.positions(x.flatten(1, 2))
 
@@ -171,7 +171,7 @@ class Still(nn.Module):
 
     def forward(self, pixels: Tensor, lengths: Tensor | None = None) -> Memory:
         regions = self.encoder(pixels)
-        observe(self, "regions", regions)
+        record_value(self, "regions", regions)
         return Memory(regions)
 
 
@@ -192,7 +192,7 @@ class Frames(nn.Module):
         x = F.adaptive_avg_pool2d(x.unflatten(2, (int(self.encoder.side), -1)), self.grid)  # type: ignore[arg-type]
         x = x.flatten(2).unflatten(0, (rows, frames)).permute(0, 3, 1, 2)  # (B, regions, F, width)
         x = self.time(x).transpose(1, 2).flatten(1, 2)
-        observe(self, "regions", x)
+        record_value(self, "regions", x)
         return Memory(x, None if lengths is None else lengths * self.grid**2)
 
 
@@ -210,7 +210,7 @@ class Features(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
         """(B, R, W) → (B, R, width); regions beyond a row's length are padding."""
         regions = self.positions(self.norm(self.enter(features.to(self.enter.weight.dtype))))
-        observe(self, "regions", regions)
+        record_value(self, "regions", regions)
         return Memory(regions, lengths)
 
 

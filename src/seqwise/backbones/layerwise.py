@@ -10,15 +10,15 @@ from seqwise.backbones.feedforward import FeedForwardBackbone
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.errors import UsageError
 from seqwise.layers.record import record
-from seqwise.layers.recurrent import turn
+from seqwise.layers.recurrent import reverse_steps
 
 
 def every_layer(backbone: nn.Module, vectors: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
     """vectors (B, T, D) and then the states (B, T, ·) of each layer; the last are those the backbone returns."""
     if isinstance(backbone, BothWays):
         ahead = every_layer(backbone.forwards, vectors, lengths)
-        back = every_layer(backbone.backwards, turn(vectors, lengths), lengths)
-        return [vectors, *(torch.cat([a, turn(b, lengths)], dim=-1) for a, b in zip(ahead[1:], back[1:]))]
+        back = every_layer(backbone.backwards, reverse_steps(vectors, lengths), lengths)
+        return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in zip(ahead[1:], back[1:]))]
     if isinstance(backbone, FeedForwardBackbone):
         with record(backbone, "hidden.*") as seen:
             last = backbone(vectors, lengths=lengths).vectors

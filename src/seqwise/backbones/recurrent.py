@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from seqwise.backbones.states import ModelState, States
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import make_cell
-from seqwise.layers.recurrent import Bidirectional, Deep, Recurrent
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 
@@ -41,7 +41,7 @@ class RecurrentBackbone(nn.Module):
     ):
         super().__init__()
         self.width = width
-        self.deep = Deep(_layers(cell, inputs, width, depth, settings), dropout=dropout)
+        self.deep = StackedRecurrent(_layers(cell, inputs, width, depth, settings), dropout=dropout)
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
         outputs, state = self.deep(vectors, carry, lengths)
@@ -56,7 +56,7 @@ class AttentiveBackbone(nn.Module):
     def __init__(self, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0):
         super().__init__()
         self.width = width
-        self.deep = Deep(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
+        self.deep = StackedRecurrent(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
         self.look_back = StateAttention(width, settings.attention_span)
 
     def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:

@@ -27,9 +27,9 @@ from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import Cell, State, make_cell
 from seqwise.layers.dropout import VariationalDropout, drop_weights
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.record import observe
-from seqwise.layers.recurrent import Deep, Recurrent
-from seqwise.layers.scan import Tape
+from seqwise.layers.record import record_value
+from seqwise.layers.recurrent import Recurrent, StackedRecurrent
+from seqwise.layers.scan import StepRecorder
 from seqwise.resolved_settings import ResolvedSettings
 
 
@@ -131,7 +131,7 @@ class Luong(Decoder):
         shared, own = begun(carry, memory, self)
         states = self.backbone(vectors, own)
         context, looked = look(self.score, states.vectors, shared)
-        observe(self, "weights", looked)
+        record_value(self, "weights", looked)
         h = self.readout(context, states.vectors)
         return Decoded(h, (shared, states.carry), looked if weights else None)
 
@@ -143,7 +143,7 @@ class Fed:
     """
 
     def __init__(self, layer: Recurrent, x: Tensor):
-        self.cell, self.tape = layer.cell, Tape(layer.cell, x.shape[1])
+        self.cell, self.tape = layer.cell, StepRecorder(layer.cell, x.shape[1])
         self.weight_hidden = drop_weights(layer.cell.weight_hidden, layer.weight_dropout, layer.training)
         own, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
         self.apart = type(self.cell).project is Cell.project  # a cell that norms the product needs it whole
@@ -154,7 +154,7 @@ class Fed:
             a = self.x[t] + F.linear(fed, self.weight_fed)
         else:
             a = self.cell.project(torch.cat([self.x[t], fed], dim=-1))
-        return self.cell.step(a, state, self.weight_hidden, self.tape.see)
+        return self.cell.step(a, state, self.weight_hidden, self.tape.record)
 
 
 class Bahdanau(Decoder):
@@ -172,7 +172,7 @@ class Bahdanau(Decoder):
         drop = recurrent.weight_dropout
         self.first = Recurrent(make_cell(name, inputs + memory_width, width, recurrent), drop)
         above = [Recurrent(make_cell(name, width, width, recurrent), drop) for _ in range(network.depth - 1)]
-        self.above = Deep(above, dropout=network.dropout) if above else None
+        self.above = StackedRecurrent(above, dropout=network.dropout) if above else None
         self.dropout = VariationalDropout(network.dropout)
         self.look_back = StateAttention(width, recurrent.attention_span) if settings.model == "attentive-rnn" else None
         self.bridge = Bridge(memory_width, [layer.cell for layer in (self.first, *above)])
@@ -187,11 +187,11 @@ class Bahdanau(Decoder):
         self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (state, above, past) = begun(carry, memory, self)
-        tape, layer = Tape(self, vectors.shape[1]), Fed(self.first, vectors)
+        tape, layer = StepRecorder(self, vectors.shape[1]), Fed(self.first, vectors)
         outputs, contexts, looked = [], [], []
         for t in range(vectors.shape[1]):
             context, weight = look(self.score, state[0][:, None], shared)
-            tape.see("weights", weight[:, 0])
+            tape.record("weights", weight[:, 0])
             state = layer.step(t, context[:, 0], state)
             outputs.append(state[0])
             contexts.append(context)
@@ -230,11 +230,11 @@ class Feeding(Decoder):
         self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (states, h) = begun(carry, memory, self)
-        tape, stack, looked, outputs = Tape(self, vectors.shape[1]), self._stack(vectors), [], []
+        tape, stack, looked, outputs = StepRecorder(self, vectors.shape[1]), self._stack(vectors), [], []
         for t in range(vectors.shape[1]):
             states = stack(t, h, states)
             context, weight = look(self.score, states[-1][0][:, None], shared)
-            tape.see("weights", weight[:, 0])
+            tape.record("weights", weight[:, 0])
             h = self.readout(context[:, 0], states[-1][0])
             outputs.append(h)
             looked.append(weight)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.feedforward import FeedForwardBackbone
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 from seqwise.resolved_settings import ResolvedSettings
 
 
@@ -47,8 +47,8 @@ class SeriesEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         vectors = self.enter(patches(x, self.size))
-        observe(self, "patches", vectors)
+        record_value(self, "patches", vectors)
         states = self.backbone(vectors).vectors
         summary = states.flatten(1) if self.whole else states[:, -1]
-        observe(self, "summary", summary)
+        record_value(self, "summary", summary)
         return self.dropout(summary)

@@ -19,9 +19,9 @@ from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import added_positions
 from seqwise.kernels.packed import MANY, Packed
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
-from seqwise.layers.initialise import SHORT
+from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.positions import rotary as turn
-from seqwise.layers.record import observed
+from seqwise.layers.record import is_recorded
 from seqwise.layers.transformer import Decoder as Layers
 from seqwise.layers.transformer import DecoderLayer, PreNormDecoderLayer
 from seqwise.resolved_settings import ResolvedTransformerSettings
@@ -58,7 +58,7 @@ class TransformerDecoder(Decoder):
         self.width = width
         self.enter, self.remember = _entrance(inputs, width), _entrance(memory_width, width)
         self.positions = added_positions(settings.positions, width, longest)
-        self.factor = 1 / SHORT if settings.positions == "sinusoidal" else 1.0  # as in TransformerBackbone
+        self.factor = 1 / EMBEDDING_STD if settings.positions == "sinusoidal" else 1.0  # as in TransformerBackbone
         kind = PreNormDecoderLayer if settings.norm == "pre" else DecoderLayer
         heads, hidden = settings.heads, settings.hidden
         rotary = settings.positions == "rotary"
@@ -182,14 +182,14 @@ class Stepper:
     def think(self, x: Tensor) -> Tensor:
         """The feed-forward part."""
         part = self.layer.feedforward
-        if not observed(part):
+        if not is_recorded(part):
             part = lambda x: self.narrow(self.widen(x))  # noqa: E731
         return self.layer.around(self.layer.feedforward_norm, x, part)
 
 
 def _context(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """(B, H, T, K) each → (B, T, D), with a look at the weights for whoever records them."""
-    if observed(attention) and mask is not None:
+    if is_recorded(attention) and mask is not None:
         mask = mask == 0
     return attention.look(queries, keys, values, mask, False).transpose(1, 2).flatten(2)
 

@@ -89,10 +89,10 @@ def _backends(report: dict[str, Any]) -> dict[str, str]:
     import torch
 
     from seqwise.kernels.loss import described_way
-    from seqwise.kernels.recurrence.availability import described_path
+    from seqwise.kernels.recurrence.availability import describe_backend
 
     device = torch.device("cuda", 0) if report["gpu"] else torch.device("cpu")
-    return {"recurrent_backend": described_path(device), "loss_backend": described_way(device)}
+    return {"recurrent_backend": describe_backend(device), "loss_backend": described_way(device)}
 
 
 def requirements() -> list[Requirement]:

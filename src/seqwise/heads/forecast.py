@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 
 class PointHead(nn.Module):
@@ -47,7 +47,7 @@ class QuantileHead(nn.Module):
     def forward(self, vectors: Tensor, point: Tensor) -> Tensor:
         # Without the point's gradient: the point stays the mean, and the quantiles learn their distance from it.
         distances = self.output(vectors).view(-1, self.horizon, len(self.quantiles))
-        observe(self, "distances", distances)
+        record_value(self, "distances", distances)
         return (point.detach()[..., None] + distances).sort(dim=-1).values
 
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError, nearest
-from seqwise.heads.steps import real_steps
+from seqwise.heads.steps import valid_steps
 from seqwise.layers.attention import masked_softmax
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 
 class LastPooling(nn.Module):
@@ -40,7 +40,7 @@ class MeanPooling(nn.Module):
         self.width = width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        total = states.masked_fill(~real_steps(states, lengths)[..., None], 0.0).sum(1)
+        total = states.masked_fill(~valid_steps(states, lengths)[..., None], 0.0).sum(1)
         return total / lengths.clamp(min=1)[:, None].to(states.dtype)
 
 
@@ -53,7 +53,7 @@ class MaxPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         lowest = torch.finfo(states.dtype).min
-        pooled = states.masked_fill(~real_steps(states, lengths)[..., None], lowest).amax(1)
+        pooled = states.masked_fill(~valid_steps(states, lengths)[..., None], lowest).amax(1)
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
@@ -73,8 +73,8 @@ class AttentionPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         u = torch.tanh(F.linear(states, self.W, self.b))
-        weights = masked_softmax(u @ self.c, real_steps(states, lengths))  # (B, T)
-        observe(self, "weights", weights)
+        weights = masked_softmax(u @ self.c, valid_steps(states, lengths))  # (B, T)
+        record_value(self, "weights", weights)
         return (weights[:, None] @ states).squeeze(1)
 
 
@@ -86,7 +86,7 @@ POOLINGS: dict[str, type[nn.Module]] = {
 }
 
 
-def make_pooling(kind: str, width: int, backwards: int = 0) -> nn.Module:
+def build_pooling(kind: str, width: int, backwards: int = 0) -> nn.Module:
     """The pooling of a name; `backwards` entries of the states were read from the end."""
     if kind not in POOLINGS:
         raise UsageError(f"there is no pooling {kind!r}.", repair=nearest(kind, POOLINGS))
@@ -114,9 +114,9 @@ class Label(nn.Module):
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """Scores (B, K); their softmax is the probability of each label."""
         pooled = self.pooling(states, lengths)
-        observe(self, "pooled", pooled)
+        record_value(self, "pooled", pooled)
         scores = self.output(self.dropout(pooled))
-        observe(self, "scores", scores)
+        record_value(self, "scores", scores)
         return scores
 
     def losses(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -6,6 +6,6 @@ import torch
 from torch import Tensor
 
 
-def real_steps(rows: Tensor, lengths: Tensor) -> Tensor:
+def valid_steps(rows: Tensor, lengths: Tensor) -> Tensor:
     """The steps (B, T) of rows (B, T, …) that are no padding."""
     return torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]

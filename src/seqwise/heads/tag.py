@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.heads.steps import real_steps
+from seqwise.heads.steps import valid_steps
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 Links = tuple[Tensor, Tensor, Tensor]  # from tag to tag (K, K), as the first tag (K,), as the last (K,)
 
@@ -29,14 +29,14 @@ class IndependentTags(nn.Module):
         """States (B, T, D) → scores (B, T, K) in at least single precision."""
         scores = self.output(vectors)
         scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
-        observe(self, "scores", scores)
+        record_value(self, "scores", scores)
         return scores
 
     def losses(self, vectors: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
         """-log P of the tags (B, T) of each row, (B,)."""
         scores = self.scores(vectors)
         each = F.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="none").view_as(tags)
-        return each.masked_fill(~real_steps(tags, lengths), 0.0).sum(dim=1)
+        return each.masked_fill(~valid_steps(tags, lengths), 0.0).sum(dim=1)
 
     def links(self) -> Links:
         """What the tags before and behind add to a score: nothing."""
@@ -69,7 +69,7 @@ class LinearChain(IndependentTags):
 def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, links: Links) -> Tensor:
     """s(x, y) of each row, (B,)."""
     link, begin, end = links
-    real = real_steps(tags, lengths)
+    real = valid_steps(tags, lengths)
     at = scores.gather(2, tags[..., None]).squeeze(2).masked_fill(~real, 0.0)
     steps = link[tags[:, :-1], tags[:, 1:]].masked_fill(~real[:, 1:], 0.0)
     last = tags.gather(1, (lengths - 1)[:, None]).squeeze(1)
@@ -84,7 +84,7 @@ def log_partition(scores: Tensor, lengths: Tensor, links: Links) -> Tensor:
     log Z  = log Σ_i exp(α_T[i] + end[i])
     """
     link, begin, end = links
-    real = real_steps(scores, lengths)
+    real = valid_steps(scores, lengths)
     steps = scores.unbind(1)
     alpha = begin + steps[0]  # (B, K)
     into = link.T  # sums run over the last dimension, which is the fast one

@@ -31,7 +31,7 @@ _NAMES = {
     "norm": "LayerNorm",
     "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
     "positions": "LearnedPositions Rotary SinusoidalPositions rotary",
-    "recurrent": "Bidirectional Deep Recurrent",
+    "recurrent": "Bidirectional Recurrent StackedRecurrent",
     "rnn": "GRU LSTM RNN",
     "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer PreNormDecoderLayer PreNormEncoderLayer",
 }

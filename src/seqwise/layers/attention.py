@@ -18,7 +18,7 @@ from seqwise.errors import UsageError
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.positions import rotary as turn
 from seqwise.layers.positions import sines_and_cosines
-from seqwise.layers.record import observe, observed, observed_live
+from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 
 KeysValues = tuple[Tensor, Tensor]  # (B, H, S, K) each
 
@@ -245,14 +245,14 @@ class MultiHeadAttention(nn.Module):
     def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """The fused context; the weights as well for whoever records them."""
         dropout = self.dropout if self.training else 0.0
-        if not observed(self):
+        if not is_recorded(self):
             return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
-        if observed_live(self):
+        if is_recorded_live(self):
             context, weights = attend_with_weights(queries, keys, values, mask, causal=causal, dropout=dropout)
-            observe(self, "weights", weights)
+            record_value(self, "weights", weights)
             return context
         with torch.no_grad():  # without dropout: the recording must not take random numbers from the result
-            observe(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
+            record_value(self, "weights", attend_with_weights(queries, keys, values, mask, causal=causal)[1])
         return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
 
     def join(self, context: Tensor) -> Tensor:

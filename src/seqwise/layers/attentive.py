@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from seqwise.layers.attention import ScaledDot, attend, attend_with_weights, masked_softmax
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.record import observe, observed, observed_live
-from seqwise.layers.recurrent import real_steps
-from seqwise.layers.scan import Tape, blank, choose
+from seqwise.layers.record import is_recorded, is_recorded_live, record_value
+from seqwise.layers.recurrent import valid_steps
+from seqwise.layers.scan import StepRecorder, choose, zero_padding
 
 SCORE = ScaledDot()
 
@@ -49,14 +49,14 @@ class AttentiveRecurrent(nn.Module):
     ) -> tuple[Tensor, tuple[State, Memory]]:
         """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
         cell, steps = self.cell, x.shape[1]
-        real = real_steps(x, cell.inputs, lengths)
-        x = blank(x, real)
+        real = valid_steps(x, cell.inputs, lengths)
+        x = zero_padding(x, real)
         inner, past = (cell.start(len(x), x), _nothing(x, self.units)) if state is None else state
-        inside, outside = Tape(cell, steps), Tape(self, steps)
+        inside, outside = StepRecorder(cell, steps), StepRecorder(self, steps)
         outputs, here = [], _nothing(x, self.units)
         for t, x_t in enumerate(cell.project(x).unbind(1)):
-            h, *rest = cell.step(x_t, inner, cell.weight_hidden, inside.see)
-            a = outside.see("context", self._context(h, past, here, steps, outside))
+            h, *rest = cell.step(x_t, inner, cell.weight_hidden, inside.record)
+            a = outside.record("context", self._context(h, past, here, steps, outside))
             h = h + a
             outputs.append(h)
             here = self._remember(h, here)
@@ -64,9 +64,9 @@ class AttentiveRecurrent(nn.Module):
         inside.close(real)
         outside.close(real)
         after = inner, _newest(_join(past, here), lengths, steps, self.memory)
-        return blank(torch.stack(outputs, dim=1), real), after
+        return zero_padding(torch.stack(outputs, dim=1), real), after
 
-    def _context(self, h: Tensor, past: Memory, here: Memory, steps: int, tape: Tape) -> Tensor:
+    def _context(self, h: Tensor, past: Memory, here: Memory, steps: int, tape: StepRecorder) -> Tensor:
         """a_t (B, U): `attend_with_weights`, with a look at the weights before they are used.
 
         Carried and new states stay apart, because joining them would copy both at every step.
@@ -77,7 +77,7 @@ class AttentiveRecurrent(nn.Module):
         query = F.linear(h, self.weight_query)[:, None]
         scores = torch.cat([SCORE(query, old[0]), SCORE(query, new[0])], dim=-1)[:, 0]
         weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # a row without any past gets zeros
-        weights = tape.see("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
+        weights = tape.record("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
         split = old[0].shape[1]
         return (weights[:, None, :split] @ old[1] + weights[:, None, split:] @ new[1])[:, 0]
 
@@ -100,8 +100,8 @@ class StateAttention(nn.Module):
 
     def forward(self, s: Tensor, carry: Memory | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Memory]:
         """s (B, T, D) → (B, T, D), zero in the padding, and what the next steps may look back at."""
-        real = real_steps(s, self.units, lengths)
-        s = blank(s, real)
+        real = valid_steps(s, self.units, lengths)
+        s = zero_padding(s, real)
         queries, keys, values = F.linear(s, self.weight).chunk(3, dim=-1)
         there = torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
         memory = (keys, values, there) if carry is None else _join(carry, (keys, values, there))
@@ -109,16 +109,16 @@ class StateAttention(nn.Module):
         if carry is not None:
             mask = mask & memory[2][:, None, :]  # (B, T, S)
         a = self._context(queries, memory[0], memory[1], mask, real)
-        return blank(s + a, real), _newest(memory, lengths, s.shape[1], self.memory)
+        return zero_padding(s + a, real), _newest(memory, lengths, s.shape[1], self.memory)
 
     def _context(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, real: Tensor | None) -> Tensor:
         """a (B, T, D). The fused function, unless the weights are to be part of the result."""
-        if observed(self):
+        if is_recorded(self):
             visible = mask if real is None else mask & real[..., None]  # padding looks at nothing
-            with torch.set_grad_enabled(torch.is_grad_enabled() and observed_live(self)):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and is_recorded_live(self)):
                 context, weights = attend_with_weights(queries, keys, values, visible, SCORE)
-            observe(self, "weights", weights)
-            if observed_live(self):
+            record_value(self, "weights", weights)
+            if is_recorded_live(self):
                 return context
         mask = mask if mask.dim() == 2 else mask[:, None]
         heads = [part[:, None] for part in (queries, keys, values)]  # one head, (B, 1, T, D): only so there is a kernel

@@ -1,7 +1,7 @@
 """Recurrent cells: one step of each, as its equation. They know nothing of loops over time, padding or fast twins.
 
 A cell multiplies the inputs of all steps at once (`project`), then goes from one state to the next (`step`). What a
-step computes passes through `see(name, value)` where it exists; the names are in `gates`. The recurrent matrix comes
+step computes passes through `record(name, value)` where it exists; the names are in `gates`. The recurrent matrix comes
 from outside, because weight dropout replaces it for a whole sequence.
 
 Weights are stacked per gate, in PyTorch's order: LSTM i, f, g, o; GRU r, z, n.
@@ -20,7 +20,7 @@ from seqwise.errors import UsageError, nearest
 from seqwise.layers.initialise import forget_bias_, he_, orthogonal_, xavier_
 from seqwise.layers.norm import LayerNorm
 
-See = Callable[[str, Tensor], Tensor]
+RecordFunction = Callable[[str, Tensor], Tensor]
 State = tuple[Tensor, ...]  # (h,) or (h, c), each (B, U)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def unseen(name: str, value: Tensor) -> Tensor:
+def record_nothing(name: str, value: Tensor) -> Tensor:
     """Nobody looks: the value goes on as it is."""
     return value
 
@@ -62,7 +62,7 @@ class Cell(nn.Module):
     def start(self, batch: int, like: Tensor) -> State:
         return (like.new_zeros(batch, self.units),)
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         """Projected input (B, blocks·U) and old state → new state; its first entry is the output."""
         raise NotImplementedError
 
@@ -84,10 +84,10 @@ class RNNCell(Cell):
         if activation == "relu":
             he_(self.weight_input)
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
-        a = see("preactivation", x + F.linear(h, weight_hidden))
-        h = see("hidden", ACTIVATIONS[self.activation](a))
+        a = record("preactivation", x + F.linear(h, weight_hidden))
+        h = record("hidden", ACTIVATIONS[self.activation](a))
         return (h,)
 
     def extra_repr(self) -> str:
@@ -108,15 +108,15 @@ class LSTMCell(Cell):
     def start(self, batch: int, like: Tensor) -> State:
         return like.new_zeros(batch, self.units), like.new_zeros(batch, self.units)
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         h, c = state
         a_i, a_f, a_g, a_o = (x + F.linear(h, weight_hidden)).chunk(4, dim=-1)
-        i = see("input", sigmoid(a_i))  # how much of the candidate to write
-        f = see("forget", sigmoid(a_f))  # how much of the old cell to keep
-        g = see("candidate", tanh(a_g))
-        o = see("output", sigmoid(a_o))  # how much of the cell to show
-        c = see("cell", f * c + i * g)  # the only path through time without a matrix
-        h = see("hidden", o * tanh(c))
+        i = record("input", sigmoid(a_i))  # how much of the candidate to write
+        f = record("forget", sigmoid(a_f))  # how much of the old cell to keep
+        g = record("candidate", tanh(a_g))
+        o = record("output", sigmoid(a_o))  # how much of the cell to show
+        c = record("cell", f * c + i * g)  # the only path through time without a matrix
+        h = record("hidden", o * tanh(c))
         return h, c
 
 
@@ -146,28 +146,28 @@ class GRUCell(GatedCell):
         super().__init__(inputs, units)
         self.bias_hidden = nn.Parameter(torch.zeros(units))  # gated by r, so it is not the same as the other bias
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
         x_r, x_z, x_n = x.chunk(3, dim=-1)
         u_r, u_z, u_n = F.linear(h, weight_hidden).chunk(3, dim=-1)
-        r = see("reset", sigmoid(x_r + u_r))
-        z = see("update", sigmoid(x_z + u_z))
-        n = see("candidate", tanh(x_n + r * (u_n + self.bias_hidden)))
-        h = see("hidden", self.blend(z, h, n))
+        r = record("reset", sigmoid(x_r + u_r))
+        z = record("update", sigmoid(x_z + u_z))
+        n = record("candidate", tanh(x_n + r * (u_n + self.bias_hidden)))
+        h = record("hidden", self.blend(z, h, n))
         return (h,)
 
 
 class EarlyResetGRUCell(GatedCell):
     """As published: the reset gate acts on the state, before the product (Cho et al. 2014, eq. 8); z keeps."""
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
         x_r, x_z, x_n = x.chunk(3, dim=-1)
         U_r, U_z, U_n = weight_hidden.chunk(3)
-        r = see("reset", sigmoid(x_r + F.linear(h, U_r)))
-        z = see("update", sigmoid(x_z + F.linear(h, U_z)))
-        n = see("candidate", tanh(x_n + F.linear(r * h, U_n)))
-        h = see("hidden", self.blend(z, h, n))
+        r = record("reset", sigmoid(x_r + F.linear(h, U_r)))
+        z = record("update", sigmoid(x_z + F.linear(h, U_z)))
+        n = record("candidate", tanh(x_n + F.linear(r * h, U_n)))
+        h = record("hidden", self.blend(z, h, n))
         return (h,)
 
 
@@ -189,11 +189,11 @@ class LayerNormRNNCell(RNNCell):
         self.bias = None
         self.norm = LayerNorm(units)
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
-        a = see("preactivation", x + F.linear(h, weight_hidden))
-        a = see("norm.norm", self.norm.normalise(a))
-        h = see("hidden", ACTIVATIONS[self.activation](a))
+        a = record("preactivation", x + F.linear(h, weight_hidden))
+        a = record("norm.norm", self.norm.normalise(a))
+        h = record("hidden", ACTIVATIONS[self.activation](a))
         return (h,)
 
 
@@ -210,16 +210,16 @@ class LayerNormLSTMCell(LSTMCell):
     def project(self, x: Tensor) -> Tensor:
         return self.input_norm(F.linear(x, self.weight_input)) + self.bias
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         h, c = state
-        u = see("hidden_norm.norm", self.hidden_norm.normalise(F.linear(h, weight_hidden)))
+        u = record("hidden_norm.norm", self.hidden_norm.normalise(F.linear(h, weight_hidden)))
         a_i, a_f, a_g, a_o = (x + u).chunk(4, dim=-1)
-        i = see("input", sigmoid(a_i))
-        f = see("forget", sigmoid(a_f))
-        g = see("candidate", tanh(a_g))
-        o = see("output", sigmoid(a_o))
-        c = see("cell", f * c + i * g)
-        h = see("hidden", o * tanh(see("cell_norm.norm", self.cell_norm.normalise(c))))
+        i = record("input", sigmoid(a_i))
+        f = record("forget", sigmoid(a_f))
+        g = record("candidate", tanh(a_g))
+        o = record("output", sigmoid(a_o))
+        c = record("cell", f * c + i * g)
+        h = record("hidden", o * tanh(record("cell_norm.norm", self.cell_norm.normalise(c))))
         return h, c
 
 
@@ -241,16 +241,16 @@ class LayerNormGRUCell(GatedCell):
         gates, candidate = F.linear(x, self.weight_input).split([2 * self.units, self.units], dim=-1)
         return torch.cat([self.input_gates_norm(gates), self.input_candidate_norm(candidate)], dim=-1)
 
-    def step(self, x: Tensor, state: State, weight_hidden: Tensor, see: See = unseen) -> State:
+    def step(self, x: Tensor, state: State, weight_hidden: Tensor, record: RecordFunction = record_nothing) -> State:
         (h,) = state
         gates, candidate = F.linear(h, weight_hidden).split([2 * self.units, self.units], dim=-1)
         x_r, x_z, x_n = x.chunk(3, dim=-1)
-        u_r, u_z = see("gates_norm.norm", self.gates_norm.normalise(gates)).chunk(2, dim=-1)
-        u_n = see("candidate_norm.norm", self.candidate_norm.normalise(candidate))
-        r = see("reset", sigmoid(x_r + u_r))
-        z = see("update", sigmoid(x_z + u_z))
-        n = see("candidate", tanh(x_n + r * u_n))
-        h = see("hidden", self.blend(z, h, n))
+        u_r, u_z = record("gates_norm.norm", self.gates_norm.normalise(gates)).chunk(2, dim=-1)
+        u_n = record("candidate_norm.norm", self.candidate_norm.normalise(candidate))
+        r = record("reset", sigmoid(x_r + u_r))
+        z = record("update", sigmoid(x_z + u_z))
+        n = record("candidate", tanh(x_n + r * u_n))
+        h = record("hidden", self.blend(z, h, n))
         return (h,)
 
 

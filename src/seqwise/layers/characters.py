@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 NONE = 0  # the id of padding
 
@@ -47,7 +47,7 @@ class CharacterFeatures(nn.Module):
         # After the ReLU nothing is below zero, so zeros in the padding never win against a real position.
         active = F.relu(total).masked_fill(~real[..., None], 0.0)  # (W, L, width)
         features = active.amax(dim=1)
-        observe(self, "features", features)
+        record_value(self, "features", features)
         return features
 
     def extra_repr(self) -> str:

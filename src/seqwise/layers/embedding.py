@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.layers.dropout import drop_rows
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 
 class Embedding(nn.Module):
@@ -54,7 +54,7 @@ class Embedding(nn.Module):
             # One factor per word type, applied after the lookup: a batch holds far fewer entries than the matrix.
             factor = drop_rows(self.weight.new_ones(self.vocabulary, 1), self.dropout, self.training)
             vectors = vectors * factor[ids]
-        observe(self, "vectors", vectors)
+        record_value(self, "vectors", vectors)
         return vectors
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from seqwise.errors import UsageError, nearest
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -33,7 +33,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = ACTIVATIONS[self.activation](self.inward(x))
-        observe(self, "hidden", hidden)
+        record_value(self, "hidden", hidden)
         return self.outward(F.dropout(hidden, self.dropout, self.training))
 
     def extra_repr(self) -> str:

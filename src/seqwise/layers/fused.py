@@ -23,8 +23,8 @@ from seqwise.kernels.recurrence.steps import Steps
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.record import unwatched
-from seqwise.layers.scan import has_twin
+from seqwise.layers.record import pause_recording
+from seqwise.layers.scan import has_aten_scan
 
 KINDS: dict[type[Cell], Kind] = {
     cells.RNNCell: Kind("rnn"),
@@ -33,10 +33,10 @@ KINDS: dict[type[Cell], Kind] = {
     cells.ReplacingGRUCell: Kind("gru", update="replaces"),
     cells.EarlyResetGRUCell: Kind("gru", reset="before"),
     cells.EarlyResetReplacingGRUCell: Kind("gru", reset="before", update="replaces"),
-    cells.LayerNormRNNCell: Kind("rnn", normed=True),
-    cells.LayerNormLSTMCell: Kind("lstm", normed=True),
-    cells.LayerNormGRUCell: Kind("gru", normed=True),
-    cells.LayerNormReplacingGRUCell: Kind("gru", update="replaces", normed=True),
+    cells.LayerNormRNNCell: Kind("rnn", layer_norm=True),
+    cells.LayerNormLSTMCell: Kind("lstm", layer_norm=True),
+    cells.LayerNormGRUCell: Kind("gru", layer_norm=True),
+    cells.LayerNormReplacingGRUCell: Kind("gru", update="replaces", layer_norm=True),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
 
@@ -66,7 +66,7 @@ def _untraced(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def kind_of(cell: Cell) -> Kind | None:
+def get_kind(cell: Cell) -> Kind | None:
     """None for a class of somebody's own, also if it is derived from one of these: it is another equation."""
     kind = KINDS.get(type(cell))
     if kind is None or kind.name != "rnn":
@@ -75,14 +75,14 @@ def kind_of(cell: Cell) -> Kind | None:
     return kind if own == kind.activation else replace(kind, activation=own)
 
 
-def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
-    """How this call is to be computed: "triton", "compiled", "aten" (on a GPU cuDNN) or "open", the loop over steps."""
-    kind = kind_of(cell)
-    other = "aten" if has_twin(cell) else "open"
+def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
+    """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
+    kind = get_kind(cell)
+    other = "aten" if has_aten_scan(cell) else "reference"
     if kind is None:
         return other
     if choice.transformed():
-        return "open"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
+        return "reference"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
     if x.is_cpu:
         return _path_on_cpu(kind, cell, x, lengths, scans, other)
     if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
@@ -91,7 +91,7 @@ def path_of(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1
 
     if not persistent.fits(kind, x, cell.units, scans):
         return other
-    return "triton" if other == "open" or persistent.pays(kind, x, cell.units, scans) else other
+    return "triton" if other == "reference" or persistent.pays(kind, x, cell.units, scans) else other
 
 
 @_untraced
@@ -99,12 +99,12 @@ def _path_on_cpu(kind: Kind, cell: Cell, x: Tensor, lengths: Tensor | None, scan
     if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_refused and _key_on_cpu(kind, x) in _refused):
         return other
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
-    alone = other == "open" and x.shape[1] > 1
+    alone = other == "reference" and x.shape[1] > 1
     suits = alone or choice.pays(kind, x, cell.units, scans, padded)
     return "compiled" if suits and obstacle(x.device) is None else other
 
 
-def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = False) -> Direction:
+def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
     """What a kernel needs of a cell."""
     norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
@@ -112,7 +112,7 @@ def direction_of(cell: Any, weight_hidden: Tensor, state: State, turned: bool = 
         vectors.append(cell.bias_hidden)
     plain = type(cell).project is Cell.project
     project: Any = Projection(cell.weight_input, cell.bias) if plain else cell.project
-    return Direction(project, weight_hidden, tuple(vectors), state, turned)
+    return Direction(project, weight_hidden, tuple(vectors), state, reverse)
 
 
 class Scanned(NamedTuple):
@@ -124,15 +124,15 @@ class Scanned(NamedTuple):
 
 
 def fused_scan(
-    path: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+    backend: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
 ) -> Scanned | None:
     """The scan of x (B, T, D) by a kernel; with `look`, every gate by its name.
 
     None if the kernel cannot be launched: then that is said, once, and this machine does not try it again.
     """
-    kind = kind_of(cell)
+    kind = get_kind(cell)
     assert kind is not None
-    if path == "compiled":
+    if backend == "compiled":
         scanned = _scan_on_cpu(kind, x, directions, lengths, look)
         if isinstance(scanned, Exception):
             _refuse(_key_on_cpu(kind, x), cell, scanned)
@@ -141,7 +141,7 @@ def fused_scan(
     from seqwise.kernels.recurrence.gpu import persistent
 
     steps = Steps(len(x), x.shape[1], lengths, x.device)
-    with unwatched():
+    with pause_recording():
         ready = persistent.prepare(x, directions, steps)
         try:
             persistent.rehearse(kind, ready)
@@ -164,7 +164,7 @@ def _scan_on_cpu(
         compiled.prepare(kind, x.dtype)
     except choice.REFUSALS as error:
         return error
-    with unwatched():
+    with pause_recording():
         return Scanned(*compiled.scan(kind, x, directions, Steps(len(x), x.shape[1], lengths), look))
 
 

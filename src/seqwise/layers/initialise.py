@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-SHORT = 0.02  # standard deviation of token and position rows in a Transformer: GPT-2 (Radford et al. 2019)
+EMBEDDING_STD = 0.02  # standard deviation of token and position rows in a Transformer: GPT-2 (Radford et al. 2019)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 
 EPSILON = 1e-5  # keeps the root away from zero; PyTorch's value, so that weights can be shared
 
@@ -22,7 +22,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.normalise(x)
-        observe(self, "norm", y)
+        record_value(self, "norm", y)
         return y
 
     def normalise(self, x: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.layers.initialise import SHORT
-from seqwise.layers.record import observe
+from seqwise.layers.initialise import EMBEDDING_STD
+from seqwise.layers.record import record_value
 
 BASE = 10000.0  # longest wavelength / 2π: Vaswani et al. 2017, §3.5; Su et al. 2021, §3.2.2
 
@@ -31,7 +31,7 @@ class SinusoidalPositions(nn.Module):
             positions = _interleaved(_angles(start, stop, self.width, x.device), self.width, x.dtype)
         else:
             positions = _sinusoids(_rounded_up(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
-        observe(self, "positions", positions)
+        record_value(self, "positions", positions)
         return x + positions
 
     def extra_repr(self) -> str:
@@ -48,7 +48,7 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.width, self.longest = width, longest
         self.weight = nn.Parameter(torch.empty(longest, width))
-        nn.init.normal_(self.weight, std=SHORT)
+        nn.init.normal_(self.weight, std=EMBEDDING_STD)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]
@@ -58,7 +58,7 @@ class LearnedPositions(nn.Module):
                 repair="Shorten the input, train with a longer window, or use rotary or sinusoidal positions.",
             )
         positions = self.weight[start:stop]  # (T, D)
-        observe(self, "positions", positions)
+        record_value(self, "positions", positions)
         return x + positions
 
     def extra_repr(self) -> str:
@@ -70,7 +70,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         turned = rotary(x, start)
-        observe(self, "turned", turned)
+        record_value(self, "turned", turned)
         return turned
 
 

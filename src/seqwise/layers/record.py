@@ -4,8 +4,8 @@
         model(batch)
     seen["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
 
-A layer calls `observe(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
-tuple. A layer with a fast path asks `observed(self)`. If somebody looks at a name that may be its own, the fast path
+A layer calls `record_value(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
+tuple. A layer with a fast path asks `is_recorded(self)`. If somebody looks at a name that may be its own, the fast path
 keeps the value and shows it, or, where it never forms it, the open twin runs as well, for the record only: the result
 stays that of the fast path, to the bit.
 With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
@@ -79,7 +79,7 @@ def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Itera
 
 
 @contextmanager
-def unwatched() -> Iterator[None]:
+def pause_recording() -> Iterator[None]:
     """Nobody sees what happens in the block: values pass there in another order, and are shown afterwards."""
     if torch.compiler.is_compiling():
         yield
@@ -91,28 +91,28 @@ def unwatched() -> Iterator[None]:
         _active.reset(token)
 
 
-def watched() -> bool:
+def is_recording() -> bool:
     """Does anybody record anything?"""
     return bool(_recordings())
 
 
-def observe(module: nn.Module, name: str, value: Tensor) -> None:
+def record_value(module: nn.Module, name: str, value: Tensor) -> None:
     """Offer one interior value of `module` to whoever records it."""
     for recording in _recordings():
         recording.add(module, name, value)
 
 
-def observed(module: nn.Module) -> bool:
+def is_recorded(module: nn.Module) -> bool:
     """Does anybody record values that this module may have?"""
     return any(id(module) in recording.wanted for recording in _recordings())
 
 
-def observed_within(module: nn.Module) -> bool:
+def is_recorded_within(module: nn.Module) -> bool:
     """Does anybody record values of this module or of one inside it?"""
-    return bool(_recordings()) and any(observed(part) for part in module.modules())
+    return bool(_recordings()) and any(is_recorded(part) for part in module.modules())
 
 
-def observed_live(module: nn.Module) -> bool:
+def is_recorded_live(module: nn.Module) -> bool:
     """Must the result be computed from the recorded values, so that gradients flow through them?"""
     return any(recording.live and id(module) in recording.wanted for recording in _recordings())
 

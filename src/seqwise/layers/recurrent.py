@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.dropout import VariationalDropout, drop_weights
-from seqwise.layers.fused import FUSED, direction_of, fused_scan, kind_of, path_of
+from seqwise.layers.fused import FUSED, build_direction, choose_backend, fused_scan, get_kind
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.record import observe, observed, observed_live
-from seqwise.layers.scan import blank, fast_scan, scan
+from seqwise.layers.record import is_recorded, is_recorded_live, record_value
+from seqwise.layers.scan import aten_scan, scan, zero_padding
 
 NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and no memory
 
@@ -25,41 +25,41 @@ NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and 
 class Recurrent(nn.Module):
     """One cell over time. The cell is registered under its name, so that paths read `layer.0.lstm.forget`."""
 
-    diagnostic_attributes = ("path",)  # written by a call, read by no other; see training/replay.py
+    diagnostic_attributes = ("backend",)  # written by a call, read by no other; see training/replay.py
 
     def __init__(self, cell: Cell, weight_dropout: float = 0.0):
         super().__init__()
         self.name, self.units, self.weight_dropout = cell.name, cell.units, weight_dropout
-        self.path: str | None = None  # how the last call was computed: "triton", "compiled", "aten" or "open"
+        self.backend: str | None = None  # how the last call was computed: "triton", "compiled", "aten" or "reference"
         self.add_module(cell.name, cell)
 
     def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
         cell = self.cell
-        real = real_steps(x, cell.inputs, lengths)
-        path = self._take("open" if observed_live(cell) else path_of(cell, x, lengths))
-        start, weight, look = self.begin(x, state, path), self.matrix(), observed(cell)
-        if path in FUSED:
-            done = fused_scan(path, cell, x, [direction_of(cell, weight, start)], lengths, look)
+        real = valid_steps(x, cell.inputs, lengths)
+        backend = self._take("reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths))
+        start, weight, look = self.begin(x, state, backend), self.matrix(), is_recorded(cell)
+        if backend in FUSED:
+            done = fused_scan(backend, cell, x, [build_direction(cell, weight, start)], lengths, look)
             if done is not None:
                 if look:
                     self.show(done.seen[0], x, start, weight, real)
                 return done.outputs, done.states[0]
-            path = self._take(path_of(cell, x, lengths))
-            start = self.begin(x, state, path)
-        x = blank(x, real)  # not even a NaN in the padding may reach a gradient
-        if path == "open":
+            backend = self._take(choose_backend(cell, x, lengths))
+            start = self.begin(x, state, backend)
+        x = zero_padding(x, real)  # not even a NaN in the padding may reach a gradient
+        if backend == "reference":
             return scan(cell, x, start, weight, real)
         if look:
             self.show({}, x, start, weight, real)
-        return fast_scan(cell, x, start, weight, lengths)
+        return aten_scan(cell, x, start, weight, lengths)
 
-    def _take(self, path: str) -> str:
-        if self.path != path:  # a module is slow at noting the same again
-            self.path = path
-        return path
+    def _take(self, backend: str) -> str:
+        if self.backend != backend:  # a module is slow at noting the same again
+            self.backend = backend
+        return backend
 
-    def begin(self, x: Tensor, state: State | None, path: str = "open") -> State:
+    def begin(self, x: Tensor, state: State | None, backend: str = "reference") -> State:
         """The state before the first step, of the type of x; kernels of a GPU take any. One of another size or device
         is refused: kernels would read and write beside it."""
         zeros = self.cell.start(x.shape[0], x if state is None else NOWHERE)
@@ -72,7 +72,7 @@ class Recurrent(nn.Module):
         if any(part.device != x.device for part in state):
             found = " and ".join(str(part.device) for part in state)
             raise UsageError(f"expected a state on {x.device}, received one on {found}.")
-        return state if path == "triton" else tuple(part.to(x.dtype) for part in state)
+        return state if backend == "triton" else tuple(part.to(x.dtype) for part in state)
 
     def matrix(self) -> Tensor:
         """The recurrent matrix of one sequence."""
@@ -82,27 +82,27 @@ class Recurrent(nn.Module):
         """To whoever looks: what a kernel saw on its way, or else what the open scan sees."""
         cell = self.cell
         with torch.no_grad():
-            x = blank(x, real)
+            x = zero_padding(x, real)
             if not set(cell.gates) <= set(seen):
                 scan(cell, x, tuple(part.to(x.dtype) for part in state), weight, real)
                 return
             if any(isinstance(part, LayerNorm) for part in cell.children()):
                 cell.project(x)  # which has norms of its own to show
         for name in cell.gates:
-            observe(cell, name, blank(seen[name], real))
+            record_value(cell, name, zero_padding(seen[name], real))
 
     @property
     def cell(self) -> Cell:
         return self._modules[self.name]  # type: ignore[return-value]
 
     def extra_repr(self) -> str:
-        parts = [f"path={self.path}"] if self.path else []
+        parts = [f"backend={self.backend}"] if self.backend else []
         if self.weight_dropout:
             parts.append(f"weight_dropout={self.weight_dropout}")
         return ", ".join(parts)
 
 
-class Deep(nn.Module):
+class StackedRecurrent(nn.Module):
     """Layers on top of each other, variational dropout between them. The state is a tuple with one entry per layer."""
 
     def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0):
@@ -139,40 +139,43 @@ class Bidirectional(nn.Module):
         if done is not None:
             return done
         ahead, after_forwards = self.forwards(x, before_forwards, lengths)
-        turned, after_backwards = self.backwards(turn(x, lengths), before_backwards, lengths)
-        return torch.cat([ahead, turn(turned, lengths)], dim=-1), (after_forwards, after_backwards)
+        reverse, after_backwards = self.backwards(reverse_steps(x, lengths), before_backwards, lengths)
+        return torch.cat([ahead, reverse_steps(reverse, lengths)], dim=-1), (after_forwards, after_backwards)
 
     def _at_once(
         self, x: Tensor, before_forwards: Any, before_backwards: Any, lengths: Tensor | None
     ) -> tuple[Tensor, tuple[Any, Any]] | None:
         """Both directions by one kernel, where there is one."""
         sides, cell, other = (self.forwards, self.backwards), self.forwards.cell, self.backwards.cell
-        same = (kind_of(cell), cell.inputs, cell.units) == (kind_of(other), other.inputs, other.units)
-        if not same or any(observed_live(side.cell) for side in sides):
+        same = (get_kind(cell), cell.inputs, cell.units) == (get_kind(other), other.inputs, other.units)
+        if not same or any(is_recorded_live(side.cell) for side in sides):
             return None
-        real = real_steps(x, cell.inputs, lengths)
-        path = path_of(cell, x, lengths, scans=2)
-        if path not in FUSED:
+        real = valid_steps(x, cell.inputs, lengths)
+        backend = choose_backend(cell, x, lengths, scans=2)
+        if backend not in FUSED:
             return None
-        ahead = direction_of(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards, path))
-        back = direction_of(
-            other, self.backwards.matrix(), self.backwards.begin(x, before_backwards, path), turned=True
+        ahead = build_direction(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards, backend))
+        back = build_direction(
+            other, self.backwards.matrix(), self.backwards.begin(x, before_backwards, backend), reverse=True
         )
-        look = any(observed(side.cell) for side in sides)
-        done = fused_scan(path, cell, x, [ahead, back], lengths, look)
+        look = any(is_recorded(side.cell) for side in sides)
+        done = fused_scan(backend, cell, x, [ahead, back], lengths, look)
         if done is None:
             return None
         for place, (side, direction) in enumerate(zip(sides, (ahead, back), strict=True)):
-            side._take(path)
-            if observed(side.cell):  # the kernel shows gates in the order of x, the layer in that of its own reading
+            side._take(backend)
+            if is_recorded(side.cell):  # the kernel shows gates in the order of x, the layer in that of its own reading
                 read, seen = x, done.seen[place]
-                if direction.turned:
-                    read, seen = turn(x, lengths), {name: turn(value, lengths) for name, value in seen.items()}
+                if direction.reverse:
+                    read, seen = (
+                        reverse_steps(x, lengths),
+                        {name: reverse_steps(value, lengths) for name, value in seen.items()},
+                    )
                 side.show(seen, read, direction.state, direction.weight_hidden, real)
         return done.outputs, (done.states[0], done.states[1])
 
 
-def real_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
+def valid_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
     """The steps (B, T) that are no padding, or None without lengths. Refuses what cannot be scanned."""
     if x.dim() != 3 or x.shape[1] == 0 or x.shape[2] != inputs:
         raise UsageError(f"expected vectors (batch, time > 0, {inputs}), received {tuple(x.shape)}.")
@@ -185,7 +188,7 @@ def real_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
     return torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]
 
 
-def turn(x: Tensor, lengths: Tensor | None) -> Tensor:
+def reverse_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Each row's real steps in reverse order; its padding stays where it is."""
     if lengths is None:
         return x.flip(1)

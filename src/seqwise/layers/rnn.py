@@ -24,10 +24,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, GRUCell, LSTMCell, RNNCell
-from seqwise.layers.fused import KINDS, path_of
-from seqwise.layers.record import observed_within
+from seqwise.layers.fused import KINDS, choose_backend
+from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
-from seqwise.layers.scan import TWINS
+from seqwise.layers.scan import ATEN_SCANS
 
 ARGUMENTS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
@@ -88,7 +88,7 @@ class _GRUCell(_BorrowedWeights, GRUCell):
 
 # The same equations, so the same scans.
 KINDS |= {_LSTMCell: KINDS[LSTMCell], _GRUCell: KINDS[GRUCell], _RNNCell: KINDS[RNNCell]}
-TWINS |= {_LSTMCell: TWINS[LSTMCell], _GRUCell: TWINS[GRUCell], _RNNCell: TWINS[RNNCell]}
+ATEN_SCANS |= {_LSTMCell: ATEN_SCANS[LSTMCell], _GRUCell: ATEN_SCANS[GRUCell], _RNNCell: ATEN_SCANS[RNNCell]}
 
 
 class _TorchCompatible(nn.RNNBase):
@@ -174,7 +174,7 @@ class _TorchCompatible(nn.RNNBase):
         if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
             return False
         cell = self._lend_weights()
-        if observed_within(self) or path_of(cell, x, lengths, 1 + self.bidirectional) != "aten":
+        if is_recorded_within(self) or choose_backend(cell, x, lengths, 1 + self.bidirectional) != "aten":
             return True
         return lengths is not None and not bool((lengths > 0).all())  # which PyTorch refuses
 

@@ -19,10 +19,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqwise.kernels.recurrence.layout import time_first
 from seqwise.layers.cells import Cell, GRUCell, LSTMCell, ReplacingGRUCell, RNNCell, State
-from seqwise.layers.record import observe, observed, observed_live
+from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 
 
-class Tape:
+class StepRecorder:
     """Collects what each step sees and offers it to the recordings as (B, T, …) when the scan ends.
 
     If nobody looks at the module, values pass untouched. Live, a leaf of zeros is added to each value on its way.
@@ -32,12 +32,12 @@ class Tape:
 
     def __init__(self, module: nn.Module, steps: int):
         self.module, self.steps = module, steps
-        self.watched, self.live = observed(module), observed_live(module)
+        self.is_recording, self.live = is_recorded(module), is_recorded_live(module)
         self.values: dict[str, list[Tensor]] = {}
         self.leaves: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}
 
-    def see(self, name: str, value: Tensor) -> Tensor:
-        if not self.watched:
+    def record(self, name: str, value: Tensor) -> Tensor:
+        if not self.is_recording:
             return value
         past = self.values.setdefault(name, [])
         past.append(value.detach())
@@ -50,27 +50,27 @@ class Tape:
 
     def close(self, real: Tensor | None) -> None:
         for name, steps in self.values.items():
-            value = blank(torch.stack(steps, dim=1), real)
+            value = zero_padding(torch.stack(steps, dim=1), real)
             if self.live:
                 leaf, _ = self.leaves[name]
                 leaf.data.copy_(value)
                 value = leaf
-            observe(self.module, name, value)
+            record_value(self.module, name, value)
 
 
 def scan(cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, real: Tensor | None) -> tuple[Tensor, State]:
     """The open scan, step by step. A row whose real steps (B, T) have ended keeps its state."""
-    tape = Tape(cell, x.shape[1])
+    tape = StepRecorder(cell, x.shape[1])
     outputs = []
     for t, x_t in enumerate(cell.project(x).unbind(1)):
-        after = cell.step(x_t, state, weight_hidden, tape.see)
+        after = cell.step(x_t, state, weight_hidden, tape.record)
         outputs.append(after[0])
         state = after if real is None else choose(real[:, t], after, state)
     tape.close(real)
-    return blank(torch.stack(outputs, dim=1), real), state
+    return zero_padding(torch.stack(outputs, dim=1), real), state
 
 
-def fast_scan(
+def aten_scan(
     cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, State]:
     """The same scan by ATen. Padding is packed away; ATen knows no empty rows, so they run one step that is undone."""
@@ -81,12 +81,12 @@ def fast_scan(
     data, after = _aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
     outputs, _ = pad_packed_sequence(PackedSequence(data, sizes, order, back), True, total_length=x.shape[1])
     some = lengths.to(x.device) > 0
-    return blank(outputs, some[:, None]), choose(some, tuple(part[back] for part in after), state)
+    return zero_padding(outputs, some[:, None]), choose(some, tuple(part[back] for part in after), state)
 
 
-def has_twin(cell: Cell) -> bool:
+def has_aten_scan(cell: Cell) -> bool:
     """Has ATen this very cell? A class derived from one of these is another equation, and scans openly."""
-    return type(cell) in TWINS and (not isinstance(cell, RNNCell) or cell.activation in ("tanh", "relu"))
+    return type(cell) in ATEN_SCANS and (not isinstance(cell, RNNCell) or cell.activation in ("tanh", "relu"))
 
 
 def choose(rows: Tensor, new: State, old: State) -> State:
@@ -94,7 +94,7 @@ def choose(rows: Tensor, new: State, old: State) -> State:
     return tuple(torch.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True))
 
 
-def blank(values: Tensor, real: Tensor | None) -> Tensor:
+def zero_padding(values: Tensor, real: Tensor | None) -> Tensor:
     """Zeros where a step (B, T) is not real."""
     return values if real is None else values.masked_fill(~real[..., None], 0)
 
@@ -102,7 +102,7 @@ def blank(values: Tensor, real: Tensor | None) -> Tensor:
 def _aten(
     cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
 ) -> tuple[Tensor, State]:
-    function, weights = TWINS[type(cell)](cell, weight_hidden)
+    function, weights = ATEN_SCANS[type(cell)](cell, weight_hidden)
     hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's state counts layers first
     before = hidden if len(hidden) == 2 else hidden[0]
     # cuDNN trains in training mode only, also where an evaluated layer is asked for gradients; no dropout hangs on it.
@@ -145,7 +145,7 @@ def _replacing_gru(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]
     return function, [weight * (sign[:, None] if weight.dim() == 2 else sign) for weight in weights]
 
 
-TWINS: dict[type[Cell], Callable[[Any, Tensor], tuple[Any, list[Tensor]]]] = {
+ATEN_SCANS: dict[type[Cell], Callable[[Any, Tensor], tuple[Any, list[Tensor]]]] = {
     RNNCell: _rnn,
     LSTMCell: _lstm,
     GRUCell: _gru,

@@ -23,7 +23,7 @@ from seqwise.errors import UsageError
 from seqwise.layers.attention import KeysValues, MultiHeadAttention, padding_mask
 from seqwise.layers.feedforward import FeedForward
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.record import observed_within
+from seqwise.layers.record import is_recorded_within
 
 KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
 DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of itself and those of the memory
@@ -169,7 +169,7 @@ class Stack(nn.Module):
         """
         if self.through is None or not self.training or cache is not None:
             return False
-        return all(x.shape[1] > 1 for x in sequences) and not observed_within(self)
+        return all(x.shape[1] > 1 for x in sequences) and not is_recorded_within(self)
 
     def run_through(self, x: Tensor, *arguments: Any) -> Tensor:
         assert self.through is not None

@@ -18,7 +18,7 @@ from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed import MANY, Packed
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import SHORT
+from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.output import FullSoftmax
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
@@ -54,7 +54,7 @@ class Writer(nn.Module):
         if transformer:  # short rows, as in the language model: states behind a final norm are long
             new = [self.embedding.weight] if embedding is None else []
             for matrix in new if network.tie_weights else [*new, self.output.weight]:
-                nn.init.normal_(matrix, std=SHORT)
+                nn.init.normal_(matrix, std=EMBEDDING_STD)
         if counts is not None:
             with torch.no_grad():
                 self.output.bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))

@@ -30,7 +30,7 @@ from seqwise.backbones.states import ModelState, flatten, map_state, structure
 from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import switch
 from seqwise.kernels.recurrence.kinds import allows_tf32
-from seqwise.layers.record import watched
+from seqwise.layers.record import is_recording
 from seqwise.training.step import GradientFunction
 
 WARMUP_CALLS = 2  # per shape, before it is checked whether it can be captured
@@ -134,7 +134,7 @@ class GraphReplay:
         """Return a key of the shapes and of PyTorch's settings; None if nothing may be replayed."""
         if self.make_graph is None or self.disabled_reason:
             return None
-        if watched() or switch() or torch._C._len_torch_dispatch_stack():
+        if is_recording() or switch() or torch._C._len_torch_dispatch_stack():
             return None
         batch_key = describe_batch(batch)
         return None if batch_key is None else (batch_key, describe_state(state), get_torch_settings())

@@ -17,7 +17,7 @@ from seqwise import environment
 from seqwise.budget import Budget
 from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
-from seqwise.kernels.recurrence.availability import described_path
+from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.layers import Recurrent
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
@@ -100,7 +100,7 @@ def create_run_folder(
     start = {} if vectors is None else vectors.found(task, log)
     machine = environment.describe()
     if settings.model in RECURRENT:
-        machine["recurrent_path"] = described_path(choose_device(settings))
+        machine["recurrent_path"] = describe_backend(choose_device(settings))
     return Run.create(folder, settings, origin, task.preprocessor, machine, start)
 
 
@@ -214,7 +214,7 @@ class TrainingRun:
     def _note_paths(self) -> None:
         """How each recurrent layer was computed in the batch at hand: shapes and machine have decided it by now."""
         parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
-        layers = {name: part.path for name, part in parts if part.path}  # a cell that others step by step has none
+        layers = {name: part.backend for name, part in parts if part.backend}
         if layers and self.world.first:
             self.run.add_to_environment(recurrent_layers=layers)
 

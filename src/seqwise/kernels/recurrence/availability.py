@@ -66,7 +66,7 @@ def _elsewhere(device: torch.device) -> str | None:
     return obstacle()
 
 
-def described_path(device: torch.device) -> str:
+def describe_backend(device: torch.device) -> str:
     """The path that recurrent layers take there unless a call does not suit it; and why, where it is not our own."""
     reason = obstacle(device)
     ours, others = ("triton", "cudnn") if device.type == "cuda" else ("compiled", "aten")

@@ -19,7 +19,7 @@ class Kind:
     activation: str = "tanh"
     reset: str = "after"
     update: str = "keeps"
-    normed: bool = False
+    layer_norm: bool = False
 
 
 def scan_dtype(x: Tensor) -> torch.dtype:
@@ -55,13 +55,13 @@ class Direction(NamedTuple):
     has saved would give wrong gradients. These `vectors` stand beside the matrix:
 
         gru, reset after       bias_hidden (U)
-        normed rnn             norm.weight, norm.bias (U)
-        normed lstm            hidden_norm.weight, .bias (4U), cell_norm.weight, .bias (U)
-        normed gru             gates_norm.weight, .bias (2U), candidate_norm.weight, .bias (U)
+        rnn, layer norm           norm.weight, norm.bias (U)
+        lstm, layer norm          hidden_norm.weight, .bias (4U), cell_norm.weight, .bias (U)
+        gru, layer norm           gates_norm.weight, .bias (2U), candidate_norm.weight, .bias (U)
     """
 
     project: Callable[[Tensor], Tensor]
     weight_hidden: Tensor
     vectors: tuple[Tensor, ...]
     state: tuple[Tensor, ...]
-    turned: bool = False  # each row is read from its last step to its first
+    reverse: bool = False  # each row is read from its last step to its first

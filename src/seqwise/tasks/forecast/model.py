@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqwise.backbones.series import SeriesEncoder
 from seqwise.backbones.states import ModelState
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.windows import SeriesBatch
@@ -70,14 +70,14 @@ class ForecastModel(nn.Module):
         mean = past.mean(dim=1, keepdim=True)
         deviation = (past.var(dim=1, keepdim=True, correction=0) + EPSILON).sqrt()
         x = (past - mean) / deviation
-        observe(self, "normalised", x)
+        record_value(self, "normalised", x)
         known = batch.known[:, : past.shape[1]]
         summary = self.encoder(torch.cat([x[..., None], known], dim=-1))
         y = self.head(summary).to(past.dtype)
-        observe(self, "beyond", y)
+        record_value(self, "beyond", y)
         if self.straight is not None:
             straight = self.straight(x).to(past.dtype)
-            observe(self, "straight", straight)
+            record_value(self, "straight", straight)
             y = y + straight
         if self.effect is not None:
             y = y + self.effect(batch.known[:, past.shape[1] :]).squeeze(-1).to(past.dtype)

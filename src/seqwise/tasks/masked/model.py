@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import SHORT
+from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.output import FullSoftmax
-from seqwise.layers.record import observe
+from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.masked.masking import MaskedBatch
@@ -57,9 +57,9 @@ class _FillIn(nn.Module):
     def _begin(self, settings: ResolvedSettings, counts: Tensor | None) -> None:
         """As in the language model: short rows behind a final norm, and a new model predicts by frequency."""
         if settings.model == "transformer":
-            nn.init.normal_(self.embedding.weight, std=SHORT)
+            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             if not self.output.tied:
-                nn.init.normal_(self.output.weight, std=SHORT)
+                nn.init.normal_(self.output.weight, std=EMBEDDING_STD)
         if counts is not None:
             self.output.bias.copy_(log_frequencies(counts))
 
@@ -97,7 +97,7 @@ class MaskedModel(_FillIn):
 
     def scores(self, states: Tensor, rows: Tensor, places: Tensor, lengths: Tensor | None = None) -> Tensor:
         scores = self.output(states[rows, places])
-        observe(self, "fillings", scores)
+        record_value(self, "fillings", scores)
         return scores
 
 
@@ -153,13 +153,13 @@ class TwoWayModel(_FillIn):
         from_right = self.output(right[rows, (places + 1).clamp(max=states.shape[1] - 1)])
         from_left = torch.where((places > 0)[:, None], from_left, self.prior)
         from_right = torch.where((places < last)[:, None], from_right, self.prior)
-        observe(self, "from_left", from_left)
-        observe(self, "from_right", from_right)
+        record_value(self, "from_left", from_left)
+        record_value(self, "from_right", from_right)
         return from_left, from_right
 
     def _joined(self, left: Tensor, right: Tensor) -> Tensor:
         scores = torch.log_softmax(left + right - self.prior, dim=-1)
-        observe(self, "fillings", scores)
+        record_value(self, "fillings", scores)
         return scores
 
 

@@ -20,7 +20,7 @@ from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import SHORT
+from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.writing import Writer
@@ -103,7 +103,7 @@ class Translator(nn.Module):
         transformer = settings.model == "transformer"
         self.embedding = Embedding(source, width)
         if transformer:  # short rows, as in the language model: states behind a final norm are long
-            nn.init.normal_(self.embedding.weight, std=SHORT)
+            nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
         self.encoder = build_encoder(settings, width, longest)
         memory: int = self.encoder.width  # type: ignore[assignment]

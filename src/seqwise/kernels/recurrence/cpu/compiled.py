@@ -53,7 +53,7 @@ def scan(
         tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
     given = None if whole else rows
     back = grad and any(one is not None and one.requires_grad for one in (given, *tensors))
-    plan = Plan(made, steps, tuple(one.turned for one in directions), units, whole, back, look)
+    plan = Plan(made, steps, tuple(one.reverse for one in directions), units, whole, back, look)
     jobs: list[Job] = []
     if back:
         outputs, *after = Scan.apply(plan, jobs, given, *tensors)

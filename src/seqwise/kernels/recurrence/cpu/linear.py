@@ -47,11 +47,11 @@ def tools(dtype: torch.dtype) -> Tools:
 
 
 class Factor:
-    """A weight (K, M), or with `turned` (M, K), rearranged once for the rows that are multiplied with it."""
+    """A weight (K, M), or with `transposed` (M, K), rearranged once for the rows that are multiplied with it."""
 
-    def __init__(self, weight: Tensor, turned: bool):
+    def __init__(self, weight: Tensor, transposed: bool):
         weight = weight.contiguous()
-        self.width, self.panels = weight.shape[0 if turned else 1], packed(weight, turned)
+        self.width, self.panels = weight.shape[0 if transposed else 1], packed(weight, transposed)
 
     def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. The start may be the result's place."""
@@ -70,16 +70,16 @@ class Factor:
         return out
 
 
-def packed(weight: Tensor, turned: bool) -> Tensor:
-    """The panels of a weight (K, N), or with `turned` (N, K), whose rows may have gaps between them."""
-    width, depth = weight.shape if turned else weight.shape[::-1]
+def packed(weight: Tensor, transposed: bool) -> Tensor:
+    """The panels of a weight (K, N), or with `transposed` (N, K), whose rows may have gaps between them."""
+    width, depth = weight.shape if transposed else weight.shape[::-1]
     size, step, own = weight.element_size(), weight.stride(0), tools(weight.dtype)
     panels = weight.new_empty(-(-width // own.lanes) * own.lanes * depth)
     jobs = []
     for first, end in shares(width, width * depth * MOVED, own.panel):  # workers begin where a panel does
-        place = weight.data_ptr() + first * (step if turned else 1) * size
+        place = weight.data_ptr() + first * (step if transposed else 1) * size
         jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
-    own.run(own.pack[turned], jobs, len(jobs))
+    own.run(own.pack[transposed], jobs, len(jobs))
     return panels
 
 

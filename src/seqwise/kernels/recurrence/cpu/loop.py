@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
-HEAD = ("steps", "first", "every", "turned", "starts", "order", "units", "multiply", "outside", "by_step", "by_row")
+HEAD = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "outside", "by_step", "by_row")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compile_loop(equation: Equation, kind: str, back: bool) -> Compiled:
         with code.loop(0, values["steps"]) as count:
             last = values["steps"] - 1
             # Back through time means from the last step of the scan to its first.
-            towards_start = values["turned"] < 1 if back else values["turned"] >= 1
+            towards_start = values["reverse"] < 1 if back else values["reverse"] >= 1
             t = code.choose(towards_start, last - count, count)
             start = code.word(values["starts"], t)
             alive = code.word(values["starts"], t + 1) - start  # rows that are not over yet

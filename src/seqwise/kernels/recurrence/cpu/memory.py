@@ -39,7 +39,7 @@ def equation_of(kind: Kind) -> Equation:
         ("gru", "after", True): lambda: normed.NormedGRU(updates[kind.update]),
         ("gru", "before", False): lambda: equations.EarlyReset(updates[kind.update]),
     }
-    make = table.get((kind.name, kind.reset, kind.normed) if kind.name == "gru" else (kind.name, kind.normed))
+    make = table.get((kind.name, kind.reset, kind.layer_norm) if kind.name == "gru" else (kind.name, kind.layer_norm))
     if make is None or not known:
         raise UsageError(f"no compiled scan of {kind}.")
     return make()
@@ -81,21 +81,21 @@ class Plan:
     """
 
     def __init__(
-        self, form: Form, steps: Steps, turned: tuple[bool, ...], units: int, whole: bool, back: bool, look: bool
+        self, form: Form, steps: Steps, reverse: tuple[bool, ...], units: int, whole: bool, back: bool, look: bool
     ):
-        self.form, self.equation, self.steps, self.turned, self.units = form, form.equation, steps, turned, units
+        self.form, self.equation, self.steps, self.reverse, self.units = form, form.equation, steps, reverse, units
         self.whole, self.back, self.look = whole, back, look
-        work = 2 * steps.total * self.equation.blocks * units**2 * len(turned)
+        work = 2 * steps.total * self.equation.blocks * units**2 * len(reverse)
         self.threads = torch.get_num_threads() if work >= WORTH else 1
         if not steps.padded:
             steps.order, steps.starts = _even(steps.batch, steps.time)
-        self.workers = max(1, min(self.threads // len(turned), steps.batch))  # shares of the rows, per direction
+        self.workers = max(1, min(self.threads // len(reverse), steps.batch))  # shares of the rows, per direction
         self.windows = steps.windows(steps.total if whole else ROWS)
         self.rows = max(window.stop - window.row for window in self.windows)
 
     def window(self, count: int, place: int, back: bool) -> Window:
         """The window in which a direction is when so many are done."""
-        return self.windows[-1 - count if self.turned[place] != back else count]
+        return self.windows[-1 - count if self.reverse[place] != back else count]
 
 
 @lru_cache(maxsize=32)
@@ -133,7 +133,7 @@ class Job:
     def __init__(self, plan: Plan, matrix: Tensor, back: bool, given: dict[str, Tensor]):
         self.plan, self.matrix, self.back = plan, matrix, back
         units, blocks = plan.units, plan.equation.packs
-        self.packs = [packed(piece(matrix, first * units, end * units), turned=not back) for first, end in blocks]
+        self.packs = [packed(piece(matrix, first * units, end * units), transposed=not back) for first, end in blocks]
         shapes = plan.equation.buffers_back if back else plan.equation.buffers
         self.held = {name: self._hold(name, shape, given.get(name)) for name, shape in shapes.items()}
         # What was kept for the sums over all steps alone is in no loop of the way back.
@@ -159,7 +159,7 @@ class Job:
     def arguments(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
         """For each worker one list of whole numbers, as `loop.layout` says."""
         plan, size = self.plan, self.matrix.element_size()
-        middle = [int(plan.turned[direction]), window.starts.data_ptr(), plan.steps.order.data_ptr(), plan.units]
+        middle = [int(plan.reverse[direction]), window.starts.data_ptr(), plan.steps.order.data_ptr(), plan.units]
         place = outside.data_ptr() + (window.first * by_step + direction * plan.units) * size
         middle += [plan.form.multiply.address, place, by_step, by_row]
         places = [

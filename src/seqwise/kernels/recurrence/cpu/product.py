@@ -122,18 +122,18 @@ def _strip(code: Code) -> Any:
         places = [weight_step * (count - 1).least(i) for i in range(lanes)]
         full = depth // lanes * lanes
         with code.loop(0, full, lanes) as k:
-            for i, row in enumerate(_turned(code, [code.load(weight, place + k) for place in places])):
+            for i, row in enumerate(_transpose(code, [code.load(weight, place + k) for place in places])):
                 code.store(row, panel, (k + i) * step)
         with code.when(full < depth):
             with code.below(depth - full):
                 rows = [code.load(weight, place + full) for place in places]
-            for i, row in enumerate(_turned(code, rows)):
+            for i, row in enumerate(_transpose(code, rows)):
                 with code.when(full + i < depth):
                     code.store(row, panel, (full + i) * step)
     return code.hide("strip")
 
 
-def _turned(code: Code, rows: list[Vec]) -> list[Vec]:
+def _transpose(code: Code, rows: list[Vec]) -> list[Vec]:
     """The columns of a square. In each round, pairs of rows swap halves of blocks; the blocks halve every time."""
     values, width = [row.value for row in rows], code.lanes
     block = width // 2

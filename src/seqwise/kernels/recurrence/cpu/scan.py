@@ -39,13 +39,13 @@ def forwards(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list
 
     x (B, T, D), or packed (N, D) where it must be kept; None if the projected input comes whole.
     """
-    steps, width = plan.steps, plan.units * len(plan.turned)
-    shares = [Share(plan, tensors, place) for place in range(len(plan.turned))]
+    steps, width = plan.steps, plan.units * len(plan.reverse)
+    shares = [Share(plan, tensors, place) for place in range(len(plan.reverse))]
     # Time first in memory, but no view: whoever gets the outputs may write over them.
     outputs = tensors[2].new_empty_strided((steps.batch, steps.time, width), (width, steps.batch * width, 1))
     outputs = outputs.zero_() if steps.padded else outputs
     rows_of = steps.parts(x) if x is not None and x.dim() == 3 else None
-    jobs, factors = [], [None if plan.whole else Factor(share.source, turned=True) for share in shares]
+    jobs, factors = [], [None if plan.whole else Factor(share.source, transposed=True) for share in shares]
     for share in shares:
         given = {f"extra {number}": vector.contiguous() for number, vector in enumerate(share.vectors)}
         given |= {name: steps.sort(part) for name, part in zip(STATES, share.state)}
@@ -100,7 +100,7 @@ class Scan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         x, *saved = ctx.saved_tensors
-        weights = [] if plan.whole else saved[: len(plan.turned)]
+        weights = [] if plan.whole else saved[: len(plan.reverse)]
         outside = gradients[0] if gradients[0].stride(2) == 1 else gradients[0].contiguous()
         jobs = _jobs(plan, saved[len(weights) :], gradients[1:])
         sums = Sums(ctx, plan, x, weights, jobs)
@@ -118,7 +118,7 @@ class Scan(torch.autograd.Function):
 def _jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
     """The buffers of the way back, with what was kept."""
     names, states, jobs = ("matrix", *plan.form.kept), plan.form.states, []
-    for place in range(len(plan.turned)):
+    for place in range(len(plan.reverse)):
         kept = dict(zip(names, saved[place * len(names) :], strict=False))
         given = {name: one for name, one in kept.items() if not name.startswith("extra")}
         given |= {f"given {number}": kept[f"extra {number}"] for number in range(plan.form.vectors)}
@@ -136,7 +136,7 @@ class Sums:
         size = 3 + plan.form.vectors + plan.form.states
         # Of each direction's tensors, as `Share` has them: is the gradient wanted?
         self.wanted = [ctx.needs_input_grad[3 + place * size :][:size] for place in range(len(jobs))]
-        self.factors = [Factor(weight, turned=False) for weight in weights] if ctx.needs_input_grad[2] else []
+        self.factors = [Factor(weight, transposed=False) for weight in weights] if ctx.needs_input_grad[2] else []
         # Sums that nobody wants stay None.
         plain = torch.contiguous_format  # also where a weight lies in another order
         self.weights = [

@@ -30,7 +30,7 @@ def early_gru_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -51,7 +51,7 @@ def early_gru_forward(
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gates, hidden, shown = weight + scan * 3 * U * U, gates + scan * 3 * U, hidden + scan * U, shown + scan * U
     line = tl.arange(0, 4 * OWN)
     owner = block * OWN + line // 4
@@ -112,7 +112,7 @@ def early_gru_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     V: tl.constexpr,
@@ -137,7 +137,7 @@ def early_gru_backward(
     K: tl.constexpr = V // 4
     scan, wide, deep = tl.program_id(2), tl.num_programs(2) * U, tl.num_programs(2) * (3 * V)  # from slot to slot
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gates, slopes = weight + scan * 3 * V * U, gates + scan * 3 * U, slopes + scan * 3 * V
     rows, there, starts, lasting = quartered(row, real, length, deep, U, K, M, OWN, SPLIT)
     of_r = held(weight, rows, there, U, K, KC, HELD)

@@ -77,7 +77,7 @@ class Cut:
 
 def launches(values: Tensor, rows: RowLayout, units: int, own: int) -> Iterator[tuple[int, Cut, dict[str, Any]]]:
     """The launches that take all rows of values (N, S, …): first row, cut, options."""
-    scans = len(rows.turned)
+    scans = len(rows.reverse)
     shape = cut(units, own, rows.batch, scans, values.dtype.itemsize, values.device)
     if shape is None:
         raise RuntimeError(f"{scans} × {units} units are more than fit on the GPU at once")

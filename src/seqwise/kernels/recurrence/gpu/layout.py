@@ -18,33 +18,33 @@ from seqwise.kernels.recurrence.steps import Steps
 class RowLayout:
     """The rows of a batch: so many, of so many steps, with N slots for all steps of all rows.
 
-    `turned` says of each scan whether it reads from the end. Where rows differ in length there are, int32, lengths
+    `reverse` says of each scan whether it reads from the end. Where rows differ in length there are, int32, lengths
     (B,), longest first, and begins (T + 1,), the slots at which steps begin; and of each slot (N,) row and step.
     """
 
     batch: int
     steps: int
     slots: int
-    turned: tuple[bool, ...] = (False,)
+    reverse: tuple[bool, ...] = (False,)
     lengths: Tensor | None = None
     begins: Tensor | None = None
     ranks: Tensor | None = None
     times: Tensor | None = None
 
     @classmethod
-    def of(cls, steps: Steps, turned: tuple[bool, ...] = (False,)) -> RowLayout:
+    def of(cls, steps: Steps, reverse: tuple[bool, ...] = (False,)) -> RowLayout:
         if not steps.padded:
-            return cls(steps.batch, steps.time, steps.total, turned)
+            return cls(steps.batch, steps.time, steps.total, reverse)
         sizes = steps.ordered.int(), steps.starts.int()
-        return cls(steps.batch, steps.time, steps.total, turned, *sizes, steps.ranks, steps.times)
+        return cls(steps.batch, steps.time, steps.total, reverse, *sizes, steps.ranks, steps.times)
 
     def one_step(self) -> RowLayout:
         """As many rows, with one step each, for the same kernels."""
         if self.lengths is None or self.begins is None:
-            return RowLayout(self.batch, 1, self.batch, self.turned)
+            return RowLayout(self.batch, 1, self.batch, self.reverse)
         ranks = torch.arange(self.batch, device=self.lengths.device)
         ones, begins = torch.ones_like(self.lengths), self.begins.new_tensor([0, self.batch])
-        return RowLayout(self.batch, 1, self.batch, self.turned, ones, begins, ranks, torch.zeros_like(ranks))
+        return RowLayout(self.batch, 1, self.batch, self.reverse, ones, begins, ranks, torch.zeros_like(ranks))
 
     @property
     def variable(self) -> bool:
@@ -59,11 +59,11 @@ class RowLayout:
     @property
     def numbers(self) -> tuple[int, int, int, int]:
         """What every kernel is told: steps, batch, slots, and the bits of the scans that are turned."""
-        return self.steps, self.batch, self.slots, sum(turned << scan for scan, turned in enumerate(self.turned))
+        return self.steps, self.batch, self.slots, sum(reverse << scan for scan, reverse in enumerate(self.reverse))
 
     def room(self, units: int) -> tuple[int, int, int]:
         """The shape of all states: those before the first steps, those after each step, and again those before."""
-        return self.slots + 2 * self.batch, len(self.turned), units
+        return self.slots + 2 * self.batch, len(self.reverse), units
 
     def after(self, states: Tensor) -> Tensor:
         """Of the states (B + N + B, S, …), those after each step: (N, S, …), or (T, B, S, …) where rows are whole."""
@@ -82,13 +82,13 @@ class RowLayout:
 
     def before(self, states: Tensor) -> list[Tensor]:
         """Of the states (B + N + B, S, …), for each scan those before each step: (N, …), in the order of the slots."""
-        return [self._before(states[:, scan], turned) for scan, turned in enumerate(self.turned)]
+        return [self._before(states[:, scan], reverse) for scan, reverse in enumerate(self.reverse)]
 
-    def _before(self, states: Tensor, turned: bool) -> Tensor:
+    def _before(self, states: Tensor, reverse: bool) -> Tensor:
         if self.lengths is None or self.begins is None or self.times is None or self.ranks is None:
-            first = 2 * self.batch if turned else 0
+            first = 2 * self.batch if reverse else 0
             return states[first : first + self.slots]
-        if turned:
+        if reverse:
             ends = self.times + 1 == self.lengths[self.ranks]
             place = torch.where(ends, self.slots, self.begins[self.times + 1])
         else:

@@ -34,7 +34,7 @@ def lstm_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -54,7 +54,7 @@ def lstm_forward(
     """
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gates, hidden, cell = weight + scan * 4 * U * U, gates + scan * 4 * U, hidden + scan * U, cell + scan * U
     line = tl.arange(0, 4 * OWN)
     owner = block * OWN + line // 4
@@ -122,7 +122,7 @@ def lstm_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -144,7 +144,7 @@ def lstm_backward(
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     wide = tl.num_programs(2) * U  # from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, cell = weight + scan * 4 * U * U, cell + scan * U
     gates, slopes = gates + scan * 4 * U, slopes + scan * 4 * U
     owner = block * (4 * OWN) + tl.arange(0, 4 * OWN)

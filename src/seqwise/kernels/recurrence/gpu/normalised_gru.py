@@ -51,7 +51,7 @@ def normalised_gru_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -76,7 +76,7 @@ def normalised_gru_forward(
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     group = scan * tl.num_programs(1) + tl.program_id(1)
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gains, biases = weight + scan * 3 * U * U, gains + scan * 3 * U, biases + scan * 3 * U
     gates, hidden = gates + scan * 3 * U, hidden + scan * U
     line = tl.arange(0, 4 * OWN)
@@ -183,7 +183,7 @@ def normalised_gru_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -207,7 +207,7 @@ def normalised_gru_backward(
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gains, hidden = weight + scan * 3 * U * U, gains + scan * 3 * U, hidden + scan * U
     gates, inputs, slopes = gates + scan * 3 * U, inputs + scan * 3 * U, slopes + scan * 3 * U
     owner, gate = block * (4 * OWN) + tl.arange(0, 4 * OWN), share % 3

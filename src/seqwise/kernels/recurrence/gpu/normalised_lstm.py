@@ -51,7 +51,7 @@ def normalised_lstm_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -75,7 +75,7 @@ def normalised_lstm_forward(
     block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     group = scan * tl.num_programs(1) + tl.program_id(1)
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gains, biases = weight + scan * 4 * U * U, gains + scan * 5 * U, biases + scan * 5 * U
     gates, hidden, cell = gates + scan * 4 * U, hidden + scan * U, cell + scan * U
     line = tl.arange(0, 4 * OWN)
@@ -230,7 +230,7 @@ def normalised_lstm_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -253,7 +253,7 @@ def normalised_lstm_backward(
     share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
     group, wide = scan * tl.num_programs(1) + tl.program_id(1), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, gains, cell = weight + scan * 4 * U * U, gains + scan * 5 * U, cell + scan * U
     gates, inputs, slopes = gates + scan * 4 * U, inputs + scan * 4 * U, slopes + scan * 4 * U
     owner = block * (4 * OWN) + tl.arange(0, 4 * OWN)

@@ -37,7 +37,7 @@ def normalised_rnn_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -62,7 +62,7 @@ def normalised_rnn_forward(
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     group = scan * tl.num_programs(1) + tl.program_id(1)
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, inputs, hidden = weight + scan * U * U, inputs + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     rows, there = unit * U, unit < U
@@ -114,7 +114,7 @@ def normalised_rnn_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -138,7 +138,7 @@ def normalised_rnn_backward(
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     group = scan * tl.num_programs(1) + tl.program_id(1)
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, _ = origin(batch, slots, turned)
+    back, _ = origin(batch, slots, reverse)
     weight, inputs, slopes, hidden = weight + scan * U * U, inputs + scan * U, slopes + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     there = unit < U

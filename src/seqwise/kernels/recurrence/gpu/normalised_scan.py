@@ -281,4 +281,4 @@ def _words(shape: Cut, programs: int, scans: int, numbers: int, device: torch.de
 def _tally(values: Tensor, rows: RowLayout, units: int, own: int, numbers: int) -> Tensor:
     """Memory for sums over the rows of each group."""
     _, shape, _ = next(launches(values, rows, units, own))
-    return values.new_empty(len(rows.turned), -(-rows.batch // shape.rows), numbers * units, dtype=torch.float32)
+    return values.new_empty(len(rows.reverse), -(-rows.batch // shape.rows), numbers * units, dtype=torch.float32)

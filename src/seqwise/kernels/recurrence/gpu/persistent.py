@@ -67,17 +67,17 @@ def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
         _together([one.weight_hidden.to(dtype) for one in directions]),
         [_together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
         [steps.sort(state) if steps.padded else state for state in states],
-        RowLayout.of(steps, tuple(one.turned for one in directions)),
+        RowLayout.of(steps, tuple(one.reverse for one in directions)),
     )
 
 
 def run(kind: Kind, ready: Ready, steps: Steps, look: bool = False) -> tuple[Tensor, list[States], list[Seen]]:
     """Outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after each row's
     last step and, if `look` is set, every gate by its name, (B, T, …)."""
-    outputs, after, seen = RUNS[kind.name, kind.normed](kind, *ready, look)
+    outputs, after, seen = RUNS[kind.name, kind.layer_norm](kind, *ready, look)
     joined = steps.unpack(outputs.flatten(1)) if steps.padded else outputs.flatten(2).transpose(0, 1)
     after = tuple(steps.unsort(part) for part in after)
-    places = range(len(ready.rows.turned))
+    places = range(len(ready.rows.reverse))
     looks = [{name: steps.unpack(value.flatten(0, -3)[:, place]) for name, value in seen.items()} for place in places]
     return joined, [tuple(part[:, place] for part in after) for place in places], looks
 
@@ -88,7 +88,7 @@ def rehearse(kind: Kind, ready: Ready) -> None:
     So a kernel of the backward pass that this machine cannot launch is found while there is still another way.
     """
     gates, units, rows = ready.gates, ready.matrices.shape[-1], ready.rows
-    shape = _cut(kind, rows.batch, gates.dtype, gates.device, units, len(rows.turned))
+    shape = _cut(kind, rows.batch, gates.dtype, gates.device, units, len(rows.reverse))
     key = kind, units, shape, rows.variable, gates.dtype, gates.device
     if key in _rehearsed or not needed(gates, ready.matrices, *ready.vectors, *ready.states):
         return
@@ -96,7 +96,9 @@ def rehearse(kind: Kind, ready: Ready) -> None:
         matrices, *others = (part.detach() for part in (ready.matrices, *ready.vectors, *ready.states))
         vectors, states = others[: len(ready.vectors)], others[len(ready.vectors) :]
         one = gates.new_zeros(rows.batch, *gates.shape[1:], requires_grad=True)
-        outputs, *_ = RUNS[kind.name, kind.normed](kind, one.clone(), matrices, vectors, states, rows.one_step(), False)
+        outputs, *_ = RUNS[kind.name, kind.layer_norm](
+            kind, one.clone(), matrices, vectors, states, rows.one_step(), False
+        )
         torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
     _rehearsed.add(key)
 
@@ -186,7 +188,7 @@ def _seen(**values: Tensor) -> Seen:
     return {name: value.detach() for name, value in values.items()}
 
 
-RUNS: dict[tuple[str, bool], Run] = {  # name, normed
+RUNS: dict[tuple[str, bool], Run] = {  # name, layer_norm
     ("rnn", False): _rnn,
     ("lstm", False): _lstm,
     ("gru", False): _gru,

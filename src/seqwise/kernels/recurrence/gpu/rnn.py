@@ -55,7 +55,7 @@ def rnn_forward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -72,7 +72,7 @@ def rnn_forward(
     """inputs: the projected ones. hidden takes the start and what follows."""
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, turned)
+    back, first = origin(batch, slots, reverse)
     weight, inputs, hidden = weight + scan * U * U, inputs + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     rows, there = unit * U, unit < U
@@ -111,7 +111,7 @@ def rnn_backward(
     steps,
     batch,
     slots,
-    turned,
+    reverse,
     offset,
     U: tl.constexpr,
     M: tl.constexpr,
@@ -131,7 +131,7 @@ def rnn_backward(
     """
     scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
     top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, _ = origin(batch, slots, turned)
+    back, _ = origin(batch, slots, reverse)
     weight, slopes, hidden = weight + scan * U * U, slopes + scan * U, hidden + scan * U
     unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
     there = unit < U

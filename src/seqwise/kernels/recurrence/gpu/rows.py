@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-FREE = ("steps", "batch", "slots", "turned", "offset")  # they change from batch to batch: no reason to compile anew
+FREE = ("steps", "batch", "slots", "reverse", "offset")  # they change from batch to batch: no reason to compile anew
 
 
 @triton.jit
@@ -33,10 +33,10 @@ def placed(lengths, steps, batch, offset, M: tl.constexpr, VARIABLE: tl.constexp
 
 
 @triton.jit
-def origin(batch, slots, turned):
-    """Does this program's scan read from the end (a bit of `turned` for each)? 0 or 1. And the slot of the first start
+def origin(batch, slots, reverse):
+    """Does this program's scan read from the end (a bit of `reverse` for each)? 0 or 1. And the slot of the first start
     among the states."""
-    back = (turned >> tl.program_id(2)) & 1
+    back = (reverse >> tl.program_id(2)) & 1
     return back, (batch + slots).to(tl.int64) * back
 
 
