@@ -1,9 +1,9 @@
-"""Pictures → captions: train on drawn shapes, measure, describe a picture, and see where the decoder looks.
+"""Images → captions: train on drawn shapes, evaluate, caption an image, and record where the decoder attends.
 
     python examples/07_caption.py
 
 It takes some seconds, so the captions are poor; three minutes (`budget="3m"`, without the width) describe nearly all
-pictures exactly.
+images exactly.
 """
 # ruff: noqa: T201
 
@@ -13,7 +13,7 @@ import torch
 
 import seqwise
 from seqwise.layers.record import record
-from seqwise.tasks.caption.shapes import shapes
+from seqwise.tasks.caption.shapes import draw_shapes
 
 
 def main() -> None:
@@ -29,17 +29,17 @@ def main() -> None:
     for name, value in result.metrics.items():
         print(f"{name:12} {value:8.2f}   {result.definitions[name]}")
 
-    pictures, captions = shapes()
+    images, captions = draw_shapes()
     (caption,) = run.predict(["builtin:shapes/3"])
-    print(f"\nin the data: {captions[3]}\nwritten:     {caption.text}")
+    print(f"\nin the data: {captions[3]}\ngenerated:   {caption.text}")
 
-    # The regions of a picture are a 4 × 4 grid; the decoder looks at them once per word.
+    # The regions of an image are a 4 × 4 grid; the decoder attends to them once per word.
     model, begin = run.model.eval(), run.run.preprocessor.tokenizer.id("<bos>")
-    with record(model, "*weights") as seen, torch.no_grad():
-        memory = model.look(torch.from_numpy(pictures[3:4]))
+    with record(model, "*weights") as activations, torch.no_grad():
+        memory = model.encode(torch.from_numpy(images[3:4]))
         model.writer.next(torch.tensor([[begin]]), None, memory)
-    (weights,) = seen.values()
-    print(f"before the first word it looks at region {int(weights.argmax())} of {weights.shape[-1]}")
+    (weights,) = activations.values()
+    print(f"before the first word it attends most to region {int(weights.argmax())} of {weights.shape[-1]}")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_the_captioner_describes_a_picture_and_looks_at_a_region(printed):
     chrf = re.search(r"^chrf +([\d.]+) ", text, re.MULTILINE)
     assert chrf is not None
     assert float(chrf[1]) > 5
-    assert re.search(r"^in the data: \w+.*\nwritten:     \w+", text, re.MULTILINE)
+    assert re.search(r"^in the data: \w+.*\ngenerated:   \w+", text, re.MULTILINE)
     looked = re.search(r"looks at region (\d+) of 16$", text, re.MULTILINE)
     assert looked is not None
     assert int(looked[1]) < 16

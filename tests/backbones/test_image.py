@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.image import (
+    ClipEncoder,
     Convolution,
-    Convolutional,
-    Features,
-    Frames,
-    Patches,
-    PictureNorm,
-    Residual,
-    Still,
+    ConvolutionalEncoder,
+    FeatureEncoder,
+    ImageEncoder,
+    ImageNorm,
+    PatchEncoder,
+    ResidualBlock,
     build_image_encoder,
-    moved,
-    scaled,
+    normalize_pixels,
+    shift_and_flip,
 )
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
@@ -32,9 +32,11 @@ def pixels(*shape: int) -> Tensor:
 def encoders() -> dict[str, nn.Module]:
     torch.manual_seed(0)
     return {
-        "convolutional": Still(Convolutional(8, 16, 1)),
-        "patches": Still(Patches(8, 16, 4, 2, SMALL)),
-        "post-norm patches": Still(Patches(8, 16, 4, 1, ResolvedTransformerSettings(heads=2, hidden=8, norm="post"))),
+        "convolutional": ImageEncoder(ConvolutionalEncoder(8, 16, 1)),
+        "patches": ImageEncoder(PatchEncoder(8, 16, 4, 2, SMALL)),
+        "post-norm patches": ImageEncoder(
+            PatchEncoder(8, 16, 4, 1, ResolvedTransformerSettings(heads=2, hidden=8, norm="post"))
+        ),
     }
 
 
@@ -55,7 +57,7 @@ def test_a_convolution_equals_its_sum_by_hand():
 
 
 def test_a_residual_block_starts_as_the_identity():
-    block, x = Residual(4), torch.randn(2, 3, 3, 4)
+    block, x = ResidualBlock(4), torch.randn(2, 3, 3, 4)
     assert torch.equal(block(x), x)
     nn.init.normal_(block.outward.convolution.weight)
     expected = x + block.outward(torch.relu(block.inward(block.norm(x))))
@@ -63,7 +65,7 @@ def test_a_residual_block_starts_as_the_identity():
 
 
 def test_the_norm_of_a_picture_equals_a_group_norm_with_one_group():
-    ours, theirs = PictureNorm(4), nn.GroupNorm(1, 4)
+    ours, theirs = ImageNorm(4), nn.GroupNorm(1, 4)
     for layer in (ours, theirs):
         nn.init.constant_(layer.weight, 1.5)
         nn.init.constant_(layer.bias, 0.25)
@@ -74,23 +76,23 @@ def test_the_norm_of_a_picture_equals_a_group_norm_with_one_group():
 
 
 def test_the_grid_may_be_coarser():
-    assert Convolutional(16, 32, grid=4)(pixels(1, 32, 32, 3)).shape == (1, 16, 16)
-    assert Convolutional(16, 64, grid=1).side == 1
+    assert ConvolutionalEncoder(16, 32, grid=4)(pixels(1, 32, 32, 3)).shape == (1, 16, 16)
+    assert ConvolutionalEncoder(16, 64, grid=1).side == 1
 
 
 def test_pixels_are_scaled_to_one_around_zero():
-    assert scaled(torch.tensor([0, 255], dtype=torch.uint8), torch.zeros(1)).tolist() == [-1.0, 1.0]
+    assert normalize_pixels(torch.tensor([0, 255], dtype=torch.uint8), torch.float32).tolist() == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize(("size", "side"), [(8, 4), (16, 8), (30, 8), (32, 8), (33, 5), (64, 8), (100, 7)])
 def test_convolutions_leave_at_most_eight_by_eight_regions(size: int, side: int):
-    encoder = Convolutional(16, size)
+    encoder = ConvolutionalEncoder(16, size)
     assert encoder.side == side
     assert encoder(pixels(2, size, size, 3)).shape == (2, side**2, 16)
 
 
 def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
-    encoder = Patches(8, 12, 4, 1, SMALL).eval()
+    encoder = PatchEncoder(8, 12, 4, 1, SMALL).eval()
     image = pixels(1, 12, 12, 3)
     with record(encoder) as seen:
         encoder(image)
@@ -103,7 +105,7 @@ def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
 
 def test_a_side_that_is_no_multiple_of_the_patch_is_filled_up_with_black():
     torch.manual_seed(0)
-    encoder = Patches(8, 10, 4, 1, SMALL).eval()
+    encoder = PatchEncoder(8, 10, 4, 1, SMALL).eval()
     image = pixels(1, 10, 10, 3)
     whole = torch.zeros(1, 12, 12, 3, dtype=torch.uint8)
     whole[:, :10, :10] = image
@@ -134,7 +136,7 @@ def test_gradients_equal_finite_differences(name: str):
 
 def test_regions_know_where_they_are():
     """The same paint in two corners gives two different regions, once positions are learned."""
-    encoder = Convolutional(8, 32).eval()
+    encoder = ConvolutionalEncoder(8, 32).eval()
     nn.init.normal_(encoder.positions.weight)
     regions = encoder(torch.full((1, 32, 32, 3), 99, dtype=torch.uint8))[0].unflatten(0, (8, 8))
     assert not torch.allclose(regions[3, 3], regions[4, 4], atol=1e-2)
@@ -144,7 +146,7 @@ def test_regions_know_where_they_are():
 
 def test_frames_beyond_the_length_of_a_clip_change_nothing():
     torch.manual_seed(0)
-    encoder = Frames(Convolutional(8, 16)).eval()
+    encoder = ClipEncoder(ConvolutionalEncoder(8, 16)).eval()
     clips, lengths = pixels(2, 3, 16, 16, 3), torch.tensor([3, 1])
     memory = encoder(clips, lengths)
     assert memory.vectors.shape == (2, 3 * 16, 8)
@@ -155,8 +157,8 @@ def test_frames_beyond_the_length_of_a_clip_change_nothing():
 
 def test_the_regions_of_a_frame_are_pooled_and_told_by_time():
     torch.manual_seed(0)
-    still = Convolutional(8, 16)
-    encoder = Frames(still).eval()
+    still = ConvolutionalEncoder(8, 16)
+    encoder = ClipEncoder(still).eval()
     clip = pixels(1, 16, 16, 3).repeat(2, 1, 1, 1)[None]
     first, second = encoder(clip, torch.tensor([2])).vectors[0].unflatten(0, (2, 16))
     grid = still(clip[0, :1]).unflatten(1, (8, 8))[0]
@@ -168,7 +170,7 @@ def test_the_regions_of_a_frame_are_pooled_and_told_by_time():
 
 
 def test_features_pass_one_matrix_and_a_norm():
-    encoder = Features(5, 8, 3)
+    encoder = FeatureEncoder(5, 8, 3)
     values = torch.randn(2, 3, 5)
     memory = encoder(values, torch.tensor([3, 2]))
     entered = values[1, 2] @ encoder.enter.weight.T + encoder.enter.bias
@@ -180,7 +182,7 @@ def test_features_pass_one_matrix_and_a_norm():
 def test_moving_takes_pixels_from_where_they_were_and_repeats_the_edge():
     torch.manual_seed(3)
     image = pixels(20, 6, 6, 3)
-    found = moved(image, 2, flip=False)
+    found = shift_and_flip(image, 2, flip=False)
     for before, after in zip(image, found):
         fits = []
         for down in range(-2, 3):
@@ -189,13 +191,13 @@ def test_moving_takes_pixels_from_where_they_were_and_repeats_the_edge():
                 columns = (torch.arange(6) + right).clamp(0, 5)
                 fits.append(torch.equal(before[rows][:, columns], after))
         assert sum(fits) == 1
-    assert torch.equal(moved(image, 0, flip=False), image)
+    assert torch.equal(shift_and_flip(image, 0, flip=False), image)
 
 
 def test_half_of_the_pictures_are_mirrored():
     torch.manual_seed(0)
     image = pixels(200, 4, 4, 3)
-    found = moved(image, 0, flip=True)
+    found = shift_and_flip(image, 0, flip=True)
     mirrored = [torch.equal(after, before.flip(1)) for before, after in zip(image, found)]
     same = [torch.equal(after, before) for before, after in zip(image, found)]
     assert all(a or b for a, b in zip(mirrored, same))
@@ -205,7 +207,7 @@ def test_half_of_the_pictures_are_mirrored():
 def test_all_frames_of_a_clip_move_together():
     torch.manual_seed(1)
     clip = pixels(4, 1, 6, 6, 3).repeat(1, 3, 1, 1, 1)
-    found = moved(clip, 2, flip=True)
+    found = shift_and_flip(clip, 2, flip=True)
     assert found.shape == clip.shape
     assert torch.equal(found[:, 0], found[:, 1])
     assert not torch.equal(found, clip)
@@ -214,10 +216,10 @@ def test_all_frames_of_a_clip_move_together():
 @pytest.mark.parametrize(
     ("caption", "kind"),
     [
-        ({"encoder": "convolutional", "size": 16, "blocks": 0}, Still),
-        ({"encoder": "patches", "size": 16, "patch": 4}, Still),
-        ({"encoder": "convolutional", "size": 16, "frames": True}, Frames),
-        ({"encoder": "features"}, Features),
+        ({"encoder": "convolutional", "image_size": 16, "blocks": 0}, ImageEncoder),
+        ({"encoder": "patches", "image_size": 16, "patch": 4}, ImageEncoder),
+        ({"encoder": "convolutional", "image_size": 16, "frames": True}, ClipEncoder),
+        ({"encoder": "features"}, FeatureEncoder),
     ],
 )
 def test_settings_choose_the_encoder(caption: dict, kind: type):
@@ -228,7 +230,7 @@ def test_settings_choose_the_encoder(caption: dict, kind: type):
 
 
 def test_regions_and_maps_can_be_looked_at():
-    model = nn.ModuleDict({"encoder": Still(Convolutional(8, 32))})
+    model = nn.ModuleDict({"encoder": ImageEncoder(ConvolutionalEncoder(8, 32))})
     with record(model) as seen:
         model["encoder"](pixels(1, 32, 32, 3))
     assert seen["encoder.regions"].shape == (1, 64, 8)

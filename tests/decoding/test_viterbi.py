@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqwise.decoding.viterbi import forbid, viterbi
-from seqwise.tasks.tag.schemes import allowed, bioes_tags, breaches
+from seqwise.tasks.tag.schemes import allowed_transitions, bioes_tags, find_violations
 
 
 def best_of_all(
@@ -66,12 +66,12 @@ def test_forbidden_links_are_never_taken():
     torch.manual_seed(0)
     names = bioes_tags(["PER", "ORG"])
     count = len(names)
-    links = forbid(torch.randn(count, count), torch.randn(count), torch.randn(count), allowed(names))
+    links = forbid(torch.randn(count, count), torch.randn(count), torch.randn(count), allowed_transitions(names))
     lengths = torch.randint(1, 9, (50,))
     tags, totals = viterbi(5 * torch.randn(50, 8, count), lengths, *links)
     assert totals.isfinite().all()
     for row, length in zip(tags.tolist(), lengths.tolist()):
-        assert list(breaches([names[tag] for tag in row[:length]], "bioes")) == []
+        assert list(find_violations([names[tag] for tag in row[:length]], "bioes")) == []
 
 
 def test_a_row_alone_and_in_a_batch_is_the_same():

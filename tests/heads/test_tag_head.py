@@ -1,4 +1,4 @@
-"""Tag heads: the chain against sums over all sequences, against finite differences, and against padding."""
+"""Tag heads: the CRF against sums over all sequences and finite differences, and padding."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ import math
 import pytest
 import torch
 
-from seqwise.heads.tag import IndependentTags, LinearChain, log_partition, path_score
+from seqwise.heads.tag import IndependentTagHead, LinearChainCRF, log_partition, path_score
 from seqwise.layers.record import record
 
 TAGS, WIDTH = 3, 4
 
 
-def chain() -> LinearChain:
+def build_crf() -> LinearChainCRF:
     torch.manual_seed(1)
-    head = LinearChain(WIDTH, TAGS).double()
+    head = LinearChainCRF(WIDTH, TAGS).double()
     for weight in (head.link, head.begin, head.end):
         torch.nn.init.normal_(weight)
     return head
 
 
-def plain_score(scores: list, tags: tuple, head: LinearChain) -> float:
-    """s(x, y) in plain numbers, as the docstring of `LinearChain` has it."""
+def plain_score(scores: list, tags: tuple, head: LinearChainCRF) -> float:
+    """s(x, y) in plain numbers, as the docstring of `LinearChainCRF` has it."""
     link, begin, end = head.link.tolist(), head.begin.tolist(), head.end.tolist()
     total = begin[tags[0]] + end[tags[-1]] + sum(scores[t][tag] for t, tag in enumerate(tags))
     return total + sum(link[a][b] for a, b in itertools.pairwise(tags))
 
 
 def test_the_partition_function_is_the_sum_over_all_sequences():
-    head, lengths = chain(), torch.tensor([4, 1, 3])
+    head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores = head.scores(torch.randn(3, 4, WIDTH, dtype=torch.float64))
-    found = log_partition(scores, lengths, head.links())
+    found = log_partition(scores, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         sequences = itertools.product(range(TAGS), repeat=length)
         each = [plain_score(scores[row].tolist(), tags, head) for tags in sequences]
         assert found[row].item() == pytest.approx(math.log(sum(map(math.exp, each))), abs=1e-12)
 
 
-def test_the_score_of_a_path_is_that_of_its_parts():
-    head, lengths = chain(), torch.tensor([4, 1, 3])
+def test_the_path_score_is_the_sum_of_its_terms():
+    head, lengths = build_crf(), torch.tensor([4, 1, 3])
     scores, tags = torch.randn(3, 4, TAGS, dtype=torch.float64), torch.randint(TAGS, (3, 4))
-    found = path_score(scores, tags, lengths, head.links())
+    found = path_score(scores, tags, lengths, head.transitions())
     for row, length in enumerate(lengths.tolist()):
         path = tuple(tags[row, :length].tolist())
         assert found[row].item() == pytest.approx(plain_score(scores[row].tolist(), path, head), abs=1e-12)
 
 
 def test_the_probabilities_of_all_sequences_sum_to_one():
-    head = chain()
+    head = build_crf()
     vectors = torch.randn(1, 3, WIDTH, dtype=torch.float64).expand(TAGS**3, -1, -1)
     tags = torch.tensor(list(itertools.product(range(TAGS), repeat=3)))
     losses = head.losses(vectors, tags, torch.full((TAGS**3,), 3))
@@ -57,27 +57,27 @@ def test_the_probabilities_of_all_sequences_sum_to_one():
 
 
 def test_scores_in_the_hundreds_neither_overflow_nor_underflow():
-    head = LinearChain(WIDTH, TAGS)
+    head = LinearChainCRF(WIDTH, TAGS)
     scores = torch.tensor([[[500.0, -500.0, 0.0]] * 6])
-    found = log_partition(scores, torch.tensor([6]), head.links())
+    found = log_partition(scores, torch.tensor([6]), head.transitions())
     assert found.item() == pytest.approx(3000.0)
 
 
-def test_gradients_of_the_chain_are_those_of_finite_differences():
-    head, tags, lengths = chain(), torch.randint(TAGS, (2, 4)), torch.tensor([4, 2])
+def test_gradients_of_the_crf_match_finite_differences():
+    head, tags, lengths = build_crf(), torch.randint(TAGS, (2, 4)), torch.tensor([4, 2])
     scores = torch.randn(2, 4, TAGS, dtype=torch.float64, requires_grad=True)
-    links = tuple(part.detach().requires_grad_() for part in head.links())
+    transitions = tuple(part.detach().requires_grad_() for part in head.transitions())
 
-    def loss(scores, *links):
-        return log_partition(scores, lengths, links) - path_score(scores, tags, lengths, links)
+    def loss(scores, *transitions):
+        return log_partition(scores, lengths, transitions) - path_score(scores, tags, lengths, transitions)
 
-    assert torch.autograd.gradcheck(loss, (scores, *links))
+    assert torch.autograd.gradcheck(loss, (scores, *transitions))
 
 
 def test_gradients_of_the_scores_are_the_marginal_probabilities():
-    head, lengths = chain(), torch.tensor([3])
+    head, lengths = build_crf(), torch.tensor([3])
     scores = torch.randn(1, 3, TAGS, dtype=torch.float64, requires_grad=True)
-    log_partition(scores, lengths, head.links()).sum().backward()
+    log_partition(scores, lengths, head.transitions()).sum().backward()
     weights = {y: math.exp(plain_score(scores[0].tolist(), y, head)) for y in itertools.product(range(TAGS), repeat=3)}
     total = sum(weights.values())
     for t, tag in itertools.product(range(3), range(TAGS)):
@@ -85,8 +85,8 @@ def test_gradients_of_the_scores_are_the_marginal_probabilities():
         assert scores.grad[0, t, tag].item() == pytest.approx(share, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", [IndependentTags, LinearChain])
-def test_padding_and_what_stands_in_it_change_nothing(kind):
+@pytest.mark.parametrize("kind", [IndependentTagHead, LinearChainCRF])
+def test_padding_and_its_values_change_nothing(kind):
     torch.manual_seed(0)
     head = kind(WIDTH, TAGS).double()
     vectors, tags, lengths = (
@@ -100,16 +100,16 @@ def test_padding_and_what_stands_in_it_change_nothing(kind):
     torch.testing.assert_close(head.losses(vectors, tags, lengths), torch.cat(alone), rtol=0, atol=1e-12)
 
 
-def test_without_links_the_chain_is_independent():
+def test_without_transitions_the_crf_equals_independent_tags():
     torch.manual_seed(0)
-    one, other = IndependentTags(WIDTH, TAGS), LinearChain(WIDTH, TAGS)
+    one, other = IndependentTagHead(WIDTH, TAGS), LinearChainCRF(WIDTH, TAGS)
     other.output.load_state_dict(one.output.state_dict())
     vectors, tags, lengths = torch.randn(2, 5, WIDTH), torch.randint(TAGS, (2, 5)), torch.tensor([5, 2])
     torch.testing.assert_close(one.losses(vectors, tags, lengths), other.losses(vectors, tags, lengths))
 
 
 def test_independent_losses_by_hand():
-    head = IndependentTags(2, 2)
+    head = IndependentTagHead(2, 2)
     with torch.no_grad():
         head.output.weight.copy_(torch.eye(2))
     loss = head.losses(
@@ -118,8 +118,8 @@ def test_independent_losses_by_hand():
     assert loss.item() == pytest.approx(math.log(1 + math.exp(-1)) + math.log(1 + math.exp(2)), abs=1e-6)
 
 
-def test_scores_can_be_recorded_and_have_single_precision_at_least():
-    head = LinearChain(WIDTH, TAGS).bfloat16()
-    with record(head) as seen:
+def test_scores_can_be_recorded_and_have_at_least_single_precision():
+    head = LinearChainCRF(WIDTH, TAGS).bfloat16()
+    with record(head) as activations:
         head.scores(torch.randn(1, 2, WIDTH, dtype=torch.bfloat16))
-    assert seen["scores"].dtype == torch.float32
+    assert activations["scores"].dtype == torch.float32

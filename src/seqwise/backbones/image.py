@@ -1,12 +1,12 @@
-"""Pictures → regions: what a decoder attends to. They know nothing of captions.
+"""Image encoders: images → region vectors, the memory that a decoder attends to. They know nothing of captions.
 
-Each encoder gives one vector per region of a picture, and reads every picture by itself: nothing is normalised over
-the batch, so the loss of a batch is the sum of the losses of its rows.
+Each encoder gives one vector per region of an image and reads every image by itself: nothing is normalised over the
+batch, so the loss of a batch is the sum of the losses of its rows.
 
-- `Convolutional`: strided 3 × 3 convolutions down to a small grid, each place a region.
-- `Patches`: the pixels of each patch through one matrix, then a Transformer encoder (Dosovitskiy et al. 2021).
-- `Features`: vectors that another program computed, through one matrix.
-- `Frames`: one of the first two for each frame of a clip, with positions over time.
+- `ConvolutionalEncoder`: strided 3 × 3 convolutions down to a small grid, each cell a region.
+- `PatchEncoder`: the pixels of each patch through one matrix, then a Transformer encoder (Dosovitskiy et al. 2021).
+- `FeatureEncoder`: vectors that another program computed, through one matrix.
+- `ClipEncoder`: one of the first two for each frame of a clip, with positions over time.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from seqwise.layers.record import record_value
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
 from seqwise.resolved_settings import ResolvedSettings, ResolvedTransformerSettings
 
-GRID = 8  # most regions along a side, unless set
-FRAME_GRID = 4  # the same for one frame of a clip, which has many
+MAX_GRID = 8  # regions along a side, unless set
+MAX_FRAME_GRID = 4  # the same for one frame of a clip, which has many
 CHANNELS = 3
 
 
-def build_image_encoder(settings: ResolvedSettings, inputs: int, longest: int) -> nn.Module:
-    """The encoder of a resolved run, called as `encoder(pictures, lengths) → Memory`.
+def build_image_encoder(settings: ResolvedSettings, feature_width: int, max_regions: int) -> nn.Module:
+    """Returns the encoder of a run, called as `encoder(images, lengths) → Memory`.
 
-    `inputs` is the width of ready features, `longest` the most regions one picture has of these.
+    `feature_width` and `max_regions` describe ready features; pixels need neither.
     """
     caption, network = settings.caption, settings.network
     width, size = network.width, caption.image_size
     encoder: nn.Module
     if caption.encoder == "features":
-        return Features(inputs, width, longest)
+        return FeatureEncoder(feature_width, width, max_regions)
     if caption.encoder == "patches":
-        encoder = Patches(width, size, caption.patch, network.depth, settings.transformer, network.dropout)
+        encoder = PatchEncoder(width, size, caption.patch, network.depth, settings.transformer, network.dropout)
     else:
-        encoder = Convolutional(width, size, caption.blocks, caption.grid)
-    return Frames(encoder) if caption.frames else Still(encoder)
+        encoder = ConvolutionalEncoder(width, size, caption.blocks, caption.grid)
+    return ClipEncoder(encoder) if caption.frames else ImageEncoder(encoder)
 
 
-def scaled(pixels: Tensor, like: Tensor) -> Tensor:
-    """Numbers 0 … 255 as numbers -1 … 1."""
-    return pixels.to(like.dtype) / 127.5 - 1
+def normalize_pixels(pixels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns pixels 0 … 255 as numbers -1 … 1."""
+    return pixels.to(dtype) / 127.5 - 1
 
 
 class Convolution(nn.Module):
     """y = W ∗ x + b with a 3 × 3 kernel over (B, height, width, C); a stride of 2 halves the sides, rounded up.
 
-    Weights start normal with variance 2 / inputs (He et al. 2015), as ReLU silences half of them.
+    Weights are initialised from a normal distribution with variance 2 / inputs (He et al. 2015), for ReLU.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1):
@@ -65,14 +65,14 @@ class Convolution(nn.Module):
         nn.init.zeros_(self.convolution.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        # A view with channels first, whose memory has them last: the layout that processors like best.
+        # A view with channels first over memory with channels last: the fastest layout for convolutions.
         return self.convolution(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
-class PictureNorm(nn.Module):
-    """y = weight · (x − mean) / √(variance + ε) + bias over all places and channels of one picture.
+class ImageNorm(nn.Module):
+    """y = weight · (x − mean) / √(variance + ε) + bias over all positions and channels of one image.
 
-    A group norm with one group (Wu & He 2018). A norm over the channels of each place would blow up the noise of an
+    A group norm with one group (Wu & He 2018). A norm over the channels of each position would amplify the noise of an
     empty background to the strength of an edge: on builtin:shapes (width 128, 25 s of one core) the loss is 0.16 with
     this norm, 0.21 with that one.
     """
@@ -88,12 +88,12 @@ class PictureNorm(nn.Module):
         return y
 
 
-class Residual(nn.Module):
-    """x + W₂ ∗ relu(W₁ ∗ norm(x)): pre-norm, as in the Transformer layers. The sum starts as x alone."""
+class ResidualBlock(nn.Module):
+    """x + W₂ ∗ relu(W₁ ∗ norm(x)): pre-norm, as in the Transformer layers. W₂ starts at zero: the identity."""
 
     def __init__(self, width: int):
         super().__init__()
-        self.norm = PictureNorm(width)
+        self.norm = ImageNorm(width)
         self.inward, self.outward = Convolution(width, width), Convolution(width, width)
         nn.init.zeros_(self.outward.convolution.weight)
 
@@ -101,30 +101,30 @@ class Residual(nn.Module):
         return x + self.outward(F.relu(self.inward(self.norm(x))))
 
 
-class Convolutional(nn.Module):
-    """Stages that halve the sides and double the channels, until at most `grid` × `grid` places of `width` are left.
+class ConvolutionalEncoder(nn.Module):
+    """Stages that halve the sides and double the channels, until at most `grid` × `grid` regions of `width` are left.
 
-    A stage is relu(norm(convolution)) and `blocks` residual blocks. Learned positions are added at the end: behind
-    convolutions alone every place would look alike, and nothing could be told to be left of something else.
+    A stage is relu(norm(convolution)) and `blocks` residual blocks. Learned positions are added at the end, because
+    convolutions alone do not tell where in the image a region is.
     """
 
-    def __init__(self, width: int, size: int, blocks: int = 0, grid: int = GRID):
+    def __init__(self, width: int, size: int, blocks: int = 0, grid: int = MAX_GRID):
         super().__init__()
         stages = max(1, math.ceil(math.log2(size / grid)))
         channels = [CHANNELS, *(max(8, width >> (stages - 1 - i)) for i in range(stages - 1)), width]
         self.stage = nn.ModuleList()
         self.side = size
         for inputs, outputs in pairwise(channels):
-            parts = [Convolution(inputs, outputs, stride=2), PictureNorm(outputs), nn.ReLU()]
-            self.stage.append(nn.Sequential(*parts, *(Residual(outputs) for _ in range(blocks))))
+            layers = [Convolution(inputs, outputs, stride=2), ImageNorm(outputs), nn.ReLU()]
+            self.stage.append(nn.Sequential(*layers, *(ResidualBlock(outputs) for _ in range(blocks))))
             self.side = -(-self.side // 2)
         self.width, self.norm = width, LayerNorm(width)
-        self.mix = Convolution(width, width)  # each region learns of its neighbours
+        self.mix = Convolution(width, width)  # exchanges information between neighbouring regions
         self.positions = LearnedPositions(width, self.side**2)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, S, S, 3) → (B, regions, width), row by row of the grid."""
-        x = scaled(pixels, self.positions.weight)
+        x = normalize_pixels(pixels, self.positions.weight.dtype)
         for number, stage in enumerate(self.stage):
             x = stage(x)
             record_value(self, f"stage.{number}.maps", x)
@@ -132,10 +132,10 @@ class Convolutional(nn.Module):
         return self.positions(x.flatten(1, 2))
 
 
-class Patches(nn.Module):
+class PatchEncoder(nn.Module):
     """Patches of `patch` × `patch` pixels, each through one matrix, learned positions, and a Transformer encoder.
 
-    The last patches of a side that is no multiple are filled up with black.
+    A side that is no multiple of `patch` is padded with black.
     """
 
     def __init__(
@@ -147,22 +147,23 @@ class Patches(nn.Module):
         nn.init.normal_(self.enter.weight, std=self.enter.in_features**-0.5)
         nn.init.zeros_(self.enter.bias)
         self.positions = LearnedPositions(width, self.side**2)
-        kind = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
-        heads, hidden = settings.heads, settings.hidden
-        self.encoder = Encoder([kind(width, heads, hidden, settings.activation, dropout) for _ in range(depth)])
+        layer_class = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
+        self.encoder = Encoder(
+            [layer_class(width, settings.heads, settings.hidden, settings.activation, dropout) for _ in range(depth)]
+        )
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(B, S, S, 3) → (B, patches, width), row by row of the grid."""
         missing = self.side * self.patch - pixels.shape[1]
         pixels = F.pad(pixels, (0, 0, 0, missing, 0, missing))
-        x = scaled(pixels, self.enter.weight)
+        x = normalize_pixels(pixels, self.enter.weight.dtype)
         x = x.unflatten(2, (self.side, self.patch)).unflatten(1, (self.side, self.patch))  # (B, side, P, side, P, 3)
         x = self.positions(self.enter(x.transpose(2, 3).flatten(3, 5).flatten(1, 2)))
         return self.encoder(x, causal=False)[0]
 
 
-class Still(nn.Module):
-    """One picture per row."""
+class ImageEncoder(nn.Module):
+    """One image per row."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()
@@ -175,14 +176,14 @@ class Still(nn.Module):
         return Memory(regions)
 
 
-class Frames(nn.Module):
-    """A clip per row: each frame by itself, brought to at most 4 × 4 regions, with sinusoidal positions over time."""
+class ClipEncoder(nn.Module):
+    """One clip per row: each frame by itself, pooled to at most 4 × 4 regions, with sinusoidal positions over time."""
 
     def __init__(self, encoder: nn.Module):
         super().__init__()
         self.encoder = encoder
         self.width: int = encoder.width  # type: ignore[assignment]
-        self.grid = min(FRAME_GRID, int(encoder.side))  # type: ignore[arg-type]
+        self.grid = min(MAX_FRAME_GRID, int(encoder.side))  # type: ignore[arg-type]
         self.time = SinusoidalPositions(self.width)
 
     def forward(self, pixels: Tensor, lengths: Tensor | None = None) -> Memory:
@@ -196,16 +197,16 @@ class Frames(nn.Module):
         return Memory(x, None if lengths is None else lengths * self.grid**2)
 
 
-class Features(nn.Module):
-    """Ready vectors through one matrix and a norm, with learned positions: the order of regions may tell a place."""
+class FeatureEncoder(nn.Module):
+    """Ready vectors through one matrix and a norm, with learned positions: the order of regions may have a meaning."""
 
-    def __init__(self, inputs: int, width: int, longest: int):
+    def __init__(self, inputs: int, width: int, max_regions: int):
         super().__init__()
         self.width = width
         self.enter = nn.Linear(inputs, width)
         nn.init.normal_(self.enter.weight, std=inputs**-0.5)
         nn.init.zeros_(self.enter.bias)
-        self.norm, self.positions = LayerNorm(width), LearnedPositions(width, longest)
+        self.norm, self.positions = LayerNorm(width), LearnedPositions(width, max_regions)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:
         """(B, R, W) → (B, R, width); regions beyond a row's length are padding."""
@@ -214,21 +215,23 @@ class Features(nn.Module):
         return Memory(regions, lengths)
 
 
-def moved(pixels: Tensor, shift: int, flip: bool) -> Tensor:
-    """Augmentation: each picture (…, S, S, 3) of the batch moved by up to `shift` pixels, and perhaps mirrored.
+def shift_and_flip(images: Tensor, max_shift: int, flip: bool) -> Tensor:
+    """Augments each image (…, S, S, 3): moves it by up to `max_shift` pixels, and mirrors half of them if `flip`.
 
-    What comes in at an edge repeats it. All frames of a clip move together. Draws from PyTorch's generator.
+    The edge is repeated where an image moves inwards. All frames of a clip move together. Draws from PyTorch's
+    generator.
     """
-    rows, size = pixels.shape[0], pixels.shape[-2]
-    places = torch.arange(size, device=pixels.device)
-    if shift:
-        by = torch.randint(-shift, shift + 1, (2, rows, 1), device=pixels.device)
-        down, right = (places + by).clamp(0, size - 1)  # (B, S) each
+    batch_size, size = images.shape[0], images.shape[-2]
+    device = images.device
+    positions = torch.arange(size, device=device)
+    if max_shift:
+        shifts = torch.randint(-max_shift, max_shift + 1, (2, batch_size, 1), device=device)
+        rows, columns = (positions + shifts).clamp(0, size - 1)  # (B, S) each
     else:
-        down = right = places.expand(rows, size)
+        rows = columns = positions.expand(batch_size, size)
     if flip:
-        mirrored = torch.rand(rows, 1, device=pixels.device) < 0.5
-        right = torch.where(mirrored, right.flip(1), right)
-    row = torch.arange(rows, device=pixels.device)[:, None, None]
-    taken = pixels.movedim((-3, -2), (1, 2))[row, down[:, :, None], right[:, None, :]]  # (B, S, S, …, 3)
-    return taken.movedim((1, 2), (-3, -2))
+        is_flipped = torch.rand(batch_size, 1, device=device) < 0.5
+        columns = torch.where(is_flipped, columns.flip(1), columns)
+    batch = torch.arange(batch_size, device=device)[:, None, None]
+    moved = images.movedim((-3, -2), (1, 2))[batch, rows[:, :, None], columns[:, None, :]]  # (B, S, S, …, 3)
+    return moved.movedim((1, 2), (-3, -2))

@@ -19,9 +19,9 @@ from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.tag.batches import Encoded, TagBatch
+from seqwise.tasks.tag.batches import EncodedSentences, TagBatch, TagVocabulary
 from seqwise.tasks.tag.reader import Sentence
-from seqwise.tasks.tag.task import lexicon_of, places_of
+from seqwise.tasks.tag.task import find_token_offsets
 from seqwise.tasks.task import Preprocessor
 
 AT_ONCE = 512  # texts in memory
@@ -70,7 +70,7 @@ class Contextual:
             encoding = self.preprocessor.tokenizer.encode(text)
             tokens = [text[start:stop] for start, stop in encoding.offsets]
             return TextTokens(text, tokens, encoding.offsets, encoding.ids)
-        places = places_of(text, self.preprocessor)
+        places = find_token_offsets(text, self.preprocessor)
         offsets = np.array(places, dtype=np.int64).reshape(-1, 2)
         return TextTokens(text, [text[start:stop] for start, stop in places], offsets, np.empty(0, dtype=np.int64))
 
@@ -118,7 +118,8 @@ class Contextual:
     def _words(self, rows: list[tuple[TextTokens, int, int]]) -> tuple[Tensor, Tensor]:
         """What the encoder of a tagger reads: vectors of the words and of their characters."""
         sentences = [Sentence(tuple(text.tokens[a:b]), ("O",) * (b - a)) for text, a, b in rows]
-        batch: TagBatch = Encoded(sentences, lexicon_of(self.preprocessor)).collate(np.arange(len(rows)))
+        vocabulary = TagVocabulary.from_preprocessor(self.preprocessor)
+        batch: TagBatch = EncodedSentences(sentences, vocabulary).collate(np.arange(len(rows)))
         batch = batch.to(self.model.embedding.weight.device)
         seen: list[Tensor] = []
 

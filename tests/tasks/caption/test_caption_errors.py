@@ -7,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import array, picture
+from image_files import make_array, make_image
 
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.caption.reader import open_captions
+from seqwise.tasks.caption.reader import read_captions
 from seqwise.tasks.caption.task import Caption
 
 GOOD = "image,caption\n" + "".join(f"{n}.png,text {n}\n" for n in range(6))
-PNG = {f"images/{n}.png": picture((n, 9, 9)) for n in range(6)}
-NPY = {f"features/{n}.npy": array(np.full((2, 4), n / 2)) for n in range(6)}
+PNG = {f"images/{n}.png": make_image((n, 9, 9)) for n in range(6)}
+NPY = {f"features/{n}.npy": make_array(np.full((2, 4), n / 2)) for n in range(6)}
 EMPTY = "--data.on-empty drop"
 
 # files → what the error must say
 ERRORS = {
-    "a missing picture": ({**PNG, "captions.csv": GOOD + "9.png,nine\n"}, ["captions.csv:8", "no picture '9.png'"]),
+    "a missing picture": ({**PNG, "captions.csv": GOOD + "9.png,nine\n"}, ["captions.csv:8", "no image '9.png'"]),
     "a misspelt picture": (
-        {**PNG, "images/lighthouse.png": picture(), "captions.csv": GOOD + "lightouse.png,a\n"},
+        {**PNG, "images/lighthouse.png": make_image(), "captions.csv": GOOD + "lightouse.png,a\n"},
         ["captions.csv:8", "'lightouse.png'", "Perhaps you meant 'lighthouse.png'"],
     ),
     "no pictures at all": ({"captions.csv": GOOD}, ["6 errors", "captions.csv:2", "captions.csv:7", "images.zip"]),
@@ -32,14 +32,14 @@ ERRORS = {
         ["images/2.png", "the format is unknown", "Line 4 of", "captions.csv", "PNG or JPEG"],
     ),
     "a picture that ends too early": (
-        {**PNG, "images/3.png": picture(size=(99, 99))[:150], "captions.csv": GOOD},
-        ["images/3.png", "not a picture that can be read", "Line 5 of"],
+        {**PNG, "images/3.png": make_image(size=(99, 99))[:150], "captions.csv": GOOD},
+        ["images/3.png", "not an image that can be read", "Line 5 of"],
     ),
     "an empty picture": ({**PNG, "images/1.png": b"", "captions.csv": GOOD}, ["images/1.png", "the file is empty"]),
     "an empty caption": ({**PNG, "captions.csv": GOOD + "1.png,  \n"}, ["captions.csv:8", "caption is empty", EMPTY]),
     "no name of a picture": (
         {**PNG, "captions.csv": GOOD + ",lost\n"},
-        ["captions.csv:8", "no picture is named", EMPTY],
+        ["captions.csv:8", "no image is named", EMPTY],
     ),
     "a number as caption": (
         {**PNG, "captions.jsonl": '{"image": "1.png", "caption": 7}\n'},
@@ -59,26 +59,26 @@ ERRORS = {
     ),
     "only a test split": (
         {**PNG, "captions.csv": "image,caption,split\n1.png,a,test\n"},
-        ["no picture is for training"],
+        ["no image is for training"],
     ),
     "features of different width": (
-        {**NPY, "features/3.npy": array(np.zeros((2, 5))), "captions.csv": GOOD},
+        {**NPY, "features/3.npy": make_array(np.zeros((2, 5))), "captions.csv": GOOD},
         ["captions.csv:5", "3.png", "width 4 as before, found 5"],
     ),
     "features that are not finite": (
-        {**NPY, "features/3.npy": array(np.full((2, 4), np.nan)), "captions.csv": GOOD},
+        {**NPY, "features/3.npy": make_array(np.full((2, 4), np.nan)), "captions.csv": GOOD},
         ["features/3.npy", "not finite", "Line 5"],
     ),
     "a picture among features": (
-        {**NPY, "images/p.png": picture(), "captions.csv": GOOD + "p.png,a\n"},
-        ["captions.csv:8", "expected features as before, found a picture"],
+        {**NPY, "images/p.png": make_image(), "captions.csv": GOOD + "p.png,a\n"},
+        ["captions.csv:8", "expected features as before, found an image"],
     ),
     "an array of large numbers": (
-        {**NPY, "features/0.npy": array(np.full((4, 4), 900)), "captions.csv": GOOD},
+        {**NPY, "features/0.npy": make_array(np.full((4, 4), 900)), "captions.csv": GOOD},
         ["features/0.npy", "int64 with shape (4, 4)", "0 to 255"],
     ),
     "a row beyond the array": (
-        {"features.npy": array(np.zeros((3, 4))), "captions.csv": "image,caption\n0,a\n1,b\n3,c\n"},
+        {"features.npy": make_array(np.zeros((3, 4))), "captions.csv": "image,caption\n0,a\n1,b\n3,c\n"},
         ["captions.csv:4", "no row 3", "features.npy has 3", "counted from 0"],
     ),
     "text that is called an array": (
@@ -105,7 +105,7 @@ ERRORS = {
     "no table": (PNG, ["no .csv, .tsv, .jsonl"]),
     "a damaged archive": ({"images.zip": b"PK rubbish", "captions.csv": GOOD}, ["images.zip", "damaged", "unzip -t"]),
     "two pictures of one name": (
-        {**PNG, "old/4.png": picture(), "captions.csv": GOOD},
+        {**PNG, "old/4.png": make_image(), "captions.csv": GOOD},
         ["captions.csv:6", "'4.png' may be images/4.png or old/4.png"],
     ),
 }
@@ -129,21 +129,26 @@ def test_an_error_says_where_what_and_how_to_repair_it(tmp_path: Path, case: str
 # files → what is said of them
 REMARKS = {
     "pictures without captions": (
-        {**PNG, "images/x.png": picture(), "images/y.png": picture(), "captions.csv": GOOD},
-        ["2 pictures without a caption, which are left out", "images/x.png"],
+        {**PNG, "images/x.png": make_image(), "images/y.png": make_image(), "captions.csv": GOOD},
+        ["2 images without a caption, which are left out", "images/x.png"],
     ),
     "different sizes": (
-        {**PNG, "images/2.png": picture(size=(16, 8)), "images/3.png": picture(size=(9, 9)), "captions.csv": GOOD},
-        ["2 pictures not 16 × 16: the longer side is scaled to 16 pixels, the rest is black (first: 2.png)"],
+        {
+            **PNG,
+            "images/2.png": make_image(size=(16, 8)),
+            "images/3.png": make_image(size=(9, 9)),
+            "captions.csv": GOOD,
+        },
+        ["2 images not 16 × 16: the longer side is scaled to 16 pixels, the rest is black (first: 2.png)"],
     ),
-    "grey": ({**PNG, "images/2.png": picture(90, mode="L"), "captions.csv": GOOD}, ["1 pictures in grey", "2.png"]),
+    "grey": ({**PNG, "images/2.png": make_image(90, mode="L"), "captions.csv": GOOD}, ["1 images in grey", "2.png"]),
     "transparent": (
-        {**PNG, "images/2.png": picture((1, 2, 3, 4), mode="RGBA"), "captions.csv": GOOD},
-        ["1 pictures with transparent parts, which become white (2.png)"],
+        {**PNG, "images/2.png": make_image((1, 2, 3, 4), mode="RGBA"), "captions.csv": GOOD},
+        ["1 images with transparent parts, which become white (2.png)"],
     ),
     "the same picture twice": (
-        {**{name: picture() for name in PNG}, "captions.csv": GOOD},
-        ["pictures of valid are in train as well", "learned by heart"],
+        {**{name: make_image() for name in PNG}, "captions.csv": GOOD},
+        ["images of valid are in train as well", "memorised"],
     ),
 }
 
@@ -151,7 +156,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     files, fragments = REMARKS[case]
-    said = " ".join(open_captions(write(tmp_path, files), Settings().data).splits.findings.warning_messages())
+    said = " ".join(read_captions(write(tmp_path, files), Settings().data).splits.findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 
@@ -172,4 +177,4 @@ def test_a_picture_locked_in_an_archive_is_named(tmp_path: Path):
     damaged[60] ^= 255  # inside the first picture
     (tmp_path / "images.zip").write_bytes(damaged)
     with pytest.raises(DataError, match=r"images/0.png.*cannot be unpacked.*\n?.*"):
-        open_captions(tmp_path, Settings().data)
+        read_captions(tmp_path, Settings().data)

@@ -8,53 +8,58 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import BLUE, RED, array, picture
+from image_files import BLUE, RED, make_array, make_image
 from PIL import Image
 
 from seqwise.errors import DataError
-from seqwise.tasks.caption.image_store import Shelf, natural
+from seqwise.tasks.caption.image_store import ImageStore, natural_sort_key
 from seqwise.tasks.caption.images import (
-    Pictures,
-    choose_size,
-    from_array,
-    from_bytes,
+    ImageSet,
+    choose_image_size,
+    decode_array,
+    decode_image,
     load_array,
-    read_many,
+    read_images,
     read_paths,
 )
 
 
 def test_a_picture_of_the_right_size_is_taken_as_it_is():
-    found = from_bytes(picture(RED), 16)
-    assert (found.kind, found.array.shape, found.array.dtype, found.remarks) == ("pictures", (16, 16, 3), np.uint8, ())
+    found = decode_image(make_image(RED), 16)
+    assert (found.kind, found.array.shape, found.array.dtype, found.conversions) == (
+        "images",
+        (16, 16, 3),
+        np.uint8,
+        (),
+    )
     assert (found.array == RED).all()
 
 
 def test_a_wide_picture_is_scaled_and_lies_in_the_middle_of_black():
-    found = from_bytes(picture(BLUE, (32, 16)), 16)
+    found = decode_image(make_image(BLUE, (32, 16)), 16)
     assert found.array.shape == (16, 16, 3)
     assert (found.array[4:12] == BLUE).all()
     assert (found.array[:4] == 0).all()
     assert (found.array[12:] == 0).all()
-    assert found.remarks == ("not 16 × 16: the longer side is scaled to 16 pixels, the rest is black",)
+    assert found.conversions == ("not 16 × 16: the longer side is scaled to 16 pixels, the rest is black",)
 
 
 def test_a_small_picture_is_scaled_up():
-    assert (from_bytes(picture(BLUE, (4, 4)), 16).array == BLUE).all()
+    assert (decode_image(make_image(BLUE, (4, 4)), 16).array == BLUE).all()
 
 
 @pytest.mark.parametrize(("mode", "colour"), [("L", 90), ("1", 1), ("I;16", 90 * 256), ("LA", (90, 255))])
 def test_grey_gets_three_equal_channels(mode: str, colour):
-    found = from_bytes(picture(colour, mode=mode), 16)
+    found = decode_image(make_image(colour, mode=mode), 16)
     assert (found.array == (255 if mode == "1" else 90)).all()
-    assert mode == "LA" or found.remarks == ("in grey, which get three equal channels",)
+    assert mode == "LA" or found.conversions == ("in grey, which get three equal channels",)
 
 
 def test_transparent_parts_become_white():
-    found = from_bytes(picture((200, 0, 0, 0), mode="RGBA"), 16)
+    found = decode_image(make_image((200, 0, 0, 0), mode="RGBA"), 16)
     assert (found.array == 255).all()
-    assert found.remarks == ("with transparent parts, which become white",)
-    assert from_bytes(picture((200, 0, 0, 255), mode="RGBA"), 16).remarks == ()
+    assert found.conversions == ("with transparent parts, which become white",)
+    assert decode_image(make_image((200, 0, 0, 255), mode="RGBA"), 16).conversions == ()
 
 
 def test_the_orientation_of_the_camera_is_applied():
@@ -64,29 +69,29 @@ def test_the_orientation_of_the_camera_is_applied():
     exif[0x0112] = 3  # held upside down
     file = io.BytesIO()
     image.save(file, "PNG", exif=exif)
-    found = from_bytes(file.getvalue(), 16).array
+    found = decode_image(file.getvalue(), 16).array
     assert (found[:8] == BLUE).all()
     assert (found[8:] == RED).all()
 
 
 def test_a_large_jpeg_in_palette_or_cmyk_is_read_too():
-    assert np.abs(from_bytes(picture(RED, (640, 480), form="JPEG"), 16).array[8].astype(int) - RED).max() < 8
-    assert from_bytes(picture((0, 255, 255, 0), (40, 40), "CMYK", "JPEG"), 16).array[8, 8, 0] > 200
-    assert (from_bytes(picture(3, mode="P"), 16).array == from_bytes(picture(3, mode="P"), 16).array).all()
+    assert np.abs(decode_image(make_image(RED, (640, 480), form="JPEG"), 16).array[8].astype(int) - RED).max() < 8
+    assert decode_image(make_image((0, 255, 255, 0), (40, 40), "CMYK", "JPEG"), 16).array[8, 8, 0] > 200
+    assert (decode_image(make_image(3, mode="P"), 16).array == decode_image(make_image(3, mode="P"), 16).array).all()
 
 
 @pytest.mark.parametrize(
     ("shape", "kind", "result"),
     [
-        ((8, 8), "pictures", (16, 16, 3)),
-        ((8, 8, 1), "pictures", (16, 16, 3)),
-        ((8, 8, 3), "pictures", (16, 16, 3)),
+        ((8, 8), "images", (16, 16, 3)),
+        ((8, 8, 1), "images", (16, 16, 3)),
+        ((8, 8, 3), "images", (16, 16, 3)),
         ((5, 8, 8), "frames", (5, 16, 16, 3)),
         ((5, 8, 8, 3), "frames", (5, 16, 16, 3)),
     ],
 )
 def test_whole_numbers_are_pixels(shape: tuple, kind: str, result: tuple):
-    found = from_array(np.full(shape, 7), 16)
+    found = decode_array(np.full(shape, 7), 16)
     assert (found.kind, found.array.shape) == (kind, result)
     assert (found.array == 7).all()
 
@@ -96,7 +101,7 @@ def test_whole_numbers_are_pixels(shape: tuple, kind: str, result: tuple):
 )
 def test_fractions_are_features_one_vector_per_region(shape: tuple, result: tuple):
     values = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
-    found = from_array(values, 16)
+    found = decode_array(values, 16)
     assert (found.kind, found.array.shape, found.array.dtype) == ("features", result, np.float32)
     assert np.array_equal(found.array.ravel(), values.ravel())
 
@@ -107,7 +112,7 @@ def test_fractions_are_features_one_vector_per_region(shape: tuple, result: tupl
 )
 def test_other_arrays_are_refused(values: np.ndarray):
     with pytest.raises(DataError, match="array"):
-        from_array(values, 16)
+        decode_array(values, 16)
 
 
 def test_an_array_that_could_run_code_is_refused():
@@ -118,94 +123,94 @@ def test_an_array_that_could_run_code_is_refused():
 
 
 def test_clips_of_unequal_length_are_padded_with_nothing():
-    clips = Pictures("frames", [np.full((n, 2, 2, 3), n, np.uint8) for n in (3, 1)])
-    taken, lengths = clips.take(np.array([1, 0]))
+    clips = ImageSet("frames", [np.full((n, 2, 2, 3), n, np.uint8) for n in (3, 1)])
+    taken, lengths = clips.collate(np.array([1, 0]))
     assert taken.shape == (2, 3, 2, 2, 3)
     assert lengths is not None
     assert lengths.tolist() == [1, 3]
     assert taken[0].reshape(3, -1).max(1).tolist() == [1, 0, 0]
-    assert (clips.longest, clips.width) == (3, 3)
+    assert (clips.max_length, clips.width) == (3, 3)
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+def store(tmp_path: Path) -> ImageStore:
     (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "a.png").write_bytes(picture(RED, (40, 20)))
-    (tmp_path / "images" / "b.jpg").write_bytes(picture(BLUE, form="JPEG"))
+    (tmp_path / "images" / "a.png").write_bytes(make_image(RED, (40, 20)))
+    (tmp_path / "images" / "b.jpg").write_bytes(make_image(BLUE, form="JPEG"))
     (tmp_path / "clip").mkdir()
     for number in (1, 2, 10):
-        (tmp_path / "clip" / f"f{number}.png").write_bytes(picture((number, 0, 0)))
+        (tmp_path / "clip" / f"f{number}.png").write_bytes(make_image((number, 0, 0)))
     with zipfile.ZipFile(tmp_path / "more.zip", "w") as archive:
-        archive.writestr("deep/c.png", picture(BLUE))
+        archive.writestr("deep/c.png", make_image(BLUE))
         archive.writestr("__MACOSX/._c.png", b"rubbish")
-    return Shelf(tmp_path)
+    return ImageStore(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.png", "images/a.png", "a", "images\\a.png"])
-def test_a_picture_is_found_by_its_path_its_name_or_without_its_ending(shelf: Shelf, name: str):
-    assert [place.name for place in shelf.find(name)] == ["images/a.png"]
+def test_a_picture_is_found_by_its_path_its_name_or_without_its_ending(store: ImageStore, name: str):
+    assert [place.name for place in store.find(name)] == ["images/a.png"]
 
 
-def test_a_picture_in_an_archive_is_found_and_read(shelf: Shelf):
-    (place,) = shelf.find("c.png")
-    assert place.home.name == "more.zip"
-    assert shelf.read(place) == picture(BLUE)
+def test_a_picture_in_an_archive_is_found_and_read(store: ImageStore):
+    (place,) = store.find("c.png")
+    assert place.container.name == "more.zip"
+    assert store.read(place) == make_image(BLUE)
 
 
-def test_a_folder_of_frames_is_a_clip_in_the_order_of_its_numbers(shelf: Shelf):
-    (clip,) = read_many(shelf, [shelf.find("clip")], 16)
+def test_a_folder_of_frames_is_a_clip_in_the_order_of_its_numbers(store: ImageStore):
+    (clip,) = read_images(store, [store.find("clip")], 16)
     assert not isinstance(clip, DataError)
     assert clip.kind == "frames"
     assert clip.array[:, 0, 0, 0].tolist() == [1, 2, 10]
-    assert sorted(["f10", "f9"], key=natural) == ["f9", "f10"]
+    assert sorted(["f10", "f9"], key=natural_sort_key) == ["f9", "f10"]
 
 
-def test_what_is_missing_or_unclear_is_said(shelf: Shelf, tmp_path: Path):
-    with pytest.raises(DataError, match=r"there is no picture 'b.png'.*\n.*Perhaps you meant"):
-        shelf.find("b.png")
+def test_what_is_missing_or_unclear_is_said(store: ImageStore, tmp_path: Path):
+    with pytest.raises(DataError, match=r"there is no image 'b.png'.*\n.*Perhaps you meant"):
+        store.find("b.png")
     (tmp_path / "thumbs").mkdir()
-    (tmp_path / "thumbs" / "a.png").write_bytes(picture())
+    (tmp_path / "thumbs" / "a.png").write_bytes(make_image())
     with pytest.raises(DataError, match=r"'a.png' may be images/a.png or thumbs/a.png"):
-        Shelf(tmp_path).find("a.png")
+        ImageStore(tmp_path).find("a.png")
 
 
-def test_the_size_is_the_longest_side_but_at_most_64(shelf: Shelf, tmp_path: Path):
-    assert choose_size(shelf, [shelf.find(name) for name in "ab"]) == 40
-    (tmp_path / "images" / "large.png").write_bytes(picture(RED, (20, 300)))
-    again = Shelf(tmp_path)
-    assert choose_size(again, [again.find(name) for name in ("a", "large")]) == 64
+def test_the_size_is_the_longest_side_but_at_most_64(store: ImageStore, tmp_path: Path):
+    assert choose_image_size(store, [store.find(name) for name in "ab"]) == 40
+    (tmp_path / "images" / "large.png").write_bytes(make_image(RED, (20, 300)))
+    again = ImageStore(tmp_path)
+    assert choose_image_size(again, [again.find(name) for name in ("a", "large")]) == 64
 
 
-def test_reading_tells_its_progress_and_goes_on_behind_a_bad_file(shelf: Shelf, tmp_path: Path):
+def test_reading_tells_its_progress_and_goes_on_behind_a_bad_file(store: ImageStore, tmp_path: Path):
     (tmp_path / "images" / "bad.png").write_bytes(b"no picture")
-    again, seen = Shelf(tmp_path), []
-    found = read_many(again, [again.find(n) for n in ("a", "bad", "b")], 16, lambda done, of: seen.append((done, of)))
+    again, seen = ImageStore(tmp_path), []
+    found = read_images(again, [again.find(n) for n in ("a", "bad", "b")], 16, lambda done, of: seen.append((done, of)))
     assert seen == [(1, 3), (2, 3), (3, 3)]
     assert [isinstance(each, DataError) for each in found] == [False, True, False]
-    assert "bad.png: not a picture that can be read: the format is unknown." in str(found[1])
+    assert "bad.png: not an image that can be read: the format is unknown." in str(found[1])
 
 
-def test_a_path_is_read_for_a_model_of_its_kind(shelf: Shelf, tmp_path: Path):
+def test_a_path_is_read_for_a_model_of_its_kind(store: ImageStore, tmp_path: Path):
     (clip,) = read_paths([tmp_path / "clip"], 16, "frames")
     assert clip.shape == (3, 16, 16, 3)
     (one,) = read_paths([tmp_path / "images" / "a.png"], 16, "frames")
     assert one.shape == (1, 16, 16, 3)
-    with pytest.raises(DataError, match="trained on features per row; received a picture"):
+    with pytest.raises(DataError, match="trained on features per row; received an image"):
         read_paths([tmp_path / "images" / "a.png"], 16, "features")
     with pytest.raises(DataError, match="no such file"):
-        read_paths([tmp_path / "images" / "z.png"], 16, "pictures")
-    (tmp_path / "x.npy").write_bytes(array(np.zeros((2, 5))))
+        read_paths([tmp_path / "images" / "z.png"], 16, "images")
+    (tmp_path / "x.npy").write_bytes(make_array(np.zeros((2, 5))))
     assert read_paths([tmp_path / "x.npy"], 16, "features")[0].shape == (2, 5)
 
 
 def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path):
-    content = picture(RED, (8, 8)) * 20
+    content = make_image(RED, (8, 8)) * 20
     with zipfile.ZipFile(tmp_path / "images.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("red.png", content)
     data = bytearray((tmp_path / "images.zip").read_bytes())
     begin = 30 + len("red.png")  # behind the header of the member
     data[begin : begin + 20] = b"\xff" * 20
     (tmp_path / "images.zip").write_bytes(data)
-    shelf = Shelf(tmp_path)
+    store = ImageStore(tmp_path)
     with pytest.raises(DataError, match=r"red\.png.*cannot be unpacked"):
-        shelf.read(shelf.find("red.png")[0])
+        store.read(store.find("red.png")[0])

@@ -9,49 +9,49 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import array, picture
+from image_files import make_array, make_image
 
 from seqwise.config import DataSettings
 from seqwise.errors import DataError
-from seqwise.tasks.caption.reader import Gallery, open_captions
+from seqwise.tasks.caption.reader import CaptionData, read_captions
 
 
 def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
     """A table beside images/ with pictures 0.png, 1.png, …, each of its own colour."""
     (folder / "images").mkdir(exist_ok=True)
     for number in range(count):
-        (folder / "images" / f"{number}.png").write_bytes(picture((number, 0, 0), (8, 8)))
+        (folder / "images" / f"{number}.png").write_bytes(make_image((number, 0, 0), (8, 8)))
     (folder / name).write_text(table, encoding="utf-8")
     return folder
 
 
-def opened(spec: Path, **settings) -> Gallery:
-    return open_captions(spec, DataSettings(**settings))
+def opened(spec: Path, **settings) -> CaptionData:
+    return read_captions(spec, DataSettings(**settings))
 
 
-def colour_of(gallery: Gallery, image: str) -> int:
-    (example,) = [each for each in gallery.splits.all_examples() if each.image == image]
-    return int(gallery.pictures.arrays[example.number][0, 0, 0])
+def colour_of(data: CaptionData, image: str) -> int:
+    (example,) = [each for each in data.splits.all_examples() if each.image == image]
+    return int(data.images.arrays[example.index][0, 0, 0])
 
 
 ROWS = "image,caption\n" + "".join(f"{n}.png,picture {n}\n{n}.png,another text of {n}\n" for n in range(40))
 
 
 def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
-    gallery = opened(album(tmp_path, ROWS))
-    splits = gallery.splits
+    data = opened(album(tmp_path, ROWS))
+    splits = data.splits
     assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
     assert "pictures are held out with all their captions" in splits.split_rule
     assert all(len(example.captions) == 2 for example in splits.all_examples())
     images = [example.image for example in splits.all_examples()]
     assert len(images) == len(set(images)) == 40
-    assert all(colour_of(gallery, f"{n}.png") == n for n in (0, 17, 39))
-    assert (gallery.size, gallery.pictures.kind) == (8, "pictures")
+    assert all(colour_of(data, f"{n}.png") == n for n in (0, 17, 39))
+    assert (data.image_size, data.images.kind) == (8, "images")
 
 
 @pytest.mark.parametrize("spec", ["", "captions.csv"])
 def test_the_folder_or_the_table_may_be_named(tmp_path: Path, spec: str):
-    assert len(opened(album(tmp_path, ROWS) / spec).pictures) == 40
+    assert len(opened(album(tmp_path, ROWS) / spec).images) == 40
 
 
 def test_a_column_of_splits_is_kept(tmp_path: Path):
@@ -70,9 +70,9 @@ def test_files_of_splits_share_their_pictures(tmp_path: Path):
     album(tmp_path, "image,caption\n0.png,a\n", 3, "train.csv")
     album(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")
     album(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
-    gallery = opened(tmp_path)
-    assert [example.image for example in gallery.splits.parts["test"]] == ["2.png"]
-    assert colour_of(gallery, "2.png") == 2
+    data = opened(tmp_path)
+    assert [example.image for example in data.splits.parts["test"]] == ["2.png"]
+    assert colour_of(data, "2.png") == 2
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "csv.gz"])
@@ -93,7 +93,7 @@ def test_other_formats_say_the_same(tmp_path: Path, form: str):
 
 def test_columns_may_have_other_names(tmp_path: Path):
     album(tmp_path, ROWS.replace("image,caption", "file,text"))
-    assert len(open_captions(tmp_path, DataSettings(), columns="file,text").pictures) == 40
+    assert len(read_captions(tmp_path, DataSettings(), columns="file,text").images) == 40
 
 
 def test_an_archive_holds_the_same_pictures_as_a_folder(tmp_path: Path):
@@ -102,16 +102,16 @@ def test_an_archive_holds_the_same_pictures_as_a_folder(tmp_path: Path):
     folder = opened(album(tmp_path / "a", ROWS))
     with zipfile.ZipFile(tmp_path / "b" / "images.zip", "w") as archive:
         for number in range(40):
-            archive.writestr(f"{number}.png", picture((number, 0, 0), (8, 8)))
+            archive.writestr(f"{number}.png", make_image((number, 0, 0), (8, 8)))
     (tmp_path / "b" / "captions.csv").write_text(ROWS)
     packed = opened(tmp_path / "b")
-    assert np.array_equal(folder.pictures.arrays, packed.pictures.arrays)
+    assert np.array_equal(folder.images.arrays, packed.images.arrays)
     assert folder.splits.fingerprint == packed.splits.fingerprint
 
 
 def test_the_fingerprint_knows_the_pictures(tmp_path: Path):
     before = opened(album(tmp_path, ROWS)).splits.fingerprint
-    (tmp_path / "images" / "7.png").write_bytes(picture((99, 9, 9), (8, 8)))
+    (tmp_path / "images" / "7.png").write_bytes(make_image((99, 9, 9), (8, 8)))
     assert opened(tmp_path).splits.fingerprint != before
 
 
@@ -122,14 +122,14 @@ def test_features_lie_in_a_file_each_or_in_one_array(tmp_path: Path):
     np.save(tmp_path / "one" / "features.npy", values)
     (tmp_path / "one" / "captions.csv").write_text("image,caption\n" + "".join(f"{n},text {n}\n" for n in range(40)))
     for number in range(40):
-        (tmp_path / "each" / f"{number}.npy").write_bytes(array(values[number]))
+        (tmp_path / "each" / f"{number}.npy").write_bytes(make_array(values[number]))
     (tmp_path / "each" / "captions.csv").write_text(
         "image,caption\n" + "".join(f"{n}.jpg,text {n}\n" for n in range(40))
     )
     for folder in ("one", "each"):
-        gallery = opened(tmp_path / folder)
-        assert (gallery.pictures.kind, gallery.pictures.width, gallery.pictures.longest) == ("features", 5, 3)
-        assert np.array_equal(np.stack(gallery.pictures.arrays), values)
+        data = opened(tmp_path / folder)
+        assert (data.images.kind, data.images.width, data.images.max_length) == ("features", 5, 3)
+        assert np.array_equal(np.stack(data.images.arrays), values)
 
 
 def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
@@ -137,22 +137,22 @@ def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
     for clip in range(6):
         (tmp_path / "clips" / f"c{clip}").mkdir(parents=True)
         for frame in range(1 + clip % 3):
-            (tmp_path / "clips" / f"c{clip}" / f"{frame}.png").write_bytes(picture((clip, frame, 0), (8, 8)))
+            (tmp_path / "clips" / f"c{clip}" / f"{frame}.png").write_bytes(make_image((clip, frame, 0), (8, 8)))
         rows.append(f"c{clip},clip {clip}")
-    (tmp_path / "clips" / "c6.npy").write_bytes(array(np.full((4, 8, 8, 3), 6, np.uint8)))
+    (tmp_path / "clips" / "c6.npy").write_bytes(make_array(np.full((4, 8, 8, 3), 6, np.uint8)))
     (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join([*rows, "c6,clip 6"]) + "\n")
-    gallery = opened(tmp_path)
-    assert gallery.pictures.kind == "frames"
-    lengths = {e.image: len(gallery.pictures.arrays[e.number]) for e in gallery.splits.all_examples()}
+    data = opened(tmp_path)
+    assert data.images.kind == "frames"
+    lengths = {e.image: len(data.images.arrays[e.index]) for e in data.splits.all_examples()}
     assert lengths == {"c0": 1, "c1": 2, "c2": 3, "c3": 1, "c4": 2, "c5": 3, "c6": 4}
 
 
 def test_rows_without_a_caption_are_dropped_and_counted_where_that_is_wanted(tmp_path: Path):
     album(tmp_path, ROWS + "5.png,\n,lost\n")
-    gallery = opened(tmp_path, on_empty="drop")
-    assert len(gallery.pictures) == 40
-    said = " ".join(gallery.splits.findings.warning_messages())
-    assert "2 rows without a picture or a caption, which are dropped" in said
+    data = opened(tmp_path, on_empty="drop")
+    assert len(data.images) == 40
+    said = " ".join(data.splits.findings.warning_messages())
+    assert "2 rows without an image or a caption, which are dropped" in said
 
 
 def test_quoted_newlines_become_blanks(tmp_path: Path):
@@ -162,22 +162,22 @@ def test_quoted_newlines_become_blanks(tmp_path: Path):
 
 
 def test_the_builtin_pictures_are_split_by_rule():
-    gallery = open_captions("builtin:shapes", DataSettings())
-    assert {split: len(examples) for split, examples in gallery.splits.parts.items()} == {
+    data = read_captions("builtin:shapes", DataSettings())
+    assert {split: len(examples) for split, examples in data.splits.parts.items()} == {
         "train": 7200,
         "valid": 400,
         "test": 400,
     }
-    assert gallery.pictures.arrays[0].shape == (32, 32, 3)
+    assert data.images.arrays[0].shape == (32, 32, 3)
     with pytest.raises(DataError, match="no built-in data 'docs'"):
-        open_captions("builtin:docs", DataSettings())
+        read_captions("builtin:docs", DataSettings())
 
 
 @pytest.mark.parametrize("columns", ["file,text", "1,2", "file,text,split"])
 def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, columns: str):
     table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
     header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
-    splits = open_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns).splits
+    splits = read_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns).splits
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
         "train": ["0.png"],
         "valid": ["1.png"],

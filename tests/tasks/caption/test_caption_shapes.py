@@ -7,32 +7,32 @@ import re
 import numpy as np
 import pytest
 
-from seqwise.tasks.caption.shapes import COLOURS, FORMS, SIZE, _distance, shapes
+from seqwise.tasks.caption.shapes import COLOURS, IMAGE_SIZE, SHAPES, _signed_distance, draw_shapes
 
-THING = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(FORMS)})"
+THING = rf"a (small|large) ({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
 CAPTION = re.compile(rf"{THING}(?: (above|below|left of|right of) {THING})?")
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    return shapes(400)
+    return draw_shapes(400)
 
 
-def coloured(picture: np.ndarray) -> np.ndarray:
+def coloured(image: np.ndarray) -> np.ndarray:
     """Pixels that are clearly no background: the background is grey and at most 137 bright."""
-    pixels = picture.astype(int)
+    pixels = image.astype(int)
     return ((pixels.max(-1) - pixels.min(-1)) > 70) | (pixels.min(-1) > 170)
 
 
 def test_the_pictures_are_the_same_for_everybody(drawn):
     pictures, captions = drawn
-    assert pictures.shape == (400, SIZE, SIZE, 3)
+    assert pictures.shape == (400, IMAGE_SIZE, IMAGE_SIZE, 3)
     assert pictures.dtype == np.uint8
     assert captions[:2] == [
         "a large yellow square above a small green triangle",
         "a large red cross right of a small purple square",
     ]
-    again, _ = shapes.__wrapped__(400)
+    again, _ = draw_shapes.__wrapped__(400)
     assert np.array_equal(again, pictures)
 
 
@@ -53,12 +53,15 @@ def test_the_larger_thing_comes_first_and_of_equal_ones_the_upper_or_left(drawn)
 @pytest.mark.parametrize(("relation", "axis", "sign"), [("above", 0, 1), ("left of", 1, 1), ("below", 0, -1)])
 def test_things_stand_where_the_caption_says(drawn, relation: str, axis: int, sign: int):
     """Red before blue: their centres of mass, found by colour alone."""
-    pictures, captions = shapes(1500)
+    pictures, captions = draw_shapes(1500)
     seen = 0
-    for picture, caption in zip(pictures.astype(int), captions):
+    for image, caption in zip(pictures.astype(int), captions):
         match = CAPTION.fullmatch(caption)
         if match and match[4] == relation and {match[2], match[6]} == {"red", "blue"}:
-            masses = {"red": picture[..., 0] - picture[..., 2] > 80, "blue": picture[..., 2] - picture[..., 0] > 80}
+            masses = {
+                "red": image[..., 0] - image[..., 2] > 80,
+                "blue": image[..., 2] - image[..., 0] > 80,
+            }
             middle = {name: np.argwhere(mask)[:, axis].mean() for name, mask in masses.items()}
             assert sign * (middle[match[6]] - middle[match[2]]) > 3, caption
             seen += 1
@@ -67,23 +70,23 @@ def test_things_stand_where_the_caption_says(drawn, relation: str, axis: int, si
 
 def test_large_things_cover_more_than_small_ones(drawn):
     areas: dict[tuple, list[int]] = {}
-    for picture, caption in zip(*drawn):
+    for image, caption in zip(*drawn):
         if " of " not in caption and len(caption.split()) == 4:
             _, size, _, form = caption.split()
-            areas.setdefault((form, size), []).append(int(coloured(picture).sum()))
-    for form in FORMS:
+            areas.setdefault((form, size), []).append(int(coloured(image).sum()))
+    for form in SHAPES:
         assert min(areas[form, "large"]) > 1.5 * max(areas[form, "small"])
 
 
 def test_nothing_is_drawn_at_the_edge_so_that_small_shifts_cut_nothing_off(drawn):
-    for picture in drawn[0]:
-        edge = coloured(picture).copy()
+    for image in drawn[0]:
+        edge = coloured(image).copy()
         edge[2:-2, 2:-2] = False
         assert not edge.any()
 
 
 def test_the_distance_of_a_point_by_hand():
     x, y, r = np.array([[[3.0]]] * 4), np.array([[[4.0]]] * 4), np.array([[[2.0]]] * 4)
-    found = _distance(x, y, r, np.arange(4)).ravel()
+    found = _signed_distance(x, y, r, np.arange(4)).ravel()
     # circle: 5 - 2; square: max(3, 4) - 1.94; triangle: max(4 - 1.44, 2.598 - 2 - 1); cross: min over two bars
     assert found == pytest.approx([3.0, 2.06, 2.56, min(max(3 - 2, 4 - 0.68), max(4 - 2, 3 - 0.68))])

@@ -16,8 +16,9 @@ from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.caption.describing import measured
-from seqwise.tasks.caption.model import Captioner, marked
+from seqwise.tasks.caption.batches import shift_captions
+from seqwise.tasks.caption.metrics import compute_metrics
+from seqwise.tasks.caption.model import CaptionModel
 from seqwise.tasks.caption.task import Caption
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
@@ -33,14 +34,14 @@ SMALL = {
 }
 
 
-def album(folder: Path, kind: str = "pictures") -> Path:
+def album(folder: Path, kind: str = "images") -> Path:
     """48 inputs of one colour with captions of unequal length; clips and features are of unequal length too."""
     draw, rows = np.random.RandomState(0), ["image,caption"]
     for number in range(48):
         name = list(COLOURS)[number % 3]
-        shape = {"pictures": (8, 8, 3), "frames": (1 + number % 4, 8, 8, 3), "features": (1 + number % 4, 3)}[kind]
+        shape = {"images": (8, 8, 3), "frames": (1 + number % 4, 8, 8, 3), "features": (1 + number % 4, 3)}[kind]
         values = np.clip(np.array(COLOURS[name]) + draw.randint(-20, 20, shape), 0, 255)
-        if kind == "pictures":
+        if kind == "images":
             Image.fromarray(values.astype(np.uint8)).save(folder / f"{number}.png")
         else:
             np.save(folder / f"{number}.npy", values.astype(np.uint8) if kind == "frames" else values / 255 - 0.5)
@@ -61,11 +62,11 @@ def prepared(data: Path | str, model: str = "gru", log=lambda line: None, **more
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory) -> Path:
-    return album(tmp_path_factory.mktemp("pictures"))
+    return album(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
-def trained(pictures: Path) -> tuple[Caption, Settings, Captioner]:
+def trained(pictures: Path) -> tuple[Caption, Settings, CaptionModel]:
     task, settings = prepared(pictures, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
     torch.manual_seed(0)
     model = task.build(settings)
@@ -82,11 +83,11 @@ def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Pat
     task, settings, model = trained
     found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), trained_on=task.fingerprint)
     assert found.metrics["exact_match"] == 1.0
-    assert found.metrics["pictures"] == len(task.splits.parts["test"])
+    assert found.metrics["images"] == len(task.splits.parts["test"])
     assert found.on.endswith("the test split")
     assert "sacreBLEU" in found.definitions["bleu"]
     everything = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="all")
-    assert everything.metrics["pictures"] == 48
+    assert everything.metrics["images"] == 48
     assert everything.metrics["exact_match"] > 0.95
     assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
 
@@ -155,7 +156,7 @@ def test_a_model_is_the_same_after_saving(trained, pictures: Path, tmp_path: Pat
     task.preprocessor.save(tmp_path)
     again = Caption.restore(settings, Preprocessor.load(tmp_path))
     again.load_state_dict(model.state_dict())
-    batch = task.collate("valid", np.arange(3))
+    batch = task.captions["valid"].collate(np.arange(3), task.max_length)
     assert torch.equal(again.eval()(batch)[0].total, model.eval()(batch)[0].total)
 
 
@@ -163,8 +164,8 @@ def test_validation_is_the_mean_over_all_tokens(trained):
     task, settings, model = trained
     found = task.validate(model, settings, World())
     with torch.no_grad():
-        numbers = np.arange(len(task.pairs["valid"].rows))
-        by_row = [model.eval()(task.collate("valid", np.array([n])))[0] for n in numbers]
+        numbers = np.arange(len(task.captions["valid"].token_ids))
+        by_row = [model.eval()(task.captions["valid"].collate(np.array([n]), task.max_length))[0] for n in numbers]
     expected = sum(float(loss.total) for loss in by_row) / sum(loss.count for loss in by_row)
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
     assert found["exact_match"] == 1
@@ -173,7 +174,7 @@ def test_validation_is_the_mean_over_all_tokens(trained):
 def test_where_the_decoder_looks_can_be_seen(trained, pictures: Path):
     task, _, model = trained
     with record(model, "*") as seen, torch.no_grad():
-        model.eval()(task.collate("valid", np.arange(2)))
+        model.eval()(task.captions["valid"].collate(np.arange(2), task.max_length))
     assert seen["encoder.regions"].shape[:2] == (2, 16)
     weights = [name for name in seen if name.endswith("weights") and seen[name].shape[-1] == 16]
     assert len(weights) == 1
@@ -184,16 +185,16 @@ def test_where_the_decoder_looks_can_be_seen(trained, pictures: Path):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", ["pictures", "frames", "features"])
+@pytest.mark.parametrize("kind", ["images", "frames", "features"])
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str, kind: str):
     """So neither the padding of captions nor that of clips and features changes anything."""
     task, settings = prepared(album(tmp_path, kind), family)
     torch.manual_seed(0)
     model = task.build(settings).eval()
-    batch = task.collate("train", np.arange(6))
+    batch = task.captions["train"].collate(np.arange(6), task.max_length)
     with torch.no_grad():
         whole = model(batch)[0]
-        rows = [model(task.collate("train", np.array([number])))[0] for number in range(6)]
+        rows = [model(task.captions["train"].collate(np.array([number]), task.max_length))[0] for number in range(6)]
         pieces = [model(batch.slice(number, number + 1))[0] for number in range(6)]
     assert whole.count == batch.num_targets == sum(row.count for row in rows)
     assert float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-5)
@@ -210,24 +211,24 @@ def test_a_batch_holds_captions_between_their_marks(pictures: Path):
         assert torch.equal(batch.ids[row][real][1:], batch.targets[row][real][:-1])
         assert batch.targets[row][real][-1] == tokenizer.end
         pair = int(batch.positions[row])
-        example = task.pairs["train"].examples[int(task.pairs["train"].owners[pair])]
+        example = task.captions["train"].examples[int(task.captions["train"].example_indices[pair])]
         assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
-        assert np.array_equal(batch.pictures[row].numpy(), task.gallery.pictures.arrays[example.number])
+        assert np.array_equal(batch.images[row].numpy(), task.data.images.arrays[example.index])
 
 
 def test_a_caption_that_was_cut_has_no_end(pictures: Path):
     """Otherwise the model would learn to stop there."""
     settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"max_length": 3}})
     task = Caption.prepare(str(pictures), settings)
-    batch = task.collate("train", np.arange(len(task.pairs["train"].rows)))
+    batch = task.captions["train"].collate(np.arange(len(task.captions["train"].token_ids)), task.max_length)
     end, ends = task.preprocessor.tokenizer.end, []
-    for row, ids in enumerate(task.pairs["train"].rows):
+    for row, ids in enumerate(task.captions["train"].token_ids):
         targets = batch.targets[row][batch.mask[row]].tolist()
         assert targets == [*ids.tolist(), end][:3]
         assert batch.ids[row][batch.mask[row]].tolist()[1:] == targets[:-1]
         ends.append(end in targets)
     assert {True, False} == set(ends)
-    (whole, cut), _, mask = marked([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
+    (whole, cut), _, mask = shift_captions([np.array([5, 6]), np.array([7, 8, 9, 4])], 1, 2, 3)
     assert whole.tolist() == [1, 5, 6]
     assert cut.tolist() == [1, 7, 8]
     assert mask.all()
@@ -236,7 +237,7 @@ def test_a_caption_that_was_cut_has_no_end(pictures: Path):
 def test_every_caption_is_in_an_epoch_once(pictures: Path):
     task, settings = prepared(pictures)
     seen = [int(number) for batch in task.batches(settings).epoch(1) for number in batch.positions]
-    assert sorted(seen) == list(range(len(task.pairs["train"].rows)))
+    assert sorted(seen) == list(range(len(task.captions["train"].token_ids)))
 
 
 def test_the_same_seed_gives_the_same_bits(pictures: Path):
@@ -254,8 +255,8 @@ def test_an_untrained_model_predicts_by_frequency(pictures: Path):
     task, settings = prepared(pictures)
     end = task.preprocessor.tokenizer.end
     bias = task.build(settings).writer.output.bias
-    counts = np.bincount(np.concatenate(task.pairs["train"].rows), minlength=len(bias))
-    counts[end] = len(task.pairs["train"].rows)
+    counts = np.bincount(np.concatenate(task.captions["train"].token_ids), minlength=len(bias))
+    counts[end] = len(task.captions["train"].token_ids)
     assert torch.allclose(bias, torch.log(torch.tensor((counts + 1) / (counts.sum() + len(counts)))).float())
 
 
@@ -263,7 +264,7 @@ def test_an_untrained_model_predicts_by_frequency(pictures: Path):
 
 
 def test_the_data_tells_what_is_looked_at(tmp_path: Path):
-    for kind in ("pictures", "frames", "features"):
+    for kind in ("images", "frames", "features"):
         (tmp_path / kind).mkdir()
         said: list[str] = []
         _, settings = prepared(album(tmp_path / kind, kind), log=said.append)
@@ -280,7 +281,7 @@ def test_the_data_tells_what_is_looked_at(tmp_path: Path):
     ("more", "fragment"),
     [
         ({"caption": {"encoder": "features"}}, "features encoder does not read this data"),
-        ({"caption": {"frames": True}}, "holds a picture per row"),
+        ({"caption": {"frames": True}}, "holds an image per row"),
     ],
 )
 def test_settings_that_contradict_the_data_are_refused(pictures: Path, more: dict, fragment: str):
@@ -291,7 +292,7 @@ def test_settings_that_contradict_the_data_are_refused(pictures: Path, more: dic
 def test_models_that_cannot_work_are_refused_before_training(pictures: Path):
     task, settings = prepared(pictures)
     settings.model = "ngram"
-    with pytest.raises(UsageError, match="cannot look at a picture"):
+    with pytest.raises(UsageError, match="cannot read an image"):
         task.check(settings)
     task, settings = prepared(pictures, "transformer", network={"width": 15, "embedding": 15})
     with pytest.raises(UsageError):
@@ -308,9 +309,9 @@ def test_every_family_passes_the_check_with_both_encoders(pictures: Path, family
 def test_other_kinds_of_input_than_in_training_are_refused(trained, tmp_path: Path):
     task, settings, model = trained
     data = album(tmp_path, "features")
-    with pytest.raises(UsageError, match="trained on a picture per row; received features"):
+    with pytest.raises(UsageError, match="trained on an image per row; received features"):
         Caption.evaluate(model, settings, task.preprocessor, str(data))
-    with pytest.raises(DataError, match=r"0.npy: this model was trained on a picture"):
+    with pytest.raises(DataError, match=r"0.npy: this model was trained on an image"):
         list(Caption.predict(model, settings, task.preprocessor, [str(data / "0.npy")]))
 
 
@@ -355,20 +356,20 @@ def test_a_drawn_picture_is_named_by_its_number(trained):
 def test_scores_use_all_references():
     outputs = ["a dog runs on grass .", "two cats"]
     references = [["a dog runs on grass.", "the dog is running"], ["a bird", "2 cats", "two small cats sleep"]]
-    metrics, definitions = measured(outputs, references)
+    metrics, definitions = compute_metrics(outputs, references)
     streams = [["a dog runs on grass.", "a bird"], ["the dog is running", "2 cats"], [None, "two small cats sleep"]]
     expected = sacrebleu.BLEU().corpus_score(["a dog runs on grass.", "two cats"], streams)
     assert metrics["bleu"] == pytest.approx(expected.score)
     assert metrics["exact_match"] == 0.5
     assert metrics["distinct"] == 1
-    assert measured(["same", "same"], references)[0]["distinct"] == 0.5
+    assert compute_metrics(["same", "same"], references)[0]["distinct"] == 0.5
     assert set(metrics) == set(definitions)
 
 
 def test_the_check_reports_pictures_captions_and_tokens(pictures: Path):
     task, _ = prepared(pictures)
     report = task.report()
-    assert report.columns == ("pictures", "captions", "tokens", "unknown")
+    assert report.columns == ("images", "captions", "tokens", "unknown")
     assert sum(row[0] for row in report.rows.values()) == 48
     assert sum(row[1] for row in report.rows.values()) == 72
 

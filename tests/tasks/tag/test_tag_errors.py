@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.tag.reader import open_tagged
+from seqwise.tasks.tag.reader import read_tagged_data
 from seqwise.tasks.tag.task import Tag
 
 GOOD = "EU B-ORG\nrejects O\n\nPeter B-PER\nBlackburn I-PER\n\nYes O\n\nNo O\n\n"
@@ -107,7 +107,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     content, fragments = REMARKS[case]
-    said = " ".join(open_tagged(write(tmp_path, {"a.conll": content})).splits.findings.warning_messages())
+    said = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).splits.findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 
@@ -115,12 +115,12 @@ def test_a_breach_is_read_as_conlleval_reads_it(tmp_path: Path):
     messages: list[str] = []
     task = Tag.prepare(str(write(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append)
     assert any("I-ORG without a B-ORG before it" in message for message in messages)
-    assert task.lexicon.tag_ids(["O", "I-ORG"]) == [0, task.lexicon.tags.index("S-ORG")]
+    assert task.vocabulary.tag_ids(["O", "I-ORG"]) == [0, task.vocabulary.tags.index("S-ORG")]
 
 
 def test_what_parts_the_splits_is_counted(tmp_path: Path):
     files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    said = " ".join(open_tagged(write(tmp_path, files)).splits.findings.warning_messages())
+    said = " ".join(read_tagged_data(write(tmp_path, files)).splits.findings.warning_messages())
     assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in said
     assert "test.conll:1" in said
     assert "1 sentences of 5 words or more in valid are in train too" in said
@@ -130,7 +130,7 @@ def test_what_parts_the_splits_is_counted(tmp_path: Path):
 def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
     path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
-    read = open_tagged(path, on_empty="drop")
+    read = read_tagged_data(path, on_empty="drop")
     assert len(read.splits.all_examples()) == 4
     assert f"1 sentences without words, which are dropped ({path}:5)." in read.splits.findings.warning_messages()
 
@@ -144,6 +144,6 @@ def test_long_sentences_are_read_in_pieces_and_counted(tmp_path: Path):
 
 def test_many_errors_are_reported_together(tmp_path: Path):
     with pytest.raises(DataError, match="2 errors in the data") as caught:
-        open_tagged(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
+        read_tagged_data(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
     assert "a.conll:11" in str(caught.value)
     assert "a.conll:12" in str(caught.value)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 
-from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, scores
-from seqwise.tasks.tag.schemes import spans_of
+from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_f1
+from seqwise.tasks.tag.schemes import extract_spans
 
 TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "ORG", "LOC"))]
 
@@ -19,7 +19,7 @@ TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "O
 def counted(true: list[list[str]], predicted: list[list[str]]) -> SpanCounts:
     counts = SpanCounts()
     for wanted, found in zip(true, predicted):
-        counts.add_spans(spans_of(wanted), spans_of(found))
+        counts.add_spans(extract_spans(wanted), extract_spans(found))
         counts.add_tags(wanted, found)
     return counts
 
@@ -27,7 +27,7 @@ def counted(true: list[list[str]], predicted: list[list[str]]) -> SpanCounts:
 def test_counts_by_hand():
     true = [["B-PER", "I-PER", "O", "B-ORG", "O"]]
     found = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
-    metrics = counted(true, found).metrics(spans=True)
+    metrics = counted(true, found).metrics(has_spans=True)
     assert metrics == {
         "span_f1": 0.5,
         "span_precision": 0.5,
@@ -51,7 +51,7 @@ SENTENCES = st.lists(
 @given(SENTENCES)
 def test_the_figures_are_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
     true, found = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
-    metrics = counted(true, found).metrics(spans=True)
+    metrics = counted(true, found).metrics(has_spans=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about divisions by zero, which are 0 there as well
         assert metrics["span_precision"] == pytest.approx(precision_score(true, found))
@@ -76,9 +76,9 @@ def test_the_table_by_type_is_that_of_seqeval():
 
 
 def test_nothing_to_divide_by_is_zero():
-    assert scores(0, 0, 0) == (0.0, 0.0, 0.0)
-    assert SpanCounts().metrics(spans=False) == {"token_accuracy": 0.0, "tokens": 0}
+    assert compute_f1(0, 0, 0) == (0.0, 0.0, 0.0)
+    assert SpanCounts().metrics(has_spans=False) == {"token_accuracy": 0.0, "tokens": 0}
 
 
 def test_every_metric_has_a_definition():
-    assert SpanCounts().metrics(spans=True).keys() <= DEFINITIONS.keys()
+    assert SpanCounts().metrics(has_spans=True).keys() <= DEFINITIONS.keys()

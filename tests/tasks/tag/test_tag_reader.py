@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.tasks.tag.code import code_lines, lines_of, words_of
-from seqwise.tasks.tag.reader import in_pieces, open_tagged
+from seqwise.tasks.tag.code import find_code_tokens, read_code_lines, tokenize_module
+from seqwise.tasks.tag.reader import read_tagged_data, split_long_sentences
 
 SENTENCES = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n\nYes UH O\n\nNo UH O\n"
 
@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
     "change", [str, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t, lambda t: t.replace(" ", "\t")]
 )
 def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, name: str, change):
-    read = open_tagged(write(tmp_path / name, change(SENTENCES)))
+    read = read_tagged_data(write(tmp_path / name, change(SENTENCES)))
     words = {sentence.words: sentence.tags for sentence in read.splits.all_examples()}
     assert words[("EU", "rejects")] == ("B-ORG", "O")
     assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
@@ -34,21 +34,21 @@ def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, na
 
 
 def test_other_columns_can_be_read(tmp_path: Path):
-    read = open_tagged(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
+    read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
     assert read.scheme == "plain"
     assert {tag for sentence in read.splits.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
 
 
 def test_a_word_knows_its_line(tmp_path: Path):
-    read = open_tagged(write(tmp_path / "a.conll", SENTENCES))
+    read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES))
     peter = next(s for s in read.splits.all_examples() if s.words[0] == "Peter")
-    assert peter.place(0) == (str(tmp_path / "a.conll"), 4)
-    assert peter.place(1)[1] == 5
+    assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
+    assert peter.location(1)[1] == 5
 
 
 def test_document_marks_and_comments_are_no_sentences(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
-    read = open_tagged(write(tmp_path / "a.conll", text))
+    read = read_tagged_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in read.splits.all_examples()}
     said = " ".join(read.splits.findings.warning_messages())
     assert "1 document marks (-DOCSTART-), which are no sentences" in said
@@ -58,14 +58,14 @@ def test_document_marks_and_comments_are_no_sentences(tmp_path: Path):
 def test_a_folder_with_the_names_of_the_shared_task_keeps_its_splits(tmp_path: Path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, SENTENCES)
-    read = open_tagged(tmp_path)
+    read = read_tagged_data(tmp_path)
     assert {split: len(some) for split, some in read.splits.parts.items()} == {"train": 4, "valid": 4, "test": 4}
     assert read.splits.has_predefined_splits
 
 
 def test_json_is_read(tmp_path: Path):
     rows = [{"tokens": ["EU", str(i)], "tags": ["S-ORG", "O"]} for i in range(4)]
-    read = open_tagged(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
+    read = read_tagged_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
     assert read.scheme == "bioes"
     assert sorted(sentence.words[1] for sentence in read.splits.all_examples()) == ["0", "1", "2", "3"]
 
@@ -73,18 +73,18 @@ def test_json_is_read(tmp_path: Path):
 def test_the_fingerprint_is_that_of_the_content(tmp_path: Path):
     one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
     other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
-    assert open_tagged(one).splits.fingerprint == open_tagged(same).splits.fingerprint
-    assert open_tagged(one).splits.fingerprint != open_tagged(other).splits.fingerprint
+    assert read_tagged_data(one).splits.fingerprint == read_tagged_data(same).splits.fingerprint
+    assert read_tagged_data(one).splits.fingerprint != read_tagged_data(other).splits.fingerprint
 
 
 def test_no_word_is_lost_in_pieces(tmp_path: Path):
-    sentences = open_tagged(
+    sentences = read_tagged_data(
         write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"), scheme="plain"
     ).splits.all_examples()
-    pieces = in_pieces(sentences, 3)
+    pieces = split_long_sentences(sentences, 3)
     assert [word for piece in pieces for word in piece.words] == [w for s in sentences for w in s.words]
     assert max(len(piece.words) for piece in pieces) == 3
-    assert [p.place(0)[1] for p in pieces if p.words[0].startswith("w")] == [1, 4, 7]
+    assert [p.location(0)[1] for p in pieces if p.words[0].startswith("w")] == [1, 4, 7]
 
 
 CODE = """import os, sys as system
@@ -99,7 +99,7 @@ def größe(x): return größe(x)
 
 
 def test_names_in_code_have_the_kind_that_the_parser_knows():
-    lines = {line.line: dict(line.tokens) for line in lines_of(CODE, "shape.py")}
+    lines = {line.line: dict(line.tokens) for line in tokenize_module(CODE, "shape.py")}
     assert lines[1] == {
         "import": "keyword",
         "os": "module",
@@ -128,7 +128,7 @@ def test_names_in_code_have_the_kind_that_the_parser_knows():
 
 
 def test_bytes_and_characters_of_a_line_are_not_confused():
-    (line,) = lines_of("def größe(xä): return größe(xä)\n", "a.py")
+    (line,) = tokenize_module("def größe(xä): return größe(xä)\n", "a.py")
     assert [kind for word, kind in line.tokens if word in ("größe", "xä")] == [
         "function",
         "parameter",
@@ -138,8 +138,8 @@ def test_bytes_and_characters_of_a_line_are_not_confused():
 
 
 def test_the_built_in_code_is_the_same_each_time_and_without_repetition():
-    lines = code_lines()
-    assert lines == code_lines()
+    lines = read_code_lines()
+    assert lines == read_code_lines()
     assert len(lines) > 2000
     assert len({line.tokens for line in lines}) == len(lines)
     assert {kind for line in lines for _, kind in line.tokens} == {
@@ -157,8 +157,8 @@ def test_the_built_in_code_is_the_same_each_time_and_without_repetition():
     ],
 )
 def test_a_line_of_code_is_cut_into_pythons_tokens(text: str, words: list[str]):
-    assert [text[begin:end] for begin, end in words_of(text) or []] == words
+    assert [text[begin:end] for begin, end in find_code_tokens(text) or []] == words
 
 
 def test_what_is_no_python_is_left_to_others():
-    assert words_of("'''open") is None
+    assert find_code_tokens("'''open") is None

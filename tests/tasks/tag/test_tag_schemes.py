@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from seqwise.tasks.tag.schemes import allowed, as_bio, as_bioes, bioes_tags, breaches, guess_scheme, parts, spans_of
+from seqwise.tasks.tag.schemes import (
+    allowed_transitions,
+    bioes_tags,
+    extract_spans,
+    find_violations,
+    guess_scheme,
+    parse_tag,
+    to_bio,
+    to_bioes,
+)
 
 ANY = st.lists(
     st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "ORG"))]), max_size=12
@@ -31,27 +40,27 @@ ANY = st.lists(
     ],
 )
 def test_spans_are_read_by_hand(tags: str, spans: list):
-    assert spans_of(tags.split()) == spans
+    assert extract_spans(tags.split()) == spans
 
 
 @given(ANY)
 def test_every_sequence_is_read_as_seqeval_reads_it(tags: list[str]):
-    assert spans_of(tags) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
+    assert extract_spans(tags) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
 
 
 @given(ANY)
 def test_spans_survive_both_ways_of_writing_them(tags: list[str]):
-    spans = spans_of(tags)
-    for written, scheme in ((as_bio(spans, len(tags)), "bio"), (as_bioes(spans, len(tags)), "bioes")):
-        assert spans_of(written) == spans
-        assert list(breaches(written, scheme)) == []
+    spans = extract_spans(tags)
+    for written, scheme in ((to_bio(spans, len(tags)), "bio"), (to_bioes(spans, len(tags)), "bioes")):
+        assert extract_spans(written) == spans
+        assert list(find_violations(written, scheme)) == []
         assert len(written) == len(tags)
 
 
 def test_tags_are_written_by_hand():
     spans = [("PER", 0, 3), ("ORG", 4, 5)]
-    assert as_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
-    assert as_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
+    assert to_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
+    assert to_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
 
 
 @pytest.mark.parametrize(
@@ -87,22 +96,22 @@ def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
     ],
 )
 def test_breaches_are_found_where_they_are(tags: str, scheme: str, places: list[int]):
-    assert [at for at, _ in breaches(tags.split(), scheme)] == places
+    assert [at for at, _ in find_violations(tags.split(), scheme)] == places
 
 
 @pytest.mark.parametrize("tag", ["Q-PER", "B", "B-", "-PER", "", "PER"])
 def test_a_tag_that_is_none_has_no_parts(tag: str):
-    assert parts(tag) is None
+    assert parse_tag(tag) is None
 
 
 def test_what_bioes_allows_agrees_with_its_breaches():
     tags = bioes_tags(["A", "B"])
-    pairs, first, last = allowed(tags)
+    pairs, first, last = allowed_transitions(tags)
     for i, before in enumerate(tags):
-        assert first[i] == (not [at for at, what in breaches([before], "bioes") if "without" in what])
-        assert last[i] == (not [at for at, what in breaches([before], "bioes") if "no end" in what])
+        assert first[i] == (not [at for at, what in find_violations([before], "bioes") if "without" in what])
+        assert last[i] == (not [at for at, what in find_violations([before], "bioes") if "no end" in what])
         for j, tag in enumerate(tags):
             # What stands around the pair is made right, so that only the step between the two can be wrong.
             opening = [] if before[0] in "OBS" else [f"B-{before[2:]}"]
             ending = [] if tag[0] in "OES" else [f"E-{tag[2:]}"]
-            assert pairs[i][j] == (list(breaches([*opening, before, tag, *ending], "bioes")) == [])
+            assert pairs[i][j] == (list(find_violations([*opening, before, tag, *ending], "bioes")) == [])

@@ -16,12 +16,12 @@ from seqeval.metrics import f1_score
 import seqwise
 from seqwise.config import Settings, TextSettings
 from seqwise.errors import DataError, UsageError
-from seqwise.heads.tag import IndependentTags, LinearChain
+from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.tag.batches import Encoded, Lexicon, fold, learn_words
-from seqwise.tasks.tag.reader import Sentence, open_tagged
-from seqwise.tasks.tag.schemes import as_bioes, spans_of
-from seqwise.tasks.tag.task import LONGEST, Tag, best_tags
+from seqwise.tasks.tag.batches import EncodedSentences, TagVocabulary, build_word_vocabulary, normalize_word
+from seqwise.tasks.tag.reader import Sentence, read_tagged_data
+from seqwise.tasks.tag.schemes import extract_spans, to_bioes
+from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
@@ -34,8 +34,14 @@ SMALL = {"network": {"width": 16, "embedding": 8, "dropout": 0.0, "depth": 1}, "
 def sentences(count: int = 120) -> str:
     found = []
     for i in range(count):
-        name, place = NAMES[i % 5], PLACES[i % 4].split()
-        words = [(name, "B-PER"), ("lives", "O"), ("in", "O"), (place[0], "B-LOC"), *((w, "I-LOC") for w in place[1:])]
+        name, location = NAMES[i % 5], PLACES[i % 4].split()
+        words = [
+            (name, "B-PER"),
+            ("lives", "O"),
+            ("in", "O"),
+            (location[0], "B-LOC"),
+            *((w, "I-LOC") for w in location[1:]),
+        ]
         found.append(words if i % 3 else [(name, "B-PER"), ("sleeps", "O"), (str(i), "O")])
     return "\n".join("".join(f"{word} {tag}\n" for word, tag in each) for each in found)
 
@@ -136,7 +142,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, mod
     task, settings = prepared(data, model=model, tag={"characters": 6, "crf": crf})
     torch.manual_seed(0)
     network = task.build(settings).double().eval()
-    encoded = task._encoded("train", 64)
+    encoded = task._encode_split("train", 64)[1]
     batch = encoded.collate(np.arange(6))
     assert len(set(batch.lengths.tolist())) == 3
     whole = network(batch)[0]
@@ -145,9 +151,9 @@ def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, mod
     torch.testing.assert_close(whole.total, sliced, rtol=1e-10, atol=0)
     torch.testing.assert_close(whole.total, alone, rtol=1e-10, atol=0)
     assert whole.count == batch.num_targets == int(batch.lengths.sum())
-    tags = network.best(batch)
+    tags = network.decode(batch)
     for row, number in enumerate(batch.positions.tolist()):
-        assert torch.equal(network.best(encoded.collate(np.array([number])))[0], tags[row, : batch.lengths[row]])
+        assert torch.equal(network.decode(encoded.collate(np.array([number])))[0], tags[row, : batch.lengths[row]])
 
 
 def test_the_same_seed_gives_the_same_bits(data: str):
@@ -169,7 +175,7 @@ def test_gradients_of_the_whole_model_are_those_of_finite_differences(data: str)
     )
     torch.manual_seed(0)
     model = task.build(settings).double().eval()
-    batch = task._encoded("train", 64).collate(np.arange(2))
+    batch = task._encode_split("train", 64)[1].collate(np.arange(2))
     names, values = zip(*model.named_parameters())
 
     def loss(*weights: torch.Tensor) -> torch.Tensor:
@@ -181,13 +187,13 @@ def test_gradients_of_the_whole_model_are_those_of_finite_differences(data: str)
 def test_words_seen_once_are_sometimes_forgotten_in_training_only(data: str):
     task, settings = prepared(data)
     model = task.build(settings)
-    unknown = task.lexicon.tokenizer.unknown
-    once, often = task.lexicon.word("0000"), task.lexicon.word("lives")
-    model.forgotten.zero_()[often] = 0.5
+    unknown = task.vocabulary.tokenizer.unknown
+    once, often = task.vocabulary.word_id("0000"), task.vocabulary.word_id("lives")
+    model.word_dropout.zero_()[often] = 0.5
     words = torch.full((100, 100), often)
-    share = (model._forget(words) == unknown).float().mean()
+    share = (model._drop_words(words) == unknown).float().mean()
     assert 0.45 < share < 0.55
-    assert torch.equal(model.eval()._forget(words), words)
+    assert torch.equal(model.eval()._drop_words(words), words)
     assert once == unknown
 
 
@@ -196,17 +202,17 @@ def test_counts_say_which_words_are_rare(tmp_path: Path):
     path.write_text("".join(f"often X\nonce{i:c} Y\n\n" for i in range(97, 117)))
     task, settings = prepared(str(path))
     model = task.build(settings)
-    assert model.forgotten[task.lexicon.word("often")] == 0
-    assert {model.forgotten[task.lexicon.word(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
+    assert model.word_dropout[task.vocabulary.word_id("often")] == 0
+    assert {model.word_dropout[task.vocabulary.word_id(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
 
 
 def test_the_chain_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
     task, settings = prepared(data)
-    assert isinstance(task.build(settings).head, LinearChain)
+    assert isinstance(task.build(settings).head, LinearChainCRF)
     path = tmp_path / "plain.conll"
     path.write_text(sentences().replace("B-", "").replace("I-", ""))
     task, settings = prepared(str(path))
-    assert isinstance(task.build(settings).head, IndependentTags)
+    assert isinstance(task.build(settings).head, IndependentTagHead)
     assert task.primary_metric[0] == "token_accuracy"
     metrics = task.validate(task.build(settings), settings, World())
     assert "span_f1" not in metrics
@@ -221,8 +227,8 @@ def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Pat
             f"{row.split()[0]} {tag}\n"
             for row, tag in zip(
                 block.strip().split("\n"),
-                as_bioes(
-                    spans_of([row.split()[1] for row in block.strip().split("\n")]), block.strip().count("\n") + 1
+                to_bioes(
+                    extract_spans([row.split()[1] for row in block.strip().split("\n")]), block.strip().count("\n") + 1
                 ),
             )
         )
@@ -233,7 +239,7 @@ def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Pat
         (tmp_path / f"{scheme}.conll").write_text(text)
         task, _ = prepared(str(tmp_path / f"{scheme}.conll"))
         assert task.tagged.scheme == scheme
-        encoded[scheme] = [row.tolist() for row in task._encoded("train", 64).tags]
+        encoded[scheme] = [row.tolist() for row in task._encode_split("train", 64)[1].tag_ids]
     assert encoded["bio"] == encoded["iob1"] == encoded["bioes"]
 
 
@@ -250,7 +256,7 @@ def test_long_sentences_are_tagged_whole(data: str):
     task, settings = prepared(data)
     words = tuple(["Ann", "lives", "in", "New", "York"] * 3)
     model = task.build(settings).eval()
-    (tags,) = best_tags(model, task.lexicon, [Sentence(words, ("O",) * 15)], longest=4)
+    (tags,) = predict_tags(model, task.vocabulary, [Sentence(words, ("O",) * 15)], max_length=4)
     assert len(tags) == 15
 
 
@@ -295,21 +301,28 @@ def test_settings_of_the_text_that_would_do_nothing_are_refused(data: str, text:
 
 def test_without_characters_words_keep_their_case_unless_told_otherwise(data: str):
     plain, folded = (
-        prepared(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].lexicon for lowercase in (False, True)
+        prepared(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].vocabulary
+        for lowercase in (False, True)
     )
-    assert plain.word("ann") == plain.tokenizer.unknown != plain.word("Ann")
-    assert folded.word("ann") == folded.word("Ann") != folded.tokenizer.unknown
+    assert plain.word_id("ann") == plain.tokenizer.unknown != plain.word_id("Ann")
+    assert folded.word_id("ann") == folded.word_id("Ann") != folded.tokenizer.unknown
 
 
 def test_a_word_with_a_blank_is_found_again_without_folding():
     sentence = Sentence(("'A b'", "x"), ("O", "O"))
-    lexicon = Lexicon(learn_words([sentence], TextSettings(), folds=False), "", ["O", "X"], spans=False, folds=False)
-    assert lexicon.word("'A b'") == lexicon.tokenizer.id("'A_b'") != lexicon.tokenizer.unknown
+    vocabulary = TagVocabulary(
+        build_word_vocabulary([sentence], TextSettings(), normalizes=False),
+        "",
+        ["O", "X"],
+        has_spans=False,
+        normalizes=False,
+    )
+    assert vocabulary.word_id("'A b'") == vocabulary.tokenizer.id("'A_b'") != vocabulary.tokenizer.unknown
 
 
 def test_the_most_words_that_are_read_at_once_are_filled_in(data: str):
     _, settings = prepared(data, data={})
-    assert settings.data.max_length == LONGEST
+    assert settings.data.max_length == MAX_LENGTH
 
 
 def test_an_ngram_cannot_tag(data: str):
@@ -322,30 +335,30 @@ def test_a_vocabulary_can_be_taken_over(data: str):
     known = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
     task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Preprocessor({"text": known}))
     assert settings.text.vocabulary == len(known)
-    assert task.lexicon.word("Ann") == known.id("Ann") != known.id("ann")
-    assert task.lexicon.word("Oslo") == known.id("oslo")
+    assert task.vocabulary.word_id("Ann") == known.id("Ann") != known.id("ann")
+    assert task.vocabulary.word_id("Oslo") == known.id("oslo")
     assert task.build(settings).embedding.weight.shape == (len(known), 8)
     with pytest.raises(UsageError, match="one token per word"):
         Tag.prepare(data, settled(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
 
 
 def test_spellings_are_folded_for_the_lookup_only():
-    assert fold("USA-1996 x") == "usa-0000_x"
-    lexicon = Lexicon(Tokenizer.train("spaces", ["usa 0000"]), "AUSsua", ["O", "X"], spans=False)
-    assert lexicon.word("USA") == lexicon.word("usa") == lexicon.tokenizer.id("usa")
-    assert lexicon.letters("USA") != lexicon.letters("usa")
-    assert len(lexicon.letters("a" * 100)) == 32
-    assert lexicon.letters("é") == [1]
+    assert normalize_word("USA-1996 x") == "usa-0000_x"
+    vocabulary = TagVocabulary(Tokenizer.train("spaces", ["usa 0000"]), "AUSsua", ["O", "X"], has_spans=False)
+    assert vocabulary.word_id("USA") == vocabulary.word_id("usa") == vocabulary.tokenizer.id("usa")
+    assert vocabulary.character_ids("USA") != vocabulary.character_ids("usa")
+    assert len(vocabulary.character_ids("a" * 100)) == 32
+    assert vocabulary.character_ids("é") == [1]
 
 
 def test_each_different_word_of_a_batch_has_one_row_of_characters(data: str):
     task, settings = prepared(data)
     batch = next(task.batches(settings).epoch(0))
-    assert len(batch.letters) == len({tuple(row.tolist()) for row in batch.letters})
-    assert batch.letters[batch.spellings].shape == (*batch.words.shape, batch.letters.shape[1])
+    assert len(batch.characters) == len({tuple(row.tolist()) for row in batch.characters})
+    assert batch.characters[batch.character_rows].shape == (*batch.word_ids.shape, batch.characters.shape[1])
     part = batch.slice(0, 2)
     assert part.rows == 2
-    assert torch.equal(part.letters, batch.letters)
+    assert torch.equal(part.characters, batch.characters)
 
 
 def test_reports_say_what_the_data_holds(data: str):
@@ -357,12 +370,12 @@ def test_reports_say_what_the_data_holds(data: str):
 
 
 def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
-    tagged = open_tagged("builtin:code")
+    tagged = read_tagged_data("builtin:code")
     few = replace(tagged.splits, parts={split: some[:60] for split, some in tagged.splits.parts.items()})
     settings = settled()
-    from seqwise.tasks.tag.task import learn
+    from seqwise.tasks.tag.task import build_preprocessor
 
-    preprocessor = learn(replace(tagged, splits=few), settings)
+    preprocessor = build_preprocessor(replace(tagged, splits=few), settings)
     model = Tag.restore(settings, preprocessor)
     (answer,) = Tag.predict(model, settings, preprocessor, ["x = f('a b')"])
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]
@@ -370,15 +383,15 @@ def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
 
 
 def test_encoding_an_unknown_word_is_no_error():
-    lexicon = Lexicon(Tokenizer.train("spaces", ["a b"]), "ab", ["O", "X"], spans=False)
-    batch = Encoded([Sentence(("zzz",), ("Y",))], lexicon).collate(np.array([0]))
-    assert batch.words.item() == lexicon.tokenizer.unknown
-    assert batch.tags.item() == 0
+    vocabulary = TagVocabulary(Tokenizer.train("spaces", ["a b"]), "ab", ["O", "X"], has_spans=False)
+    batch = EncodedSentences([Sentence(("zzz",), ("Y",))], vocabulary).collate(np.array([0]))
+    assert batch.word_ids.item() == vocabulary.tokenizer.unknown
+    assert batch.tag_ids.item() == 0
 
 
 def test_the_example_learns_what_a_name_is_from_what_stands_around_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    example = Path(__file__).parents[2] / "examples" / "05_tag.py"
+    example = Path(__file__).parents[3] / "examples" / "05_tag.py"
     runpy.run_path(str(example), run_name="__main__")
     text = capsys.readouterr().out
     assert float(re.findall(r"token accuracy ([\d.]+)", text)[0]) > 0.9

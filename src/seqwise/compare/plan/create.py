@@ -32,7 +32,7 @@ from seqwise.training.training_run import (
     open_data,
 )
 
-COUNTED = ("texts", "sentences", "pairs", "pictures")  # examples that stand for themselves
+COUNTED = ("texts", "sentences", "pairs", "images")  # examples that stand for themselves
 LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
 AMPLE = "1G-tokens"  # a budget that can be divided, whatever the tries
 UNITS = {"time": "seconds", "tokens": "tokens"}  # what a comparison at equal time or tokens must be given

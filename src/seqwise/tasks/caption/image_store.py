@@ -1,6 +1,6 @@
-"""Where the pictures of a table lie: files below its folder, and zip archives beside it. Names → bytes.
+"""`ImageStore`: the image files of a captions table, in folders and zip archives. Image names → bytes.
 
-A table may write `dog.jpg` for `images/dog.jpg`, or leave the ending out. It knows nothing of what is in a file.
+A table may write `dog.jpg` for `images/dog.jpg`, or omit the suffix. It knows nothing of what a file contains.
 """
 
 from __future__ import annotations
@@ -17,121 +17,116 @@ from seqwise.data.corpus.sources import list_files
 from seqwise.data.reading import read_error
 from seqwise.errors import DataError, nearest
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-ARRAY = ".npy"
-ENDINGS = (*PICTURES, ARRAY)
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+ARRAY_SUFFIX = ".npy"
+SUFFIXES = (*IMAGE_SUFFIXES, ARRAY_SUFFIX)
 
 
 @dataclass(frozen=True)
 class ImageLocation:
-    """A file: its path below the shelf, and the folder or archive that holds it."""
+    """A file: its path relative to the folder or archive that contains it."""
 
     name: str
-    home: Path
+    container: Path
 
     @property
-    def shown(self) -> str:
-        return str(self.home / self.name)
+    def path(self) -> str:
+        return str(self.container / self.name)
 
 
-class Shelf:
-    """The pictures and arrays below a folder and in the zip archives directly inside it."""
+class ImageStore:
+    """The images and arrays below a folder and in the zip archives directly inside it."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.archives: dict[Path, zipfile.ZipFile] = {}
-        self.places: dict[str, ImageLocation] = {}
+        self.locations: dict[str, ImageLocation] = {}
         self.by_name: dict[str, list[ImageLocation]] = defaultdict(list)
         self.by_stem: dict[str, list[ImageLocation]] = defaultdict(list)
-        self.clips: dict[str, list[ImageLocation]] = defaultdict(list)  # folder → its files
+        self.by_folder: dict[str, list[ImageLocation]] = defaultdict(list)
         try:
             for path in sorted(list_files(folder)):
-                if path.suffix.lower() in ENDINGS:
+                if path.suffix.lower() in SUFFIXES:
                     self._add(ImageLocation(path.relative_to(folder).as_posix(), folder))
                 elif path.suffix.lower() == ".zip" and path.parent == folder:
-                    self._open(path)
+                    self._add_archive(path)
         except OSError as error:
             raise read_error(error, error.filename or folder) from None
 
-    def _open(self, path: Path) -> None:
+    def _add_archive(self, path: Path) -> None:
         try:
             archive = self.archives[path] = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
             repair = f"Copy or download it again; `unzip -t {path}` checks it."
             raise DataError(f"the zip archive is damaged: {error}.", repair=repair, file=path) from None
         for name in sorted(archive.namelist()):
-            hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
-            if name.lower().endswith(ENDINGS) and not hidden:
+            is_hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+            if name.lower().endswith(SUFFIXES) and not is_hidden:
                 self._add(ImageLocation(name, path))
 
-    def _add(self, place: ImageLocation) -> None:
-        path = PurePosixPath(place.name)
-        self.places.setdefault(place.name, place)
-        self.by_name[path.name].append(place)
-        self.by_stem[path.stem].append(place)
-        self.clips[path.parent.as_posix()].append(place)
+    def _add(self, location: ImageLocation) -> None:
+        path = PurePosixPath(location.name)
+        self.locations.setdefault(location.name, location)
+        self.by_name[path.name].append(location)
+        self.by_stem[path.stem].append(location)
+        self.by_folder[path.parent.as_posix()].append(location)
 
     def find(self, name: str) -> list[ImageLocation]:
-        """The file that a table calls `name`, or the frames of the folder it names. Raises where that is unclear."""
-        wanted = PurePosixPath(name.replace("\\", "/"))
-        if place := self.places.get(wanted.as_posix()):
-            return [place]
-        found = _ending_in(self.by_name.get(wanted.name, []), wanted.as_posix())
-        if not found:  # features of dog.jpg lie in dog.npy; "dog" may be dog.jpg
-            stem = wanted.stem if wanted.suffix.lower() in ENDINGS else wanted.name
-            alike = self.by_stem.get(stem, [])
-            found = [p for p in alike if p.name.endswith(ARRAY) or wanted.suffix.lower() not in ENDINGS]
-        if len(found) == 1:
-            return found
-        clips = [folder for folder in self.clips if _is_below(wanted.as_posix(), folder)]
-        if not found and len(clips) == 1:
-            return sorted(self.clips[clips[0]], key=lambda place: natural(place.name))
-        several = [place.name for place in found] or [f"{folder}/" for folder in clips]
-        if several:
-            problem = f"{name!r} may be {' or '.join(several[:3])}."
-            raise DataError(problem, repair="Write the path below the folder of the table.")
-        raise DataError(f"there is no picture {name!r}.", repair=self._hint(wanted.name))
+        """Returns the file that a table calls `name`, or the frames of the folder it names; raises if ambiguous."""
+        path = PurePosixPath(name.replace("\\", "/"))
+        if location := self.locations.get(path.as_posix()):
+            return [location]
+        candidates = [each for each in self.by_name.get(path.name, []) if _is_path_end(path, each.name)]
+        if not candidates:  # the features of dog.jpg are in dog.npy; "dog" may be dog.jpg
+            has_suffix = path.suffix.lower() in SUFFIXES
+            same_stem = self.by_stem.get(path.stem if has_suffix else path.name, [])
+            candidates = [each for each in same_stem if each.name.endswith(ARRAY_SUFFIX) or not has_suffix]
+        if len(candidates) == 1:
+            return candidates
+        folders = [folder for folder in self.by_folder if _is_path_end(path, folder)]
+        if not candidates and len(folders) == 1:
+            return sorted(self.by_folder[folders[0]], key=lambda each: natural_sort_key(each.name))
+        names = [each.name for each in candidates] or [f"{folder}/" for folder in folders]
+        if names:
+            problem = f"{name!r} may be {' or '.join(names[:3])}."
+            raise DataError(problem, repair="Write the path relative to the folder of the table.")
+        raise DataError(f"there is no image {name!r}.", repair=self._suggest_fix(path.name))
 
-    def _hint(self, name: str) -> str:
-        if not self.places:
-            return (
-                f"Put the pictures into {self.folder / 'images'} or {self.folder / 'images.zip'}, or beside the table."
-            )
-        found = nearest(name, self.by_name)
-        return found if found.startswith("Perhaps") else f"It was looked for below {self.folder}."
+    def _suggest_fix(self, name: str) -> str:
+        if not self.locations:
+            folder, archive = self.folder / "images", self.folder / "images.zip"
+            return f"Put the images into {folder} or {archive}, or next to the table."
+        suggestion = nearest(name, self.by_name)
+        return suggestion if suggestion.startswith("Perhaps") else f"It was searched for below {self.folder}."
 
-    def read(self, place: ImageLocation) -> bytes:
+    def read(self, location: ImageLocation) -> bytes:
         try:
-            if place.home in self.archives:
-                return self.archives[place.home].read(place.name)
-            return read_file(place)
+            if location.container in self.archives:
+                return self.archives[location.container].read(location.name)
+            return read_file(location)
         except (RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-            # a password, a rare packing, and three kinds of damage
+            # a password, an unsupported compression, and three kinds of damage
             cause = str(error) or "it ends too early"
-            raise DataError(f"cannot be unpacked: {cause}.", repair="Pack it again.", file=place.shown) from None
+            raise DataError(f"cannot be unpacked: {cause}.", repair="Pack it again.", file=location.path) from None
 
-    def unused(self, used: Iterable[ImageLocation]) -> list[ImageLocation]:
-        """Pictures that nothing names, in order."""
-        known = {(place.home, place.name) for place in used}
-        return [place for place in self.places.values() if (place.home, place.name) not in known]
+    def find_unused(self, used: Iterable[ImageLocation]) -> list[ImageLocation]:
+        """Returns the files that are not among `used`, in order."""
+        used = set(used)
+        return [location for location in self.locations.values() if location not in used]
 
 
-def read_file(place: ImageLocation) -> bytes:
-    """The content of a file in a folder."""
+def read_file(location: ImageLocation) -> bytes:
+    """Returns the content of a file in a folder."""
     try:
-        return (place.home / place.name).read_bytes()
+        return (location.container / location.name).read_bytes()
     except OSError as error:
-        raise read_error(error, place.shown) from None
+        raise read_error(error, location.path) from None
 
 
-def natural(name: str) -> list[tuple[int, str]]:
-    """A key that puts frame 10 behind frame 9."""
+def natural_sort_key(name: str) -> list[tuple[int, str]]:
+    """Returns a sort key that puts frame 10 after frame 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _ending_in(places: list[ImageLocation], wanted: str) -> list[ImageLocation]:
-    return [place for place in places if _is_below(wanted, place.name)]
-
-
-def _is_below(wanted: str, path: str) -> bool:
-    return path == wanted or path.endswith(f"/{wanted}")
+def _is_path_end(end: PurePosixPath, path: str) -> bool:
+    return path == end.as_posix() or path.endswith(f"/{end.as_posix()}")

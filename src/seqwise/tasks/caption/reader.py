@@ -1,8 +1,8 @@
-"""`open_captions`: a table of pictures and captions → pictures in memory, and examples in three splits.
+"""`read_captions`: a table of images and captions → decoded images, and examples in three splits.
 
-An example is a picture with all of its captions, so the captions of one picture are never in two splits. The table is
-`captions.csv` (`image,caption[,split]`), `.tsv` or `.jsonl`; the pictures lie below its folder or in a zip archive
-beside it. Errors of all rows are raised together. It knows nothing of tokens or models.
+An example is an image with all of its captions, so the captions of one image are never in two splits. The table is
+`captions.csv` (`image,caption[,split]`), `.tsv` or `.jsonl`; the images are below its folder or in a zip archive
+next to it. Errors of all rows are raised together. It knows nothing of tokens or models.
 """
 
 from __future__ import annotations
@@ -21,69 +21,69 @@ from seqwise.data.findings import Findings
 from seqwise.data.splitting import SPLIT_NAMES, SPLITS
 from seqwise.data.tables import SUFFIXES, Row, get_format_suffix, parse_columns, read_table, read_text
 from seqwise.errors import DataError, nearest
-from seqwise.tasks.caption.image_store import ImageLocation, Shelf
+from seqwise.tasks.caption.image_store import ImageLocation, ImageStore
 from seqwise.tasks.caption.images import (
     KINDS,
-    LARGEST,
-    Picture,
-    Pictures,
+    MAX_IMAGE_SIZE,
+    DecodedImage,
+    ImageSet,
     ProgressCallback,
-    choose_size,
-    digest_of,
-    from_array,
+    choose_image_size,
+    compute_digest,
+    decode_array,
     load_array,
-    read_many,
+    read_images,
 )
-from seqwise.tasks.caption.shapes import SIZE, shapes
+from seqwise.tasks.caption.shapes import IMAGE_SIZE, draw_shapes
 
 COLUMNS = ("image", "caption")
-SPLIT = "split"
-FEATURES = "features.npy"  # one array for all: the table then names its rows, from 0
+SPLIT_COLUMN = "split"
+FEATURES_FILE = "features.npy"  # one array for all images: the table then names its rows, counted from 0
 BUILTIN = "builtin:shapes"
-TOGETHER = "All captions of a picture belong to one split."
-SAYS = "drawn pictures with the caption that each determines"
+BUILTIN_RULE = "drawn pictures with the caption that each determines"  # part of the fingerprint of the data
+ONE_SPLIT = "All captions of an image belong to one split."
 
 
 @dataclass(frozen=True)
-class Captioned:
-    """A picture and its captions. `number` is its place among the pictures, `digest` that of its file."""
+class CaptionedImage:
+    """An image and its captions. `index` is that of the decoded image, `digest` that of its file."""
 
     image: str
     captions: tuple[str, ...]
     digest: str = ""
-    number: int = field(default=0, repr=False)
+    index: int = field(default=0, repr=False)
     split: str | None = field(default=None, repr=False)
-    places: tuple[ImageLocation, ...] = field(default=(), repr=False)
+    locations: tuple[ImageLocation, ...] = field(default=(), repr=False)
     file: str = field(default="", repr=False)
     line: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
-class Gallery:
-    """Everything that was read: the pictures, and which of them belong to which split."""
+class CaptionData:
+    """The decoded images, and the examples of each split."""
 
-    pictures: Pictures
-    splits: Splits[Captioned]
-    size: int  # pixels of a side; 0 for features
+    images: ImageSet
+    splits: Splits[CaptionedImage]
+    image_size: int  # pixels of a side; 0 for features
 
 
-def open_captions(
+def read_captions(
     spec: str | Path,
     settings: DataSettings,
-    size: int | None = None,
+    image_size: int | None = None,
     columns: str | None = None,
     fractions: Mapping[str, float] | None = None,
     progress: ProgressCallback | None = None,
-) -> Gallery:
-    """Read everything once, check it, and decide the splits."""
+) -> CaptionData:
+    """Reads and checks all images and captions, and divides them into splits."""
     if fractions is None:
         fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
     if str(spec).startswith("builtin:"):
-        return _open_builtin(str(spec), size or SIZE, fractions)
-    reader = _Reader(settings, columns, size, progress)
+        return _read_builtin(str(spec), image_size or IMAGE_SIZE, fractions)
+    reader = _TableReader(settings, columns, image_size, progress)
     examples = [
         example
-        for split, paths in _tables(Path(spec), reader.findings).items()
+        for split, paths in _find_tables(Path(spec), reader.findings).items()
         for path in paths
         for example in reader.read(path, split)
     ]
@@ -91,37 +91,39 @@ def open_captions(
     reader.findings.raise_errors()
     if not examples:
         raise DataError("no captions were found.", repair="Give a table with some.", file=spec)
-    splits = _divided(str(spec), examples, fractions, reader.findings)
+    splits = _split_examples(str(spec), examples, fractions, reader.findings)
     for split, example in find_training_duplicates(splits, lambda example: example.digest):
-        reader.findings.warn(
-            f"pictures of {split} are in train as well: what was learned by heart is measured there", example.image
-        )
-    kind = reader.pictures[0].kind
-    pictures = Pictures(kind, [picture.array for picture in reader.pictures])
-    return Gallery(pictures, splits, 0 if kind == "features" else reader.size or LARGEST)
+        warning = f"images of {split} are in train as well: memorised captions count as correct there"
+        reader.findings.warn(warning, example.image)
+    kind = reader.images[0].kind
+    images = ImageSet(kind, [image.array for image in reader.images])
+    return CaptionData(images, splits, 0 if kind == "features" else reader.image_size or MAX_IMAGE_SIZE)
 
 
-def _open_builtin(spec: str, size: int, fractions: Mapping[str, float]) -> Gallery:
+def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) -> CaptionData:
     if spec != BUILTIN:
         name = spec.removeprefix("builtin:")
         raise DataError(f"this task has no built-in data {name!r}.", repair=nearest(name, ["shapes"]))
-    drawn, captions = shapes()
-    examples = [Captioned(f"{BUILTIN}/{n}", (caption,), "", n) for n, caption in enumerate(captions)]
-    splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{SAYS}; ")
+    pixels, captions = draw_shapes()
+    examples = [CaptionedImage(f"{BUILTIN}/{i}", (caption,), "", i) for i, caption in enumerate(captions)]
+    splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{BUILTIN_RULE}; ")
     splits.split_rule = splits.split_rule.replace("examples are", "pictures are")
-    arrays = list(drawn) if size == SIZE else [from_array(picture, size).array for picture in drawn]
-    return Gallery(Pictures("pictures", arrays), splits, size)
+    if image_size == IMAGE_SIZE:
+        arrays = list(pixels)
+    else:
+        arrays = [decode_array(array, image_size).array for array in pixels]
+    return CaptionData(ImageSet("images", arrays), splits, image_size)
 
 
 # Tables
 
 
-def _tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
-    """The tables of each split; `captions.*` is the one for all where a folder has it."""
+def _find_tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
+    """Returns the tables of each split; `captions.*` is the only one where a folder has it."""
     if path.is_dir():
-        named = sorted(file for file in path.glob("captions.*") if get_format_suffix(file) in SUFFIXES)
-        if len(named) == 1:
-            return {"train": named}
+        tables = sorted(file for file in path.glob("captions.*") if get_format_suffix(file) in SUFFIXES)
+        if len(tables) == 1:
+            return {"train": tables}
     groups = find_split_files(path, SUFFIXES, findings)
     if len(groups) == 1 and len(groups["train"]) > 1:
         names = ", ".join(file.name for file in groups["train"][:4])
@@ -134,190 +136,196 @@ def _tables(path: Path, findings: Findings) -> dict[str, list[Path]]:
 
 
 @dataclass
-class _Reader:
-    """Reads tables one after the other; what it finds and the pictures are gathered here."""
+class _TableReader:
+    """Reads tables one after the other and collects their findings and images."""
 
     settings: DataSettings
     columns: str | None
-    size: int | None  # chosen by the first table, unless set
+    image_size: int | None  # chosen by the first table, unless set
     progress: ProgressCallback | None
     findings: Findings = field(default_factory=Findings)
-    pictures: list[Picture] = field(default_factory=list)
+    images: list[DecodedImage] = field(default_factory=list)
 
-    def read(self, path: Path, split: str) -> list[Captioned]:
-        """The examples of one table."""
+    def read(self, path: Path, split: str) -> list[CaptionedImage]:
+        """Returns the examples of one table."""
         findings = self.findings
-        grouped = _grouped(_rows(path, self.columns, findings), split, self.settings.on_empty == "drop", findings)
-        whole = path.parent / FEATURES
-        if whole.exists() and all(example.image.isdigit() for example in grouped):
-            examples, read = _from_rows(whole, grouped, self.size or LARGEST, findings)
-            return self._matched(examples, read)
-        shelf = Shelf(path.parent)
-        examples = _found(shelf, grouped, findings)
-        found = [example.places for example in examples]
-        self.size = self.size or choose_size(shelf, found)
-        for place in shelf.unused(place for places in found for place in places):
-            findings.warn("pictures without a caption, which are left out", place.shown)
-        return self._matched(examples, read_many(shelf, found, self.size, self.progress))
+        rows = _read_rows(path, self.columns, findings)
+        examples = _group_by_image(rows, split, self.settings.on_empty == "drop", findings)
+        features_file = path.parent / FEATURES_FILE
+        if features_file.exists() and all(example.image.isdigit() for example in examples):
+            return self._add_images(*_read_array_rows(features_file, examples, self.image_size, findings))
+        store = ImageStore(path.parent)
+        examples = _find_images(store, examples, findings)
+        inputs = [example.locations for example in examples]
+        self.image_size = self.image_size or choose_image_size(store, inputs)
+        for location in store.find_unused(location for locations in inputs for location in locations):
+            findings.warn("images without a caption, which are left out", location.path)
+        return self._add_images(examples, read_images(store, inputs, self.image_size, self.progress))
 
-    def _matched(self, examples: Sequence[Captioned], read: Sequence[Picture | DataError]) -> list[Captioned]:
-        """The examples whose picture could be read, all of one kind, with its number among the pictures."""
-        kept = []
-        clips = any(isinstance(each, Picture) and each.kind == "frames" for each in [*self.pictures[:1], *read])
-        for example, picture in zip(examples, read):
-            if isinstance(picture, DataError):
-                problem = f"{picture.problem} Line {example.line} of {example.file} names it."
-                self.findings.error(problem, repair=picture.repair, file=picture.file)
+    def _add_images(
+        self, examples: Sequence[CaptionedImage], images: Sequence[DecodedImage | DataError]
+    ) -> list[CaptionedImage]:
+        """Returns the examples whose image could be read and is of the same kind as the first."""
+        readable = []
+        kinds = {image.kind for image in [*self.images[:1], *images] if isinstance(image, DecodedImage)}
+        for example, image in zip(examples, images):
+            if isinstance(image, DataError):
+                problem = f"{image.problem} Line {example.line} of {example.file} names it."
+                self.findings.error(problem, repair=image.repair, file=image.file)
                 continue
-            if clips and picture.kind == "pictures":
-                picture = replace(picture, kind="frames", array=picture.array[None])  # a clip of one frame
-            like = self.pictures[0] if self.pictures else picture
-            if problem := _unlike(picture, like):
+            if "frames" in kinds and image.kind == "images":
+                image = replace(image, kind="frames", array=image.array[None])  # a clip of one frame
+            if problem := _find_mismatch(image, self.images[0] if self.images else image):
                 self.findings.error(f"{example.image}: {problem}", file=example.file, line=example.line)
                 continue
-            for remark in picture.remarks:
-                self.findings.warn(f"pictures {remark}", example.image)
-            kept.append(replace(example, number=len(self.pictures), digest=picture.digest))
-            self.pictures.append(picture)
-        return kept
+            for conversion in image.conversions:
+                self.findings.warn(f"images {conversion}", example.image)
+            readable.append(replace(example, index=len(self.images), digest=image.digest))
+            self.images.append(image)
+        return readable
 
 
-def _rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
-    chosen = parse_columns(columns)
-    names: tuple[str, ...] = COLUMNS
-    if chosen and len(chosen) == len(COLUMNS) + 1:
-        names = (*COLUMNS, SPLIT)
-    elif (split := _split_column(path)) and (not chosen or len(chosen) == len(COLUMNS)):
-        names = (*COLUMNS, SPLIT)
-        if chosen:
-            chosen.append(split[1] if all(column.isdecimal() for column in chosen) else split[0])
-    return read_table(path, names, findings, chosen).rows
+def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
+    """Returns the rows with image, caption and, if the table has such a column, split."""
+    column_names = parse_columns(columns)
+    fields: tuple[str, ...] = COLUMNS
+    if column_names and len(column_names) == len(COLUMNS) + 1:
+        fields = (*COLUMNS, SPLIT_COLUMN)
+    elif (split_column := _find_split_column(path)) and (not column_names or len(column_names) == len(COLUMNS)):
+        fields = (*COLUMNS, SPLIT_COLUMN)
+        if column_names:
+            name, number = split_column
+            column_names.append(number if all(column.isdecimal() for column in column_names) else name)
+    return read_table(path, fields, findings, column_names).rows
 
 
-def _split_column(path: Path) -> tuple[str, str] | None:
-    """The column `split` as the first line spells it, and its number, if there is one."""
-    first = next((line for line in read_text(path).split("\n") if line.strip()), "")
+def _find_split_column(path: Path) -> tuple[str, str] | None:
+    """Returns the column `split` as the first line spells it and its number, or None."""
+    first_line = next((line for line in read_text(path).split("\n") if line.strip()), "")
     if get_format_suffix(path) == ".jsonl":
         try:
-            content = json.loads(first)
+            content = json.loads(first_line)
         except ValueError:
             return None
-        return (SPLIT, SPLIT) if isinstance(content, dict) and SPLIT in content else None
-    mark = "\t" if get_format_suffix(path) == ".tsv" else ","
-    words = [word.strip(' "') for word in first.split(mark)]
-    lowered = [word.lower() for word in words]
-    return (words[lowered.index(SPLIT)], str(lowered.index(SPLIT) + 1)) if SPLIT in lowered else None
+        return (SPLIT_COLUMN, SPLIT_COLUMN) if isinstance(content, dict) and SPLIT_COLUMN in content else None
+    separator = "\t" if get_format_suffix(path) == ".tsv" else ","
+    for number, name in enumerate(first_line.split(separator), start=1):
+        if name.strip(' "').lower() == SPLIT_COLUMN:
+            return name.strip(' "'), str(number)
+    return None
 
 
-def _grouped(rows: Sequence[Row], split: str, drop: bool, findings: Findings) -> list[Captioned]:
-    """One example per picture, in the order in which they first occur."""
+def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:
+    """Returns one example per image, in the order in which they first occur."""
     captions: dict[str, list[str]] = {}
-    first: dict[str, Captioned] = {}
+    examples: dict[str, CaptionedImage] = {}
     for row in rows:
-        image, texts = str(row.values["image"]).strip(), _texts(row.values["caption"])
-        if not image or not texts:
-            what = "the caption is empty" if image else "no picture is named"
-            if drop:
-                findings.warn("rows without a picture or a caption, which are dropped", row.file, row.line)
+        image, row_captions = str(row.values["image"]).strip(), _clean_captions(row.values["caption"])
+        if not image or not row_captions:
+            if drop_empty:
+                findings.warn("rows without an image or a caption, which are dropped", row.file, row.line)
             else:
+                problem = "the caption is empty." if image else "no image is named."
                 repair = "Fill it in or remove the row, or pass --data.on-empty drop to leave such rows out."
-                findings.error(f"{what}.", repair=repair, file=row.file, line=row.line)
+                findings.error(problem, repair=repair, file=row.file, line=row.line)
             continue
-        known = _split_of(row, split, findings)
-        example = first.setdefault(image, Captioned(image, (), split=known, file=row.file, line=row.line))
-        captions.setdefault(image, []).extend(texts)
-        if known and example.split and known != example.split:
-            problem = f"the picture {image!r} is in {known} here, but in {example.split} in line {example.line}."
-            findings.error(problem, repair=TOGETHER, file=row.file, line=row.line)
-    return [replace(example, captions=tuple(captions[image])) for image, example in first.items()]
+        row_split = _parse_split(row, split, findings)
+        example = examples.setdefault(image, CaptionedImage(image, (), split=row_split, file=row.file, line=row.line))
+        captions.setdefault(image, []).extend(row_captions)
+        if row_split and example.split and row_split != example.split:
+            problem = f"the image {image!r} is in {row_split} here, but in {example.split} in line {example.line}."
+            findings.error(problem, repair=ONE_SPLIT, file=row.file, line=row.line)
+    return [replace(example, captions=tuple(captions[image])) for image, example in examples.items()]
 
 
-def _texts(value: object) -> list[str]:
-    """A caption, or a list of them, without superfluous blanks."""
+def _clean_captions(value: object) -> list[str]:
+    """Returns a caption, or a list of them, without superfluous whitespace and empty ones."""
     values = value if isinstance(value, list) else [value]
-    texts = [" ".join(each.split()) for each in values if isinstance(each, str)]
-    return [text for text in texts if text]
+    captions = [" ".join(each.split()) for each in values if isinstance(each, str)]
+    return [caption for caption in captions if caption]
 
 
-def _split_of(row: Row, split: str, findings: Findings) -> str | None:
-    if SPLIT not in row.values:
-        return split
-    word = str(row.values[SPLIT]).strip()
-    if word.lower() not in SPLIT_NAMES:
-        repair = f"Splits are train, valid and test. {nearest(word.lower(), SPLIT_NAMES)}"
-        findings.error(f"there is no split {word!r}.", repair=repair, file=row.file, line=row.line)
-    return SPLIT_NAMES.get(word.lower())
+def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
+    if SPLIT_COLUMN not in row.values:
+        return default
+    name = str(row.values[SPLIT_COLUMN]).strip()
+    if name.lower() not in SPLIT_NAMES:
+        repair = f"Splits are train, valid and test. {nearest(name.lower(), SPLIT_NAMES)}"
+        findings.error(f"there is no split {name!r}.", repair=repair, file=row.file, line=row.line)
+    return SPLIT_NAMES.get(name.lower())
 
 
-# Pictures
+# Images
 
 
-def _found(shelf: Shelf, examples: Sequence[Captioned], findings: Findings) -> list[Captioned]:
+def _find_images(store: ImageStore, examples: Sequence[CaptionedImage], findings: Findings) -> list[CaptionedImage]:
     found = []
     for example in examples:
         try:
-            found.append(replace(example, places=tuple(shelf.find(example.image))))
+            found.append(replace(example, locations=tuple(store.find(example.image))))
         except DataError as error:
             findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
     return found
 
 
-def _from_rows(
-    path: Path, examples: Sequence[Captioned], size: int, findings: Findings
-) -> tuple[list[Captioned], list[Picture]]:
-    """Pictures that are rows of one array."""
+def _read_array_rows(
+    path: Path, examples: Sequence[CaptionedImage], image_size: int | None, findings: Findings
+) -> tuple[list[CaptionedImage], list[DecodedImage]]:
+    """Returns the examples and their images where the images are rows of one array."""
     try:
         array = load_array(path.read_bytes())
     except DataError as error:
         raise DataError(error.problem, repair=error.repair, file=path) from None
-    kept, read = [], []
+    readable, images = [], []
     for example in examples:
+        index = int(example.image)
         try:
-            if int(example.image) >= len(array):
-                problem = f"there is no row {int(example.image):,}: {path.name} has {len(array):,}, counted from 0."
+            if index >= len(array):
+                problem = f"there is no row {index:,}: {path.name} has {len(array):,}, counted from 0."
                 raise DataError(problem, repair="Correct the number.")
-            row = np.asarray(array[int(example.image)])
-            read.append(replace(from_array(row, size), digest=digest_of(row.tobytes())))
-            kept.append(example)
+            row = np.asarray(array[index])
+            image = decode_array(row, image_size or MAX_IMAGE_SIZE)
+            images.append(replace(image, digest=compute_digest(row.tobytes())))
+            readable.append(example)
         except DataError as error:
             findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
-    return kept, read
+    return readable, images
 
 
-def _unlike(picture: Picture, first: Picture) -> str:
-    """Why a picture cannot stand beside the first one; empty if it can."""
-    if picture.kind != first.kind:
-        return f"expected {KINDS[first.kind]} as before, found {KINDS[picture.kind]}."
-    if picture.kind == "features" and picture.array.shape[-1] != first.array.shape[-1]:
-        return f"expected features of width {first.array.shape[-1]} as before, found {picture.array.shape[-1]}."
+def _find_mismatch(image: DecodedImage, first: DecodedImage) -> str:
+    """Returns why an image cannot be batched with the first one, "" if it can."""
+    if image.kind != first.kind:
+        return f"expected {KINDS[first.kind]} as before, found {KINDS[image.kind]}."
+    if image.kind == "features" and image.array.shape[-1] != first.array.shape[-1]:
+        return f"expected features of width {first.array.shape[-1]} as before, found {image.array.shape[-1]}."
     return ""
 
 
 # Splits
 
 
-def _check_splits(examples: Sequence[Captioned], findings: Findings) -> None:
-    """The same file under two names, or in two tables, must not be in two splits."""
-    seen: dict[tuple[ImageLocation, ...], Captioned] = {}
+def _check_splits(examples: Sequence[CaptionedImage], findings: Findings) -> None:
+    """Reports files that two names or two tables put into different splits."""
+    first_uses: dict[tuple[ImageLocation, ...], CaptionedImage] = {}
     for example in examples:
-        before = seen.setdefault(example.places, example) if example.places else example
-        if before.split != example.split:
+        first = first_uses.setdefault(example.locations, example) if example.locations else example
+        if first.split != example.split:
             findings.error(
-                f"the picture {example.image!r} is in {example.split} here, but in {before.split} in {before.file}.",
-                repair=TOGETHER,
+                f"the image {example.image!r} is in {example.split} here, but in {first.split} in {first.file}.",
+                repair=ONE_SPLIT,
                 file=example.file,
                 line=example.line,
             )
 
 
-def _divided(
-    spec: str, examples: Sequence[Captioned], fractions: Mapping[str, float], findings: Findings
-) -> Splits[Captioned]:
+def _split_examples(
+    spec: str, examples: Sequence[CaptionedImage], fractions: Mapping[str, float], findings: Findings
+) -> Splits[CaptionedImage]:
     parts = {split: [example for example in examples if example.split == split] for split in SPLITS}
-    parts = {split: found for split, found in parts.items() if found}
+    parts = {split: part for split, part in parts.items() if part}
     if "train" not in parts and any(fractions.values()):
-        repair = "Name some of them train, or leave the column out."
-        raise TooShortError(f"no picture is for training: the splits are {', '.join(parts)}.", repair=repair, file=spec)
+        problem = f"no image is for training: the splits are {', '.join(parts)}."
+        raise TooShortError(problem, repair="Name some of them train, or leave the column out.", file=spec)
     splits = split_examples(spec, parts, fractions, findings)
     splits.split_rule = splits.split_rule.replace("as the files are named", "as the data says").replace(
         "examples are held out", "pictures are held out with all their captions"

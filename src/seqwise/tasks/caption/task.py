@@ -1,10 +1,10 @@
-"""Captioning: a sentence for a picture, a clip or ready features, one-to-many.
+"""Captioning: a sentence for an image, a clip or ready features.
 
-    picture → image encoder → regions ─┐
+    image → image encoder → regions ─┐
     caption → tokens → embedding → decoder over the regions → next token → negative log likelihood
-                                                                      └→ search → caption
+                                                                      └→ beam search → caption
 
-The page wires pieces; each piece is explained where it lives.
+This module connects the parts; each is explained where it is defined.
 """
 
 from __future__ import annotations
@@ -22,30 +22,18 @@ from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
-from seqwise.files import check_output_path
+from seqwise.files import check_output_path, write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.caption.describing import (
-    BEGIN,
-    LONGEST,
-    ROWS,
-    SPECIALS,
-    how,
-    inputs_at,
-    measured,
-    one_by_one,
-    pictures_of,
-    references_of,
-    require_alike,
-    texts,
-    write,
-    write_captions,
-)
+from seqwise.tasks.caption.batches import SPECIAL_TOKENS, CaptionBatch, EncodedCaptions
+from seqwise.tasks.caption.generation import BATCH_SIZE, decode_captions, describe_generation, generate_captions
 from seqwise.tasks.caption.images import KINDS
-from seqwise.tasks.caption.model import CaptionBatch, Captioner, marked
-from seqwise.tasks.caption.reader import Captioned, Gallery, open_captions
+from seqwise.tasks.caption.inputs import check_kind, find_inputs, get_kind, load_inputs
+from seqwise.tasks.caption.metrics import compute_metrics, get_references, score_examples
+from seqwise.tasks.caption.model import CaptionModel
+from seqwise.tasks.caption.reader import CaptionData, CaptionedImage, read_captions
 from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -62,28 +50,30 @@ from seqwise.tasks.task import (
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
 
-MANY, SEEN = 5_000, 3  # from so many captions on, words seen more rarely are left out of the vocabulary
-GRAIN = 16  # tokens; sorted more finely by length, a batch would hold one kind of sentence, and so one kind of picture
-INTERIM = 200  # pictures that are captioned at each validation
-
-
-SHORT = 4  # words of a mean caption below which BLEU says nothing
+MAX_LENGTH = 64  # tokens of one caption with its end, unless set
+MANY_CAPTIONS, MIN_COUNT = 5_000, 3  # with so many captions, words that occur more rarely are not in the vocabulary
+LENGTH_STEP = 16  # tokens; finer buckets would hold one kind of sentence each, and so one kind of image
+VALIDATION_IMAGES = 200  # images that are captioned at each validation
+MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing about shorter captions
 
 
 class Caption(Task):
-    """The task on some pictures with captions: a vocabulary is known, a model can be built, trained and scored."""
+    """Captioning of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
     example = "picture.png"
 
-    def __init__(self, gallery: Gallery, preprocessor: Preprocessor, longest: int):
-        self.gallery, self.splits, self.preprocessor, self.longest = gallery, gallery.splits, preprocessor, longest
+    def __init__(self, data: CaptionData, preprocessor: Preprocessor, max_length: int):
+        self.data, self.splits, self.preprocessor, self.max_length = data, data.splits, preprocessor, max_length
         self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
-        self.pairs = {split: Pairs(examples, preprocessor.tokenizer) for split, examples in self.splits.parts.items()}
-        captions = [text for example in self.splits.parts["train"] for text in example.captions]
-        if sum(len(text.split()) for text in captions) < SHORT * len(captions):
-            self.primary_metric = ("exact_match", "exact")  # BLEU counts runs of four words
+        self.captions = {
+            split: EncodedCaptions(examples, data.images, preprocessor.tokenizer)
+            for split, examples in self.splits.parts.items()
+        }
+        captions = [caption for example in self.splits.parts["train"] for caption in example.captions]
+        if sum(len(caption.split()) for caption in captions) < MIN_BLEU_WORDS * len(captions):
+            self.primary_metric = ("exact_match", "exact")
 
     @classmethod
     def prepare(
@@ -94,154 +84,136 @@ class Caption(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Read and check pictures and captions; learn the vocabulary from the training split unless it is there."""
-        gallery = open_captions(data, settings.data, settings.caption.image_size, settings.columns, progress=progress)
-        pictures = gallery.pictures
-        fill_in(settings, pictures.kind, gallery.size)
+        """Reads images and captions; builds the vocabulary from the training split unless `preprocessor` has it."""
+        image_size = settings.caption.image_size
+        caption_data = read_captions(data, settings.data, image_size, settings.columns, progress=progress)
+        images = caption_data.images
+        fill_caption_settings(settings, images.kind, caption_data.image_size)
         if preprocessor is None:
-            facts = {"kind": pictures.kind, "width": pictures.width, "regions": pictures.longest}
+            facts = {"kind": images.kind, "width": images.width, "regions": images.max_length}
             if data.startswith("builtin:"):
                 facts["example"] = f"{data}/0"
-            preprocessor = Preprocessor({"text": learn_tokenizer(gallery.splits.parts["train"], settings, log)}, facts)
-        require_alike(pictures, preprocessor.facts)
-        task = cls(gallery, preprocessor, settings.data.max_length or LONGEST)
+            tokenizer = build_tokenizer(caption_data.splits.parts["train"], settings, log)
+            preprocessor = Preprocessor({"text": tokenizer}, facts)
+        check_kind(images, preprocessor.facts)
+        task = cls(caption_data, preprocessor, settings.data.max_length or MAX_LENGTH)
         if settings.data.max_length is None:
-            settings.data.max_length = min(LONGEST, max(len(row) for row in task.pairs["train"].rows) + 1)
-        task.longest = settings.data.max_length
-        task.count_long()
-        task.introduce(log)
+            settings.data.max_length = min(MAX_LENGTH, max(task.captions["train"].lengths))
+        task.max_length = settings.data.max_length
+        task._warn_about_long_captions()
+        task._log_introduction(log)
         return task
 
-    def count_long(self) -> None:
-        """A remark for every caption that will be cut."""
-        what = f"captions of {self.longest:,} tokens or more, which are cut there (--data.max-length)"
-        for pairs in self.pairs.values():
-            for row, owner in zip(pairs.rows, pairs.owners):
-                if len(row) >= self.longest:
-                    example = pairs.examples[int(owner)]
-                    self.splits.findings.warn(what, example.file or example.image, example.line or None)
+    def _warn_about_long_captions(self) -> None:
+        warning = f"captions of {self.max_length:,} tokens or more, which are cut there (--data.max-length)"
+        for captions in self.captions.values():
+            for length, index in zip(captions.lengths, captions.example_indices):
+                if length > self.max_length:
+                    example = captions.examples[int(index)]
+                    self.splits.findings.warn(warning, example.file or example.image, example.line or None)
 
-    def introduce(self, log: LogFunction) -> None:
-        sizes = ", ".join(f"{split} {len(pairs.examples):,}" for split, pairs in self.pairs.items())
-        captions = sum(len(pairs.rows) for pairs in self.pairs.values())
+    def _log_introduction(self, log: LogFunction) -> None:
+        sizes = ", ".join(f"{split} {len(captions.examples):,}" for split, captions in self.captions.items())
+        num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
         rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
-        log(
-            f"{self.described()}: {sizes}; {captions:,} captions; "
-            f"vocabulary {len(self.preprocessor.tokenizer):,}. {rule}"
-        )
-        for sentence in self.splits.findings.warning_messages():
-            log(f"note: {sentence}")
+        vocabulary = f"vocabulary {len(self.preprocessor.tokenizer):,}"
+        log(f"{self.describe_images()}: {sizes}; {num_captions:,} captions; {vocabulary}. {rule}")
+        for message in self.splits.findings.warning_messages():
+            log(f"note: {message}")
 
-    def described(self) -> str:
-        """What is looked at, with its size."""
-        facts, size = self.preprocessor.facts, self.gallery.size
-        if facts["kind"] == "features":
-            return f"pictures as up to {facts['regions']:,} vectors of width {facts['width']:,}"
-        return f"{'clips' if facts['kind'] == 'frames' else 'pictures'} of {size} × {size} pixels"
+    def describe_images(self) -> str:
+        """Returns kind and size of the inputs, in words."""
+        facts, size = self.preprocessor.facts, self.data.image_size
+        kind = get_kind(facts)
+        if kind == "features":
+            return f"images as up to {facts['regions']:,} vectors of width {facts['width']:,}"
+        return f"{'clips' if kind == 'frames' else 'images'} of {size} × {size} pixels"
 
     def size(self) -> Size:
-        train = self.pairs["train"]
-        lengths = [len(row) + 1 for row in train.rows]
-        regions = self.gallery.size**2 if self.gallery.size else self.preprocessor.facts["regions"]
-        return Size(sum(lengths), len(self.preprocessor.tokenizer), len(train.examples), max(lengths), regions)
+        train = self.captions["train"]
+        regions = self.data.image_size**2 if self.data.image_size else self.preprocessor.facts["regions"]
+        vocabulary = len(self.preprocessor.tokenizer)
+        return Size(sum(train.lengths), vocabulary, len(train.examples), max(train.lengths), regions)
 
     def check(self, settings: ResolvedSettings) -> None:
-        """Refuse settings that cannot work with this data or this machine."""
-        check_model(settings, "predicts the next token; it cannot look at a picture")
+        check_model(settings, "predicts the next token; it cannot read an image")
         self.batches(settings)
         check_precision(settings)
         model = check_memory(lambda: self.build(settings), settings)
-        # Some layers complain only when they first run.
-        batch = self.collate("train", np.arange(1)).to("meta")
-        model.eval().writer.read(batch.ids, None, model.look(batch.pictures, batch.lengths))
+        # Some layers reject their sizes only when they first run.
+        batch = self.captions["train"].collate(np.arange(1), self.max_length).to("meta")
+        model.eval().writer.read(batch.ids, None, model.encode(batch.images, batch.lengths))
 
-    def build(self, settings: ResolvedSettings) -> Captioner:
-        """An untrained model that already predicts each token by its frequency."""
-        vocabulary, facts = len(self.preprocessor.tokenizer), self.preprocessor.facts
-        return Captioner(settings, vocabulary, facts["width"], facts["regions"], self.token_counts()["text"])
+    def build(self, settings: ResolvedSettings) -> CaptionModel:
+        """Returns an untrained model that already predicts each token by its frequency."""
+        vocabulary_size, facts = len(self.preprocessor.tokenizer), self.preprocessor.facts
+        return CaptionModel(settings, vocabulary_size, facts["width"], facts["regions"], self.token_counts()["text"])
 
     def token_counts(self) -> dict[str, torch.Tensor]:
-        rows = [*self.pairs["train"].rows, np.full(len(self.pairs["train"].rows), self.preprocessor.tokenizer.id(END))]
-        return {"text": torch.from_numpy(np.bincount(np.concatenate(rows), minlength=len(self.preprocessor.tokenizer)))}
+        tokenizer, captions = self.preprocessor.tokenizer, self.captions["train"].token_ids
+        ids = np.concatenate([*captions, np.full(len(captions), tokenizer.id(END))])
+        return {"text": torch.from_numpy(np.bincount(ids, minlength=len(tokenizer)))}
 
-    def embeddings(self, model: Captioner) -> dict[str, Embedding]:
+    def embeddings(self, model: CaptionModel) -> dict[str, Embedding]:
         return {"text": model.writer.embedding}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[CaptionBatch]:
-        """Training batches of captions of roughly alike length, each beside its picture."""
-        lengths = [-(-min(len(row) + 1, self.longest) // GRAIN) * GRAIN for row in self.pairs["train"].rows]
+        """Returns training batches of captions of roughly equal length, each next to its image."""
+        train = self.captions["train"]
+        lengths = [-(-min(length, self.max_length) // LENGTH_STEP) * LENGTH_STEP for length in train.lengths]
 
-        def batch(numbers: np.ndarray) -> CaptionBatch:
-            return self.collate("train", numbers)
+        def collate(indices: np.ndarray) -> CaptionBatch:
+            return train.collate(indices, self.max_length)
 
-        return BucketLoader(
-            lengths, batch, settings.training.batch_size, settings.data.max_tokens, settings.seed, rank, world
-        )
-
-    def collate(self, split: str, numbers: np.ndarray) -> CaptionBatch:
-        """The pairs of these numbers as a batch."""
-        pairs, tokenizer = self.pairs[split], self.preprocessor.tokenizer
-        pictures, lengths = self.gallery.pictures.take(pairs.pictures[pairs.owners[numbers]])
-        rows = [pairs.rows[number] for number in numbers]
-        return CaptionBatch(
-            *marked(rows, tokenizer.id(BEGIN), tokenizer.id(END), self.longest),
-            torch.from_numpy(pictures),
-            None if lengths is None else torch.from_numpy(lengths),
-            positions=torch.from_numpy(np.asarray(numbers, dtype=np.int64)),
-        )
+        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
+        return BucketLoader(lengths, collate, batch_size, max_tokens, settings.seed, rank, world)
 
     @torch.no_grad()
-    def validate(self, model: Captioner, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Loss of all captions, shared among the processes; BLEU and exact match of some pictures, greedily."""
-        pairs, device = self.pairs["valid"], next(model.parameters()).device
+    def validate(self, model: CaptionModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+        """Returns the loss of all captions, shared among the processes, and BLEU and exact match of some images."""
+        captions, device = self.captions["valid"], next(model.parameters()).device
         model.eval()
-        nats, tokens = 0.0, 0.0
-        for numbers in iterate_by_length([len(row) + 1 for row in pairs.rows], ROWS, None, world.rank, world.size):
-            loss, _ = model(self.collate("valid", numbers).to(device))
-            nats, tokens = nats + float(loss.total), tokens + loss.count
+        loss, num_tokens = 0.0, 0.0
+        for indices in iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size):
+            batch_loss, _ = model(captions.collate(indices, self.max_length).to(device))
+            loss += float(batch_loss.total)
+            num_tokens += batch_loss.count
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
-            some = pairs.examples[:INTERIM]
-            numbers = np.array([example.number for example in some])
-            written = texts(
-                write(model, settings, self.preprocessor, self.gallery.pictures, numbers), self.preprocessor
-            )
-            outputs, references = [best[0] for best in written], references_of(some)
+            indices = captions.image_indices[:VALIDATION_IMAGES]
+            hypotheses = generate_captions(model, settings, self.preprocessor, self.data.images, indices)
+            outputs = [texts[0] for texts in decode_captions(hypotheses, self.preprocessor)]
+            references = get_references(captions.examples[:VALIDATION_IMAGES])
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
-        nats, tokens, score, exact = world.sum(nats, tokens, *scores)
-        return {"loss": nats / max(1, tokens), "bleu": score, "exact_match": exact}
+        loss, num_tokens, bleu_score, exact = world.sum(loss, num_tokens, *scores)
+        return {"loss": loss / max(1, num_tokens), "bleu": bleu_score, "exact_match": exact}
 
     def report(self) -> Report:
-        unknown, tokenizer = self.preprocessor.tokenizer.unknown, self.preprocessor.tokenizer
-        rows: dict[str, tuple[int, ...]] = {
-            split: (
-                len(pairs.examples),
-                len(pairs.rows),
-                sum(map(len, pairs.rows)),
-                sum(int((row == unknown).sum()) for row in pairs.rows),
-            )
-            for split, pairs in self.pairs.items()
-        }
-        sentences = (
-            f"{self.described()}",
+        tokenizer = self.preprocessor.tokenizer
+        rows: dict[str, tuple[int, ...]] = {}
+        for split, captions in self.captions.items():
+            ids = np.concatenate(captions.token_ids)
+            num_unknown = int((ids == tokenizer.unknown).sum())
+            rows[split] = (len(captions.examples), len(captions.token_ids), len(ids), num_unknown)
+        messages = (
+            self.describe_images(),
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
             f"split: {self.split_rule}",
         )
-        columns = ("pictures", "captions", "tokens", "unknown")
-        return Report(columns, rows, sentences, tuple(self.splits.findings.warning_messages()))
+        columns = ("images", "captions", "tokens", "unknown")
+        return Report(columns, rows, messages, tuple(self.splits.findings.warning_messages()))
 
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Captioner:
-        return Captioner(
-            settings, len(preprocessor.tokenizer), preprocessor.facts["width"], preprocessor.facts["regions"]
-        )
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> CaptionModel:
+        facts = preprocessor.facts
+        return CaptionModel(settings, len(preprocessor.tokenizer), facts["width"], facts["regions"])
 
     @classmethod
     def evaluate(
         cls,
-        model: Captioner,
+        model: CaptionModel,
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
@@ -251,102 +223,103 @@ class Caption(Task):
         options: InferenceOptions = InferenceOptions(beam_search),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        """BLEU, chrF and exact match against all captions of each picture, and how far captions differ."""
+        """Returns BLEU, chrF and exact match against all captions of each image, and how varied the captions are."""
         check_output_path(options.out)
-        gallery, examples, part = _to_score(data, settings, split, trained_on)
-        require_alike(gallery.pictures, preprocessor.facts)
-        numbers = np.array([example.number for example in examples])
-        began = perf_counter()
-        written = write(model, settings, preprocessor, gallery.pictures, numbers, options, progress)
-        seconds = perf_counter() - began
-        outputs, references = [best[0] for best in texts(written, preprocessor)], references_of(examples)
+        caption_data, examples, part = _read_evaluation_data(data, settings, split, trained_on)
+        check_kind(caption_data.images, preprocessor.facts)
+        indices = np.array([example.index for example in examples])
+        start = perf_counter()
+        hypotheses = generate_captions(model, settings, preprocessor, caption_data.images, indices, options, progress)
+        seconds = perf_counter() - start
+        outputs = [texts[0] for texts in decode_captions(hypotheses, preprocessor)]
+        references = get_references(examples)
         if options.out is not None:
-            write_captions(options.out, examples, outputs)
-        metrics, definitions = measured(outputs, references)
-        remarks = tuple(gallery.splits.findings.warning_messages())
+            lines = [f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)]
+            write_text(options.out, "".join(lines), concurrent=True)
+        metrics, definitions = compute_metrics(outputs, references)
         metric = options.primary_metric or cls.primary_metric[0]
-        each = one_by_one(metric, examples, outputs, references) if options.examples else None
-        on, made = f"{data}, {part}", how(settings, options)
-        return Evaluation(metrics, definitions, on, made, warnings=remarks, seconds=seconds, examples=each)
+        return Evaluation(
+            metrics,
+            definitions,
+            f"{data}, {part}",
+            describe_generation(settings, options),
+            warnings=tuple(caption_data.splits.findings.warning_messages()),
+            seconds=seconds,
+            examples=score_examples(metric, examples, outputs, references) if options.examples else None,
+        )
 
     @classmethod
     def latency_inputs(
         cls,
-        model: Captioner,
+        model: CaptionModel,
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         data: str,
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        gallery, examples, _ = _to_score(data, settings, split, trained_on)
-        pictures, options = gallery.pictures, InferenceOptions(cls.beam_search)
+        caption_data, examples, _ = _read_evaluation_data(data, settings, split, trained_on)
+        images, options = caption_data.images, InferenceOptions(cls.beam_search)
 
-        def caption(number: int) -> list[list[str]]:
-            return texts(write(model, settings, preprocessor, pictures, np.array([number]), options), preprocessor)
+        def caption(index: int) -> list[list[str]]:
+            hypotheses = generate_captions(model, settings, preprocessor, images, np.array([index]), options)
+            return decode_captions(hypotheses, preprocessor)
 
-        return [example.number for example in examples], caption
+        return [example.index for example in examples], caption
 
     @classmethod
     def predict(
         cls,
-        model: Captioner,
+        model: CaptionModel,
         settings: ResolvedSettings,
         preprocessor: Preprocessor,
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(beam_search),
     ) -> Iterator[Prediction]:
-        """A caption for each picture, clip or array, given by its path."""
-        for begin in range(0, len(inputs), ROWS):
-            names = inputs[begin : begin + ROWS]
-            pictures = pictures_of(names, settings, preprocessor.facts)
-            found = write(model, settings, preprocessor, pictures, np.arange(len(names)), options)
-            for name, hypotheses, best in zip(names, found, texts(found, preprocessor)):
-                values: dict[str, Any] = {"image": name, "caption": best[0]}
-                values |= {"log_probability": hypotheses[0].log_probability}
-                if len(best) > 1:
+        """Yields a caption for each image, clip or array, given by its path."""
+        for start in range(0, len(inputs), BATCH_SIZE):
+            names = inputs[start : start + BATCH_SIZE]
+            images = load_inputs(names, settings.caption.image_size, preprocessor.facts)
+            captions = generate_captions(model, settings, preprocessor, images, np.arange(len(names)), options)
+            for name, hypotheses, texts in zip(names, captions, decode_captions(captions, preprocessor)):
+                values: dict[str, Any] = {"image": name, "caption": texts[0]}
+                values["log_probability"] = hypotheses[0].log_probability
+                lines = texts
+                if len(texts) > 1:
                     values["captions"] = [
                         {"caption": text, "log_probability": h.log_probability, "score": h.score, "ended": h.ended}
-                        for text, h in zip(best, hypotheses)
+                        for text, h in zip(texts, hypotheses)
                     ]
-                shown = [f"{h.score:9.3f}  {text}" for text, h in zip(best, hypotheses)] if len(best) > 1 else best
-                lines = [f"{name}\t{line}" for line in shown] if len(inputs) > 1 else shown
+                    lines = [f"{h.score:9.3f}  {text}" for text, h in zip(texts, hypotheses)]
+                if len(inputs) > 1:
+                    lines = [f"{name}\t{line}" for line in lines]
                 yield Prediction("\n".join(lines), values)
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """A picture, an array or a folder of these; for clips a folder of frames, or a folder of such folders."""
-        return inputs_at(Path(text), settings.caption)
+        """Returns the inputs at a path: an image, an array, or a folder of these."""
+        return find_inputs(Path(text), settings.caption)
 
 
-def _to_score(
+def _read_evaluation_data(
     data: str, settings: ResolvedSettings, split: str | None, trained_on: str
-) -> tuple[Gallery, Sequence[Captioned], str]:
-    """The pictures of the data, the examples of the part to score, and which part that is, in words."""
-    galleries: list[Gallery] = []
+) -> tuple[CaptionData, Sequence[CaptionedImage], str]:
+    """Returns the data, the examples to evaluate on, and which part of the data they are, in words."""
+    read: list[CaptionData] = []
 
-    def open_with(valid: float, test: float) -> Splits[Captioned]:
-        fractions = {"valid": valid, "test": test}
-        galleries.append(open_captions(data, settings.data, settings.caption.image_size, settings.columns, fractions))
-        return galleries[-1].splits
+    def read_splits(valid_fraction: float, test_fraction: float) -> Splits[CaptionedImage]:
+        fractions = {"valid": valid_fraction, "test": test_fraction}
+        columns = settings.columns or None
+        read.append(read_captions(data, settings.data, settings.caption.image_size, columns, fractions))
+        return read[-1].splits
 
-    fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-    examples, part = select_evaluation_examples(open_with, fractions, split, trained_on)
-    return galleries[-1], examples, part
-
-
-class Pairs:
-    """The captions of a split as ids, and to which picture each belongs."""
-
-    def __init__(self, examples: Sequence[Captioned], tokenizer: Tokenizer):
-        self.examples = examples
-        self.rows = tokenizer.encode_many([text for example in examples for text in example.captions])
-        self.owners = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
-        self.pictures = np.array([example.number for example in examples], dtype=np.int64)
+    fractions = settings.data.valid_fraction, settings.data.test_fraction
+    examples, part = select_evaluation_examples(read_splits, fractions, split, trained_on)
+    return read[-1], examples, part
 
 
-def fill_in(settings: Settings, kind: str, size: int) -> None:
-    """What the data tells of the settings; refuses those that contradict it."""
+def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> None:
+    """Fills in the settings that follow from the data; refuses those that contradict it."""
     caption = settings.caption
     if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
         raise UsageError(
@@ -356,19 +329,19 @@ def fill_in(settings: Settings, kind: str, size: int) -> None:
     if caption.frames is not None and caption.frames != (kind == "frames"):
         raise UsageError(f"the data holds {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
-    caption.frames, caption.image_size = kind == "frames", size or caption.image_size
+    caption.frames, caption.image_size = kind == "frames", image_size or caption.image_size
 
 
-def learn_tokenizer(examples: Sequence[Captioned], settings: Settings, log: LogFunction) -> Tokenizer:
-    """Fill in kind and size by rule, then learn the vocabulary from the training split alone."""
+def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log: LogFunction) -> Tokenizer:
+    """Chooses kind and size of the vocabulary where they are not set, and builds it from the training split."""
     text, captions = settings.text, [caption for example in examples for caption in example.captions]
     if text.tokenizer is None:
         text.tokenizer = "words"
-        many = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY
-        text.min_count = SEEN if many else text.min_count
-        log(f"tokeniser: words{f', those seen at least {SEEN} times; others are <unk>' if many else ''}.")
+        drops_rare = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY_CAPTIONS
+        text.min_count = MIN_COUNT if drops_rare else text.min_count
+        log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if drops_rare else ''}.")
     tokenizer = Tokenizer.train(
-        str(text.tokenizer), captions, text.vocabulary, text.min_count, text.lowercase, SPECIALS
+        text.tokenizer, captions, text.vocabulary, text.min_count, text.lowercase, SPECIAL_TOKENS
     )
     text.vocabulary = len(tokenizer)
     return tokenizer

@@ -1,8 +1,8 @@
-"""`builtin:code` for tagging: lines of Python's own standard library, each token with its kind.
+"""`builtin:code` for tagging: lines of Python's standard library, in which each token is tagged with its kind.
 
-Most kinds can be seen in the token. What a name is cannot: `value` may be a variable, a parameter, an attribute, a
-keyword argument or what is called, and only the tokens around it tell. The truth comes from Python's own parser.
-It knows nothing of splits or models.
+The kind of most tokens is visible in the token. That of a name is not: `value` may be a variable, a parameter, an
+attribute, a keyword argument or a call, which only the surrounding tokens tell. The true kinds come from Python's own
+parser. It knows nothing of splits or models.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import io
 import keyword
 import sysconfig
-import token as kinds
+import token as token_types
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,15 +19,21 @@ from pathlib import Path
 
 from seqwise.errors import DataError
 
-BYTES = 500_000  # of source that are read
-MOST = 30_000  # bytes of one module, so that there are many
-FEWEST = 3  # tokens of a line
+MAX_BYTES = 500_000  # of source in total
+MAX_MODULE_BYTES = 30_000  # so that many modules are read
+MIN_TOKENS = 3  # of a line
 
-Places = dict[tuple[int, int], str]  # (line, byte in it) → kind of the name that begins there
-_PASSED_OVER = {kinds.INDENT, kinds.DEDENT, kinds.NL, kinds.ENDMARKER, kinds.ENCODING}
-# From Python 3.12 on a formatted string is several tokens; here it is one, as before.
-_OPENS = {getattr(kinds, name) for name in ("FSTRING_START", "TSTRING_START") if hasattr(kinds, name)}
-_CLOSES = {getattr(kinds, name) for name in ("FSTRING_END", "TSTRING_END") if hasattr(kinds, name)}
+Position = tuple[int, int]  # (line, byte offset in it)
+_SKIPPED = {
+    token_types.INDENT,
+    token_types.DEDENT,
+    token_types.NL,
+    token_types.ENDMARKER,
+    token_types.ENCODING,
+}
+# Since Python 3.12 a formatted string is several tokens; here it is one, as before.
+_STRING_STARTS = {getattr(token_types, f"{letter}STRING_START", None) for letter in "FT"} - {None}
+_STRING_ENDS = {getattr(token_types, f"{letter}STRING_END", None) for letter in "FT"} - {None}
 
 
 @dataclass(frozen=True)
@@ -39,86 +45,89 @@ class CodeLine:
     line: int
 
 
-def code_lines() -> list[CodeLine]:
-    """Different lines of the smaller top-level modules, in sorted order, up to BYTES of source."""
+def read_code_lines() -> list[CodeLine]:
+    """Returns the distinct lines of the smaller top-level modules, in sorted order, up to MAX_BYTES of source."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    found: dict[tuple[str, ...], CodeLine] = {}
-    left = BYTES
+    lines: dict[tuple[str, ...], CodeLine] = {}
+    bytes_left = MAX_BYTES
     for path in sorted(folder.glob("*.py")):
-        if path.stat().st_size > min(MOST, left):
+        if path.stat().st_size > min(MAX_MODULE_BYTES, bytes_left):
             continue
         try:
             with tokenize.open(path) as file:
-                text = file.read()
-            lines = list(lines_of(text, f"builtin:code/{path.name}"))
+                source = file.read()
+            module_lines = list(tokenize_module(source, f"builtin:code/{path.name}"))
         except (OSError, SyntaxError, UnicodeDecodeError, tokenize.TokenError):
             continue
-        left -= len(text.encode())
-        for line in lines:
-            found.setdefault(tuple(word for word, _ in line.tokens), line)
-    if not found:
+        bytes_left -= len(source.encode())
+        for line in module_lines:
+            lines.setdefault(tuple(word for word, _ in line.tokens), line)
+    if not lines:
         raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
-    return list(found.values())
+    return list(lines.values())
 
 
-def lines_of(text: str, file: str) -> Iterator[CodeLine]:
-    """The logical lines of a module; those of one or two tokens, docstrings among them, are left out."""
-    names = name_kinds(ast.parse(text))
-    source = io.StringIO(text).readlines()  # the lines that tokenize counts: a form feed ends none
-    line: list[tuple[str, str]] = []
-    first, inside, opened = 0, 0, (0, 0)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in _OPENS:
-            opened = opened if inside else token.start
-            inside += 1
-        elif token.type in _CLOSES:
-            inside -= 1
-            if not inside:
-                line.append((_between(source, opened, token.end), "string"))
-        elif inside or token.type in _PASSED_OVER:
+def tokenize_module(source: str, file: str) -> Iterator[CodeLine]:
+    """Yields the logical lines of a module that have at least MIN_TOKENS tokens; docstrings have one."""
+    name_kinds = find_name_kinds(ast.parse(source))
+    source_lines = io.StringIO(source).readlines()  # the lines that tokenize counts: a form feed ends none
+    tokens: list[tuple[str, str]] = []
+    first_line = string_depth = 0
+    string_start = (0, 0)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in _STRING_STARTS:
+            string_start = string_start if string_depth else token.start
+            string_depth += 1
+        elif token.type in _STRING_ENDS:
+            string_depth -= 1
+            if not string_depth:
+                tokens.append((_get_text(source_lines, string_start, token.end), "string"))
+        elif string_depth or token.type in _SKIPPED:
             continue
-        elif token.type == kinds.NEWLINE:
-            if len(line) >= FEWEST:
-                yield CodeLine(tuple(line), file, first)
-            line = []
-        elif token.type != kinds.COMMENT or line:  # a comment alone in its line belongs to none
-            first = first if line else token.start[0]
-            line.append((token.string, _kind(token, names, source)))
+        elif token.type == token_types.NEWLINE:
+            if len(tokens) >= MIN_TOKENS:
+                yield CodeLine(tuple(tokens), file, first_line)
+            tokens = []
+        elif token.type != token_types.COMMENT or tokens:  # a comment on a line of its own belongs to no logical line
+            first_line = first_line if tokens else token.start[0]
+            tokens.append((token.string, _get_kind(token, name_kinds, source_lines)))
 
 
-def words_of(text: str) -> list[tuple[int, int]] | None:
-    """(begin, end) of each token of one line of code, None where it cannot be read as Python."""
-    found = []
+def find_code_tokens(text: str) -> list[tuple[int, int]] | None:
+    """Returns (start, end) of each token of one line of code, or None if Python cannot tokenise it."""
+    offsets = []
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.string.strip() and token.start[0] == token.end[0] == 1:
-                found.append((token.start[1], token.end[1]))
+                offsets.append((token.start[1], token.end[1]))
     except (SyntaxError, tokenize.TokenError):
-        pass  # an open bracket at the end; what was read until there counts
-    ends = [0, *(end for _, end in found)]
-    begins = [*(begin for begin, _ in found), len(text)]
-    whole = all(not text[end:begin].strip() for end, begin in zip(ends, begins))
-    return found if whole else None
+        pass  # an open bracket at the end; the tokens before it count
+    ends = [0, *(end for _, end in offsets)]
+    starts = [*(start for start, _ in offsets), len(text)]
+    covers_text = all(not text[end:start].strip() for end, start in zip(ends, starts))
+    return offsets if covers_text else None
 
 
-def _between(source: list[str], begin: tuple[int, int], end: tuple[int, int]) -> str:
-    if begin[0] == end[0]:
-        return source[begin[0] - 1][begin[1] : end[1]]
-    middle = source[begin[0] : end[0] - 1]
-    return "".join([source[begin[0] - 1][begin[1] :], *middle, source[end[0] - 1][: end[1]]])
+def _get_text(source_lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    """Returns the source between two (line, column) positions."""
+    lines = source_lines[start[0] - 1 : end[0]]
+    lines[-1] = lines[-1][: end[1]]
+    lines[0] = lines[0][start[1] :]
+    return "".join(lines)
 
 
-def _kind(token: tokenize.TokenInfo, names: Places, source: list[str]) -> str:
-    if token.type == kinds.NAME:
-        row, column = token.start
-        byte = len(source[row - 1][:column].encode())  # the parser counts bytes
-        return "keyword" if keyword.iskeyword(token.string) else names.get((row, byte), "variable")
-    return {kinds.NUMBER: "number", kinds.STRING: "string", kinds.COMMENT: "comment"}.get(token.type, "operator")
+def _get_kind(token: tokenize.TokenInfo, name_kinds: dict[Position, str], source_lines: list[str]) -> str:
+    if token.type == token_types.NAME:
+        line, column = token.start
+        byte_offset = len(source_lines[line - 1][:column].encode())  # the parser counts bytes
+        return "keyword" if keyword.iskeyword(token.string) else name_kinds.get((line, byte_offset), "variable")
+    kinds = {token_types.NUMBER: "number", token_types.STRING: "string", token_types.COMMENT: "comment"}
+    return kinds.get(token.type, "operator")
 
 
-def name_kinds(tree: ast.Module) -> Places:
-    """What each name of a module is: where it is defined, called, imported, looked up in another, or just used."""
-    found: Places = {}
+def find_name_kinds(tree: ast.Module) -> dict[Position, str]:
+    """Returns what each name of a module is, by its position: defined, called, imported, an attribute, or just used."""
+    kinds: dict[Position, str] = {}
     modules = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
@@ -126,49 +135,51 @@ def name_kinds(tree: ast.Module) -> Places:
         for alias in node.names
     }
     for node in _walk(tree):
-        _note(node, found, modules)
-    return found
+        _add_name_kinds(node, kinds, modules)
+    return kinds
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, outer ones first, without the inside of formatted strings: it has no tokens."""
+    """Yields all nodes, outer ones first, except those inside formatted strings, which are one token."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.JoinedStr):
             yield from _walk(child)
 
 
-def _note(node: ast.AST, found: Places, modules: set[str]) -> None:
+def _add_name_kinds(node: ast.AST, kinds: dict[Position, str], modules: set[str]) -> None:
+    """Adds the kinds of the names that a node itself holds. A parent's kind has precedence over its child's."""
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name):
-            found[node.func.lineno, node.func.col_offset] = "call"
+            kinds[_start(node.func)] = "call"
         elif isinstance(node.func, ast.Attribute):
-            found[_end_of(node.func)] = "method"
+            kinds[_attribute_start(node.func)] = "method"
         for argument in node.keywords:
             if argument.arg is not None:
-                found[argument.lineno, argument.col_offset] = "argument"
+                kinds[_start(argument)] = "argument"
     elif isinstance(node, ast.Attribute):
-        found.setdefault(_end_of(node), "attribute")
+        kinds.setdefault(_attribute_start(node), "attribute")
     elif isinstance(node, ast.Name):
-        found.setdefault((node.lineno, node.col_offset), "module" if node.id in modules else "variable")
+        kinds.setdefault(_start(node), "module" if node.id in modules else "variable")
     elif isinstance(node, ast.arg):
-        found[node.lineno, node.col_offset] = "parameter"
+        kinds[_start(node)] = "parameter"
     elif isinstance(node, ast.FunctionDef):
-        found[node.lineno, node.col_offset + len("def ")] = "function"
+        kinds[_start(node, after="def ")] = "function"
     elif isinstance(node, ast.AsyncFunctionDef):
-        found[node.lineno, node.col_offset + len("async def ")] = "function"
+        kinds[_start(node, after="async def ")] = "function"
     elif isinstance(node, ast.ClassDef):
-        found[node.lineno, node.col_offset + len("class ")] = "class"
-    elif isinstance(node, ast.Import):
+        kinds[_start(node, after="class ")] = "class"
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            kinds[_start(node, after="from ")] = "module"
         for alias in node.names:
-            found[alias.lineno, alias.col_offset] = "module"
-    elif isinstance(node, ast.ImportFrom):
-        if not node.level:
-            found[node.lineno, node.col_offset + len("from ")] = "module"
-        for alias in node.names:
-            found[alias.lineno, alias.col_offset] = "imported"
+            kinds[_start(alias)] = "module" if isinstance(node, ast.Import) else "imported"
 
 
-def _end_of(node: ast.Attribute) -> tuple[int, int]:
-    """Where the name behind the dot begins."""
+def _start(node: ast.expr | ast.stmt | ast.alias | ast.arg | ast.keyword, after: str = "") -> Position:
+    return node.lineno, node.col_offset + len(after)
+
+
+def _attribute_start(node: ast.Attribute) -> Position:
+    """Returns where the name after the dot begins."""
     return node.end_lineno or 0, (node.end_col_offset or 0) - len(node.attr.encode())

@@ -1,7 +1,6 @@
-"""Precision, recall and F1 of spans, and accuracy of tags: what the program conlleval computes, from counts.
+"""Precision, recall and F1 of spans and accuracy of tags, as the program conlleval computes them.
 
-A span counts as found if its type, its first and its last token are all right. It knows nothing of how tags are read;
-that is in `tasks/tag/schemes.py`.
+A predicted span is correct if its type, first and last token are. How tags become spans is in `schemes.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from seqwise.metrics.evaluation import Table
-from seqwise.tasks.tag.schemes import Span
+from seqwise.tasks.tag.schemes import Span, extract_spans, to_bio
 
 DEFINITIONS = {
     "span_f1": "2 · precision · recall / (precision + recall), over spans of all types (micro-averaged), as conlleval",
@@ -25,59 +24,70 @@ DEFINITIONS = {
 
 @dataclass
 class SpanCounts:
-    """Counts of spans by type, and of tags. Sentences are added one by one; the sums of processes add up too."""
+    """Counts of spans by type and of tags; counts of several processes can be summed."""
 
     true: Counter[str] = field(default_factory=Counter)
     predicted: Counter[str] = field(default_factory=Counter)
     correct: Counter[str] = field(default_factory=Counter)
     tokens: int = 0
-    right: int = 0
+    correct_tokens: int = 0
+
+    def add_sentence(
+        self, true: Sequence[str], predicted: Sequence[str], has_spans: bool
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Counts one sentence; returns both tag sequences as they were compared: spans in BIO, whatever the scheme."""
+        if has_spans:
+            true_spans, predicted_spans = extract_spans(true), extract_spans(predicted)
+            self.add_spans(true_spans, predicted_spans)
+            true, predicted = to_bio(true_spans, len(true)), to_bio(predicted_spans, len(true))
+        self.add_tags(true, predicted)
+        return true, predicted
 
     def add_spans(self, true: Iterable[Span], predicted: Iterable[Span]) -> None:
-        """One sentence's spans."""
-        wanted, found = set(true), set(predicted)
-        self.true.update(kind for kind, _, _ in wanted)
-        self.predicted.update(kind for kind, _, _ in found)
-        self.correct.update(kind for kind, _, _ in wanted & found)
+        """Counts the spans of one sentence."""
+        true, predicted = set(true), set(predicted)
+        self.true.update(span_type for span_type, _, _ in true)
+        self.predicted.update(span_type for span_type, _, _ in predicted)
+        self.correct.update(span_type for span_type, _, _ in true & predicted)
 
     def add_tags(self, true: Sequence[str], predicted: Sequence[str]) -> None:
-        """One sentence's tags."""
+        """Counts the tags of one sentence."""
         self.tokens += len(true)
-        self.right += sum(a == b for a, b in zip(true, predicted, strict=True))
+        self.correct_tokens += sum(a == b for a, b in zip(true, predicted, strict=True))
 
     def totals(self) -> tuple[int, int, int, int, int]:
-        """Spans correct, predicted and true, tags right and all: what processes add up."""
-        return self.correct.total(), self.predicted.total(), self.true.total(), self.right, self.tokens
+        """Returns the numbers of correct, predicted and true spans, of correct tags and of tokens."""
+        return self.correct.total(), self.predicted.total(), self.true.total(), self.correct_tokens, self.tokens
 
-    def metrics(self, spans: bool) -> dict[str, float]:
-        """Numbers under plain names; without `spans`, those of the tags alone."""
-        return metrics_of(*self.totals(), spans=spans)
+    def metrics(self, has_spans: bool) -> dict[str, float]:
+        """Returns the metrics by name; only those of tags unless `has_spans`."""
+        return compute_metrics(*self.totals(), has_spans=has_spans)
 
     def table(self) -> Table:
-        """Precision, recall, F1 and the number of true spans per type."""
-        kinds = sorted({*self.true, *self.predicted})
-        rows: dict[str, tuple[float, ...]] = {
-            kind: (*scores(self.correct[kind], self.predicted[kind], self.true[kind]), float(self.true[kind]))
-            for kind in kinds
-        }
+        """Returns precision, recall, F1 and the number of true spans for each type."""
+        rows: dict[str, tuple[float, ...]] = {}
+        for span_type in sorted({*self.true, *self.predicted}):
+            true = self.true[span_type]
+            scores = compute_f1(self.correct[span_type], self.predicted[span_type], true)
+            rows[span_type] = (*scores, float(true))
         return Table("spans by type", ("precision", "recall", "f1", "spans"), rows)
 
 
-def metrics_of(
-    correct: float, predicted: float, true: float, right: float, tokens: float, *, spans: bool
+def compute_metrics(
+    correct: float, predicted: float, true: float, correct_tokens: float, tokens: float, *, has_spans: bool
 ) -> dict[str, float]:
-    """The metrics of added counts."""
-    tags = {"token_accuracy": right / tokens if tokens else 0.0}
-    if not spans:
-        return {**tags, "tokens": int(tokens)}
-    precision, recall, f1 = scores(correct, predicted, true)
-    named = {"span_f1": f1, "span_precision": precision, "span_recall": recall}
-    return {**named, **tags, "spans": int(true), "tokens": int(tokens)}
+    """Returns the metrics of the summed counts of `SpanCounts.totals`."""
+    tag_metrics = {"token_accuracy": correct_tokens / tokens if tokens else 0.0}
+    if not has_spans:
+        return {**tag_metrics, "tokens": int(tokens)}
+    precision, recall, f1 = compute_f1(correct, predicted, true)
+    span_metrics = {"span_f1": f1, "span_precision": precision, "span_recall": recall}
+    return {**span_metrics, **tag_metrics, "spans": int(true), "tokens": int(tokens)}
 
 
-def scores(correct: float, predicted: float, true: float) -> tuple[float, float, float]:
-    """(precision, recall, F1); 0 where there is nothing to divide by."""
+def compute_f1(correct: float, predicted: float, true: float) -> tuple[float, float, float]:
+    """Returns (precision, recall, F1); 0 where a denominator is 0."""
     precision = correct / predicted if predicted else 0.0
     recall = correct / true if true else 0.0
-    both = precision + recall
-    return precision, recall, 2 * precision * recall / both if both else 0.0
+    total = precision + recall
+    return precision, recall, 2 * precision * recall / total if total else 0.0

@@ -1,6 +1,6 @@
-"""Sentences with a tag per word: CoNLL columns, `.jsonl` with `tokens` and `tags`, and `builtin:code`.
+"""Reads tagged sentences: CoNLL columns, `.jsonl` with `tokens` and `tags`, and `builtin:code`.
 
-Reading checks that every word has a tag, and that the tags keep one scheme. It knows nothing of vocabularies or models.
+Reading checks that every word has a tag and that the tags follow one scheme. It knows nothing of vocabularies.
 """
 
 from __future__ import annotations
@@ -16,255 +16,253 @@ from seqwise.data.examples import Splits, find_training_duplicates, open_example
 from seqwise.data.findings import Findings
 from seqwise.data.tables import get_format_suffix, parse_columns, read_table, read_text
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.tag.code import code_lines
-from seqwise.tasks.tag.schemes import OUTSIDE, TITLES, Guess, breaches, guess_scheme, parts
+from seqwise.tasks.tag.code import read_code_lines
+from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, SchemeGuess, find_violations, guess_scheme, parse_tag
 
 SUFFIXES = (".conll", ".conll03", ".bio", ".iob", ".tsv", ".txt", ".jsonl", ".json", "")
-DOCUMENT = "-DOCSTART-"
-COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # of CoNLL-U, before the words of a sentence
-LINES = "One word and its tags per line, a blank line between sentences."
-SHORT = 5  # words; shorter sentences occur twice by chance
+DOCUMENT_START = "-DOCSTART-"
+COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # CoNLL-U comments, before the words of a sentence
+COLUMN_FORMAT = "One word and its tags per line, a blank line between sentences."
+JSON_FORMAT = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
+MIN_REPEATED_WORDS = 5  # shorter sentences occur twice by chance
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words and their tags, with the line of the first word. `step` is 1 where each word has a line of its own."""
+    """Words and their tags. `line` is that of the first word; `line_step` is 1 if each word has its own line."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     file: str = field(default="", repr=False)
     line: int = field(default=1, repr=False)
-    step: int = field(default=0, repr=False)
+    line_step: int = field(default=0, repr=False)
 
-    def place(self, at: int) -> tuple[str, int]:
-        """File and line of word number `at`."""
-        return self.file, self.line + at * self.step
+    def location(self, index: int) -> tuple[str, int]:
+        """Returns file and line of a word."""
+        return self.file, self.line + index * self.line_step
 
 
 @dataclass
-class Tagged:
-    """Sentences in three splits, and how their tags mark spans."""
+class TaggedData:
+    """Tagged sentences in three splits, with their scheme and the reason why it was chosen."""
 
     splits: Splits[Sentence]
     scheme: str
-    why: str
+    reason: str
 
     @property
-    def marks_spans(self) -> bool:
+    def has_spans(self) -> bool:
         return self.scheme != "plain"
 
 
-def open_tagged(
+def read_tagged_data(
     spec: str | Path,
     columns: str | None = None,
     scheme: str = "auto",
     on_empty: str = "stop",
     valid_fraction: float = HELD_OUT,
     test_fraction: float = HELD_OUT,
-) -> Tagged:
-    """Read everything, decide the splits, find the scheme of the tags, and check them against it."""
-    chosen = parse_columns(columns)
+) -> TaggedData:
+    """Reads all sentences, divides them into splits, determines the scheme, and checks the tags against it."""
+    column_names = parse_columns(columns)
 
-    def read(path: Path, findings: Findings) -> list[Sentence]:
+    def read_file(path: Path, findings: Findings) -> list[Sentence]:
         if get_format_suffix(path) in (".jsonl", ".json"):
-            return _read_json(path, findings, chosen, on_empty)
-        return read_columns(path, findings, chosen)
+            return _read_json(path, findings, column_names, on_empty)
+        return _read_columns(path, findings, column_names)
 
-    splits = open_examples(spec, read, SUFFIXES, BUILTINS, valid_fraction, test_fraction)
+    splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, valid_fraction, test_fraction)
     guess = guess_scheme(sentence.tags for sentence in splits.all_examples())
     if scheme != "auto":
-        guess = Guess(scheme, "it was asked for")
+        guess = SchemeGuess(scheme, "it was asked for")
     if guess.scheme != "plain":
-        splits.parts = {split: _checked(some, guess, splits.findings) for split, some in splits.parts.items()}
+        for sentences in splits.parts.values():
+            _check_tags(sentences, guess, splits.findings)
     splits.findings.raise_errors()
-    _compare(splits, guess.scheme)
-    return Tagged(splits, guess.scheme, guess.why)
+    _compare_splits(splits, guess.scheme)
+    return TaggedData(splits, guess.scheme, guess.reason)
 
 
 # CoNLL columns
 
 
-def read_columns(path: Path, findings: Findings, columns: Sequence[str] | None = None) -> list[Sentence]:
-    """Sentences of a file with one word per line; the word is the first column, its tag the last."""
+def _read_columns(path: Path, findings: Findings, columns: Sequence[str] | None) -> list[Sentence]:
+    """Reads a file with one word per line; by default the word is the first column and its tag the last."""
     lines = read_text(path).split("\n")
-    tabbed = next(("\t" in line for line in lines if line.strip() and not _passed_over(line)), False)
-    found: list[Sentence] = []
+    data_lines = (line for line in lines if line.strip() and not line.startswith(DOCUMENT_START))
+    has_tabs = "\t" in next((line for line in data_lines if not COMMENT.match(line)), "")
+    sentences: list[Sentence] = []
     words: list[str] = []
     tags: list[str] = []
-    first, width, wide, places = 0, 0, 0, (0, -1)  # line of the sentence; columns, the line that told, which
+    sentence_line = num_columns = first_line = word_column = tag_column = 0
     for number, line in enumerate([*lines, ""], start=1):
-        if not line.strip() or line.startswith(DOCUMENT):
+        if not line.strip() or line.startswith(DOCUMENT_START):
             if words:
-                found.append(Sentence(tuple(words), tuple(tags), str(path), first, 1))
+                sentences.append(Sentence(tuple(words), tuple(tags), str(path), sentence_line, 1))
                 words, tags = [], []
-            if line.startswith(DOCUMENT):
-                findings.warn(f"document marks ({DOCUMENT}), which are no sentences", path, number)
+            if line.startswith(DOCUMENT_START):
+                findings.warn(f"document marks ({DOCUMENT_START}), which are no sentences", path, number)
             continue
         if not words and COMMENT.match(line):
             findings.warn("comment lines, which are skipped", path, number)
             continue
-        fields = line.rstrip().split("\t") if tabbed else line.split()
-        if not width:
-            width, wide = len(fields), number
-            places = _places(columns, width, path, number)
+        fields = line.rstrip().split("\t") if has_tabs else line.split()
+        if not num_columns:
+            num_columns, first_line = len(fields), number
+            word_column, tag_column = _parse_columns(columns, num_columns, path, number)
         if not words:
-            first = number
-        problem = _wrong(fields, width, places, wide)
-        if problem:
-            findings.error(problem, repair=LINES, file=path, line=number)
-        words.append(fields[0] if problem else fields[places[0]].strip())
-        tags.append(OUTSIDE if problem else fields[places[1]].strip())
-    return found
+            sentence_line = number
+        word, tag = fields[0], OUTSIDE
+        if len(fields) != num_columns:
+            missing = ": a tag is missing" if len(fields) < num_columns else ""
+            found = f"found {len(fields)}{missing} ({' '.join(fields)[:40]!r})"
+            problem = f"expected {num_columns} columns as in line {first_line}, {found}."
+            findings.error(problem, repair=COLUMN_FORMAT, file=path, line=number)
+        else:
+            word, tag = fields[word_column].strip(), fields[tag_column].strip()
+            if not word or not tag:
+                problem = f"the word {word!r} has no tag." if word else "the word is empty."
+                findings.error(problem, repair=COLUMN_FORMAT, file=path, line=number)
+        words.append(word)
+        tags.append(tag or OUTSIDE)
+    return sentences
 
 
-def _passed_over(line: str) -> bool:
-    return line.startswith(DOCUMENT) or COMMENT.match(line) is not None
-
-
-def _places(columns: Sequence[str] | None, width: int, path: Path, line: int) -> tuple[int, int]:
-    """Which column is the word and which the tag."""
-    if width < 2:
-        raise DataError(
-            "expected a word and its tag, found one column: the tags are missing.", repair=LINES, file=path, line=line
-        )
+def _parse_columns(columns: Sequence[str] | None, num_columns: int, path: Path, line: int) -> tuple[int, int]:
+    """Returns the indices of the columns with the word and the tag."""
+    if num_columns < 2:
+        problem = "expected a word and its tag, found one column: the tags are missing."
+        raise DataError(problem, repair=COLUMN_FORMAT, file=path, line=line)
     if columns is None:
-        return 0, width - 1
+        return 0, num_columns - 1
     if len(columns) != 2 or not all(column.isdigit() for column in columns):
         raise UsageError(
             f"--columns: expected the numbers of two columns, word and tag, received {','.join(columns)}.",
-            repair=f"Columns count from 1: --columns 1,{width}",
+            repair=f"Columns count from 1: --columns 1,{num_columns}",
         )
-    word, tag = (int(column) - 1 for column in columns)
-    for at in (word, tag):
-        if not 0 <= at < width:
-            raise DataError(
-                f"there is no column {at + 1}: the line has {width}.", repair="Change --columns.", file=path, line=line
-            )
-    return word, tag
-
-
-def _wrong(fields: list[str], width: int, places: tuple[int, int], first: int) -> str:
-    """What is wrong with a line, if anything."""
-    if len(fields) != width:
-        missing = ": a tag is missing" if len(fields) < width else ""
-        return f"expected {width} columns as in line {first}, found {len(fields)}{missing} ({' '.join(fields)[:40]!r})."
-    if not fields[places[0]].strip():
-        return "the word is empty."
-    return "" if fields[places[1]].strip() else f"the word {fields[places[0]]!r} has no tag."
+    for column in columns:
+        if not 1 <= int(column) <= num_columns:
+            problem = f"there is no column {int(column)}: the line has {num_columns}."
+            raise DataError(problem, repair="Change --columns.", file=path, line=line)
+    return int(columns[0]) - 1, int(columns[1]) - 1
 
 
 # JSON
 
 
 def _read_json(path: Path, findings: Findings, columns: Sequence[str] | None, on_empty: str) -> list[Sentence]:
-    found = []
+    sentences = []
     for row in read_table(path, ("tokens", "tags"), findings, columns).rows:
         words, tags = row.values["tokens"], row.values["tags"]
-        problem, repair = _wrong_lists(words, tags, on_empty)
+        problem, repair = _find_list_problem("tokens", words)
+        if not problem:
+            problem, repair = _find_list_problem("tags", tags)
+        if not problem and len(words) != len(tags):
+            problem = f"{len(words)} tokens but {len(tags)} tags: they do not match."
+            repair = "Give one tag per token."
+        if not problem and not words and on_empty == "stop":
+            problem = "the sentence has no words."
+            repair = "Remove the line, or pass --data.on-empty drop to drop such lines."
         if problem:
             findings.error(problem, repair=repair, file=path, line=row.line)
         elif not words:
             findings.warn("sentences without words, which are dropped", path, row.line)
         else:
-            found.append(Sentence(tuple(words), tuple(tags), row.file, row.line))
-    return found
+            sentences.append(Sentence(tuple(words), tuple(tags), row.file, row.line))
+    return sentences
 
 
-def _wrong_lists(words: object, tags: object, on_empty: str) -> tuple[str, str]:
-    """(what is wrong with a sentence, its repair), both empty if nothing is."""
-    shape = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
-    for name, value in (("tokens", words), ("tags", tags)):
-        if not isinstance(value, list):
-            return f"expected a list under {name!r}, found {type(value).__name__}.", shape
-        wrong = next((each for each in value if not isinstance(each, str)), None)
-        if wrong is not None:
-            numbers = isinstance(wrong, int) and name == "tags"
-            repair = "Write the names of the tags, not their numbers." if numbers else shape
-            return f"expected strings under {name!r}, found {wrong!r}.", repair
-        blank = next((at for at, each in enumerate(value) if not each.strip()), None)
-        if blank is not None:
-            return f"entry {blank + 1} of {name!r} is blank.", "Remove it from both lists."
-    assert isinstance(words, list)
-    assert isinstance(tags, list)
-    if len(words) != len(tags):
-        return f"{len(words)} tokens but {len(tags)} tags: they do not match.", "Give one tag per token."
-    if not words and on_empty == "stop":
-        return "the sentence has no words.", "Remove the line, or pass --data.on-empty drop to drop such lines."
+def _find_list_problem(name: str, values: object) -> tuple[str, str]:
+    """Returns (problem, fix) of a value that should be a list of strings, both "" if it is one."""
+    if not isinstance(values, list):
+        return f"expected a list under {name!r}, found {type(values).__name__}.", JSON_FORMAT
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            is_tag_id = isinstance(value, int) and name == "tags"
+            repair = "Write the names of the tags, not their numbers." if is_tag_id else JSON_FORMAT
+            return f"expected strings under {name!r}, found {value!r}.", repair
+        if not value.strip():
+            return f"entry {index + 1} of {name!r} is blank.", "Remove it from both lists."
     return "", ""
 
 
 # Checks
 
 
-def _checked(sentences: list[Sentence], guess: Guess, findings: Findings) -> list[Sentence]:
-    """The same sentences, whose malformed tags are errors and whose breaches of the scheme are counted."""
-    title = TITLES[guess.scheme]
+def _check_tags(sentences: Sequence[Sentence], guess: SchemeGuess, findings: Findings) -> None:
+    """Reports malformed tags as errors, and counts tags that the scheme does not allow at their position."""
+    scheme = SCHEME_NAMES[guess.scheme]
     for sentence in sentences:
-        bad = [at for at, tag in enumerate(sentence.tags) if parts(tag) is None]
-        for at in bad:
-            file, line = sentence.place(at)
+        malformed = [index for index, tag in enumerate(sentence.tags) if parse_tag(tag) is None]
+        for index in malformed:
+            file, line = sentence.location(index)
             findings.error(
-                f"the tag {sentence.tags[at]!r} of {sentence.words[at]!r} is not {title} ({guess.why}).",
+                f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({guess.reason}).",
                 repair="Tags that mark spans are O, B-TYPE and I-TYPE (with BIOES also E-TYPE and S-TYPE). "
                 "If these mark no spans: --tag.scheme plain",
                 file=file,
                 line=line,
             )
-        for at, what in breaches(sentence.tags, guess.scheme) if not bad else ():
-            known = next((key for key in findings.warnings if key.startswith(f"tags that {title} ")), "")
-            findings.warn(
-                known or f"tags that {title} does not allow where they stand, such as {what}; "
-                "they are read as conlleval reads them", *sentence.place(at)
-            )  # fmt: skip
-    return sentences
+        if malformed:
+            continue
+        for index, description in find_violations(sentence.tags, guess.scheme):
+            prefix = f"tags that {scheme} does not allow at their position, such as "
+            # One warning for all of them, with the first as the example.
+            warning = next((known for known in findings.warnings if known.startswith(prefix)), "")
+            warning = warning or f"{prefix}{description}; they are read as conlleval reads them"
+            findings.warn(warning, *sentence.location(index))
 
 
-def _compare(splits: Splits[Sentence], scheme: str) -> None:
-    """Count what is in the held-out splits and should not, or cannot be learned."""
+def _compare_splits(splits: Splits[Sentence], scheme: str) -> None:
+    """Counts tags of validation and test that training does not have, and sentences that training has too."""
 
-    def name(tag: str) -> str:
-        return tag if scheme == "plain" else (parts(tag) or ("", ""))[1]
+    def get_class(tag: str) -> str:
+        return tag if scheme == "plain" else (parse_tag(tag) or ("", ""))[1]
 
-    known = {name(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
+    known = {get_class(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
     for split in ("valid", "test"):
         for sentence in splits.parts.get(split, []):
-            for at, tag in enumerate(sentence.tags):
-                if name(tag) not in known and name(tag):
+            for index, tag in enumerate(sentence.tags):
+                name = get_class(tag)
+                if name and name not in known:
                     splits.findings.warn(
-                        f"tags of the {split} split are {name(tag)!r}, never seen in training; they count as errors",
-                        *sentence.place(at),
+                        f"tags of the {split} split are {name!r}, never seen in training; they count as errors",
+                        *sentence.location(index),
                     )
     for split, sentence in find_training_duplicates(splits, lambda sentence: sentence.words):
-        if len(sentence.words) >= SHORT:
+        if len(sentence.words) >= MIN_REPEATED_WORDS:
             splits.findings.warn(
-                f"sentences of {SHORT} words or more in {split} are in train too; they are kept",
+                f"sentences of {MIN_REPEATED_WORDS} words or more in {split} are in train too; they are kept",
                 sentence.file,
                 sentence.line,
             )
 
 
-def in_pieces(sentences: Sequence[Sentence], longest: int) -> list[Sentence]:
-    """Sentences longer than `longest` as several; no word is lost."""
+def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list[Sentence]:
+    """Returns the sentences with those of more than `max_length` words split into several; no word is lost."""
     pieces: list[Sentence] = []
     for sentence in sentences:
-        for begin in range(0, len(sentence.words), longest):
-            words, tags = sentence.words[begin : begin + longest], sentence.tags[begin : begin + longest]
-            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.place(begin)[1]))
+        for start in range(0, len(sentence.words), max_length):
+            words, tags = sentence.words[start : start + max_length], sentence.tags[start : start + max_length]
+            pieces.append(replace(sentence, words=words, tags=tags, line=sentence.location(start)[1]))
     return pieces
 
 
-def counts_of(sentences: Sequence[Sentence]) -> Counter[str]:
-    """How often each spelling occurs."""
+def count_words(sentences: Sequence[Sentence]) -> Counter[str]:
+    """Returns how often each word occurs."""
     return Counter(word for sentence in sentences for word in sentence.words)
 
 
-def _code() -> list[Sentence]:
+def _read_builtin_code() -> list[Sentence]:
     return [
         Sentence(tuple(word for word, _ in line.tokens), tuple(kind for _, kind in line.tokens), line.file, line.line)
-        for line in code_lines()
+        for line in read_code_lines()
     ]
 
 
 BUILTINS = {
-    "code": (_code, "logical lines of the standard library's source, with the kinds of their tokens as tags"),
+    "code": (
+        _read_builtin_code,
+        "logical lines of the standard library's source, with the kinds of their tokens as tags",
+    ),
 }

@@ -1,9 +1,9 @@
-"""Tagging: one tag per word, such as names in text, parts of speech, kinds of tokens.
+"""Tagging: one tag per word, such as named entities, parts of speech or kinds of tokens.
 
     sentences → ids of words, characters, tags → word and character vectors → encoder → tag head → -log P(tags)
                                                                                            └→ Viterbi → tags → spans
 
-The page wires pieces; each piece is explained where it lives.
+This module connects the parts; each is explained where it is defined.
 """
 
 from __future__ import annotations
@@ -21,20 +21,27 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
-from seqwise.data.examples import select_evaluation_examples
+from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.tables import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.checks import check_memory, check_model, check_precision
-from seqwise.tasks.tag.batches import Encoded, Lexicon, TagBatch, learn_alphabet, learn_words, tags_of
-from seqwise.tasks.tag.code import words_of
-from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, metrics_of
+from seqwise.tasks.tag.batches import (
+    EncodedSentences,
+    TagBatch,
+    TagVocabulary,
+    build_alphabet,
+    build_word_vocabulary,
+    list_tags,
+)
+from seqwise.tasks.tag.code import find_code_tokens
+from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_metrics
 from seqwise.tasks.tag.model import TagModel
-from seqwise.tasks.tag.output import one_by_one, prediction, usual_tags, write_columns
-from seqwise.tasks.tag.reader import Sentence, Tagged, counts_of, in_pieces, open_tagged
-from seqwise.tasks.tag.schemes import OUTSIDE, TITLES, as_bio, bioes_tags, spans_of
+from seqwise.tasks.tag.output import format_prediction, score_examples, write_conll
+from seqwise.tasks.tag.reader import Sentence, TaggedData, count_words, read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, bioes_tags, extract_spans
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -49,24 +56,25 @@ from seqwise.tasks.task import (
 )
 from seqwise.text.words import find_word_offsets
 
-LONGEST = 512  # words of a sentence that are read at once, unless set
-ROWS, TOKENS = 64, 4096  # of a batch where nothing is learned
-WORDWISE = ("words", "spaces")  # tokenisers in which a word is one token
+MAX_LENGTH = 512  # words of a sentence that are read at once, unless set
+EVALUATION_ROWS, EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation
+WORD_TOKENIZERS = ("words", "spaces")  # tokenisers in which a word is one token
 
 
 class Tag(Task):
-    """The task on some sentences: vocabulary, alphabet and tags are known, a model can be built, trained and scored."""
+    """Tagging of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
     primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
 
-    def __init__(self, tagged: Tagged, preprocessor: Preprocessor, longest: int = LONGEST):
-        self.tagged, self.preprocessor, self.longest = tagged, preprocessor, longest
+    def __init__(self, tagged: TaggedData, preprocessor: Preprocessor):
+        self.tagged, self.preprocessor = tagged, preprocessor
         self.splits = tagged.splits
         self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
-        self.lexicon = lexicon_of(preprocessor)
-        if not self.lexicon.spans:
+        self.vocabulary = TagVocabulary.from_preprocessor(preprocessor)
+        if not self.vocabulary.has_spans:
             self.primary_metric = ("token_accuracy", "accuracy")
+        self._encoded_splits: dict[tuple[str, int], tuple[list[Sentence], EncodedSentences]] = {}
 
     @classmethod
     def prepare(
@@ -77,130 +85,143 @@ class Tag(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Read the sentences; learn words, characters and tags from the training split unless they are known."""
-        tagged = _open(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
-        parts = tagged.splits.parts
-        settings.data.max_length = settings.data.max_length or LONGEST
-        task = cls(tagged, learn(tagged, settings, preprocessor), settings.data.max_length)
-        long = [s for some in parts.values() for s in some if len(s.words) > task.longest]
-        for sentence in long:
-            what = f"sentences are longer than {task.longest} words; they are read in pieces"
-            tagged.splits.findings.warn(what, sentence.file, sentence.line)
-        sizes = ", ".join(f"{split} {len(some):,}" for split, some in parts.items())
+        """Reads the sentences; builds the vocabulary of words, characters and tags unless `preprocessor` has it."""
+        tagged = _read_data(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
+        parts, findings = tagged.splits.parts, tagged.splits.findings
+        max_length = settings.data.max_length = settings.data.max_length or MAX_LENGTH
+        task = cls(tagged, build_preprocessor(tagged, settings, preprocessor))
+        for sentence in chain(*parts.values()):
+            if len(sentence.words) > max_length:
+                warning = f"sentences are longer than {max_length} words; they are read in pieces"
+                findings.warn(warning, sentence.file, sentence.line)
+        sizes = ", ".join(f"{split} {len(sentences):,}" for split, sentences in parts.items())
         rule = f"{task.split_rule[0].upper()}{task.split_rule[1:]}"
-        log(f"sentences: {sizes}; vocabulary {len(task.lexicon.tokenizer):,}. {rule}")
-        for remark in [task.about_tags(), *tagged.splits.findings.warning_messages()]:
-            log(remark)
+        log(f"sentences: {sizes}; vocabulary {len(task.vocabulary.tokenizer):,}. {rule}")
+        for message in [task.describe_tags(), *findings.warning_messages()]:
+            log(message)
         if settings.tag.crf is None:
-            settings.tag.crf = tagged.marks_spans
-            why = "spans" if tagged.marks_spans else "no spans"
-            log(f"chosen by rule: tag.crf {tagged.marks_spans}, because the tags mark {why}")
+            settings.tag.crf = tagged.has_spans
+            reason = "spans" if tagged.has_spans else "no spans"
+            log(f"chosen by rule: tag.crf {tagged.has_spans}, because the tags mark {reason}")
         return task
 
-    def about_tags(self) -> str:
-        """What the tags are, as a sentence."""
-        if not self.lexicon.spans:
-            return f"tags: {len(self.lexicon.tags)}, marking no spans, because {self.tagged.why}."
-        kinds = sorted({tag[2:] for tag in self.lexicon.tags if len(tag) > 2})
-        inner = "" if self.tagged.scheme == "bioes" else "; the model learns BIOES and answers in BIO"
+    def describe_tags(self) -> str:
+        """Returns a sentence about the scheme and the tags."""
+        tags, reason = self.vocabulary.tags, self.tagged.reason
+        if not self.vocabulary.has_spans:
+            return f"tags: {len(tags)}, marking no spans, because {reason}."
+        span_types = sorted({tag[2:] for tag in tags if tag != OUTSIDE})
+        conversion = "" if self.tagged.scheme == "bioes" else "; the model learns BIOES and answers in BIO"
         return (
-            f"tags: {TITLES[self.tagged.scheme]}, because {self.tagged.why}{inner}. "
-            f"{len(kinds)} types: {', '.join(kinds)[:200]}."
+            f"tags: {SCHEME_NAMES[self.tagged.scheme]}, because {reason}{conversion}. "
+            f"{len(span_types)} types: {', '.join(span_types)[:200]}."
         )
 
     def size(self) -> Size:
-        train = self.splits.parts["train"]
+        lengths = [len(sentence.words) for sentence in self.splits.parts["train"]]
         return Size(
-            tokens=sum(len(sentence.words) for sentence in train),
-            vocabulary=len(self.lexicon.tokenizer),
-            examples=len(train),
-            longest=max(len(sentence.words) for sentence in train),
-            outputs=len(self.lexicon.tags),
+            tokens=sum(lengths),
+            vocabulary=len(self.vocabulary.tokenizer),
+            examples=len(lengths),
+            longest=max(lengths),
+            outputs=len(self.vocabulary.tags),
         )
 
     def check(self, settings: ResolvedSettings) -> None:
         check_model(settings, "predicts the next word; it cannot tag")
         self.batches(settings)
         check_precision(settings)
-        model = check_memory(lambda: TagModel(settings, self.lexicon), settings)
-        # Some layers complain only when they first run.
+        model = check_memory(lambda: TagModel(settings, self.vocabulary), settings)
+        # Some layers reject their sizes only when they first run.
         width = model.embedding.width + settings.tag.characters
         model.eval().encoder(torch.zeros(1, 1, width, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> TagModel:
-        return TagModel(settings, self.lexicon, self.counts)
+        return TagModel(settings, self.vocabulary, self.word_counts)
 
     @cached_property
-    def counts(self) -> torch.Tensor:
+    def word_counts(self) -> torch.Tensor:
         """How often each word of the vocabulary occurs in training, (V,)."""
-        counts = torch.zeros(len(self.lexicon.tokenizer))
-        for word, count in counts_of(self.splits.parts["train"]).items():
-            counts[self.lexicon.word(word)] += count
+        counts = torch.zeros(len(self.vocabulary.tokenizer))
+        for word, count in count_words(self.splits.parts["train"]).items():
+            counts[self.vocabulary.word_id(word)] += count
         return counts
 
     def token_counts(self) -> dict[str, torch.Tensor]:
-        return {"text": self.counts}
+        return {"text": self.word_counts}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TagBatch]:
-        encoded = self._encoded("train", settings.data.max_length)
-        rows, tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(encoded.lengths, encoded.collate, rows, tokens, settings.seed, rank, world)
+        _, encoded = self._encode_split("train", settings.data.max_length)
+        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
+        return BucketLoader(encoded.lengths, encoded.collate, batch_size, max_tokens, settings.seed, rank, world)
 
-    def _encoded(self, split: str, longest: int) -> Encoded:
-        known = self.__dict__.setdefault("_cache", {})
-        if (split, longest) not in known:
-            known[split, longest] = Encoded(in_pieces(self.splits.parts[split], longest), self.lexicon)
-        return known[split, longest]
+    def _encode_split(self, split: str, max_length: int) -> tuple[list[Sentence], EncodedSentences]:
+        """Returns the sentences of a split, long ones in pieces, and the same as ids."""
+        key = split, max_length
+        if key not in self._encoded_splits:
+            sentences = split_long_sentences(self.splits.parts[split], max_length)
+            self._encoded_splits[key] = sentences, EncodedSentences(sentences, self.vocabulary)
+        return self._encoded_splits[key]
 
     def validate(self, model: TagModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Loss, F1 of the spans and accuracy of the tags; the goal is 1 - F1, or 1 - accuracy of plain tags."""
-        longest = settings.data.max_length
-        pieces, encoded = in_pieces(self.splits.parts["valid"], longest), self._encoded("valid", longest)
-        counts, nats = SpanCounts(), 0.0
+        """Returns loss, span F1 and token accuracy; the goal is 1 - F1, or 1 - accuracy of plain tags."""
+        sentences, encoded = self._encode_split("valid", settings.data.max_length)
+        counts, loss, has_spans = SpanCounts(), 0.0, self.vocabulary.has_spans
         model.eval()
         device = model.embedding.weight.device
-        for numbers in iterate_by_length(encoded.lengths, ROWS, TOKENS, world.rank, world.size):
-            batch = encoded.collate(numbers).to(device)
+        batches = iterate_by_length(encoded.lengths, EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
+        for indices in batches:
+            batch = encoded.collate(indices).to(device)
             with torch.no_grad():
                 states = model.states(batch)
-                nats += float(model.head.losses(states, batch.tags, batch.lengths).sum())
-                best = model.best_of(model.head.scores(states), batch.lengths).tolist()
-            for number, ids in zip(numbers, best):
-                sentence = pieces[number]
-                _count(counts, self.lexicon, sentence.tags, [self.lexicon.tags[i] for i in ids[: len(sentence.tags)]])
-        nats, correct, predicted, true, right, tokens = world.sum(nats, *counts.totals())
-        metrics = metrics_of(correct, predicted, true, right, tokens, spans=self.lexicon.spans)
-        goal = 1 - metrics["span_f1" if self.lexicon.spans else "token_accuracy"]
-        return {"loss": nats / tokens, **metrics, "goal": goal}
+                loss += float(model.head.losses(states, batch.tag_ids, batch.lengths).sum())
+                best = model.decode_scores(model.head.scores(states), batch.lengths).tolist()
+            for index, tag_ids in zip(indices, best):
+                true = sentences[index].tags
+                counts.add_sentence(true, [self.vocabulary.tags[i] for i in tag_ids[: len(true)]], has_spans)
+        loss, *totals = world.sum(loss, *counts.totals())
+        metrics = compute_metrics(*totals, has_spans=has_spans)
+        return {"loss": loss / totals[-1], **metrics, "goal": 1 - metrics[self.primary_metric[0]]}
 
     def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """Each word's most frequent tag of the training split."""
-        usual, unseen = usual_tags(self.splits.parts["train"], self.lexicon.spans)
+        """The most frequent tag of each word in training, and for other words O or the most frequent plain tag."""
+        train, has_spans = self.splits.parts["train"], self.vocabulary.has_spans
+        tag_counts: dict[str, Counter[str]] = {}
+        for sentence in train:
+            for word, tag in zip(sentence.words, sentence.tags):
+                tag_counts.setdefault(word, Counter())[tag] += 1
+        majority = {word: tags.most_common(1)[0][0] for word, tags in tag_counts.items()}
+        all_tags = Counter(tag for sentence in train for tag in sentence.tags)
+        default = OUTSIDE if has_spans else all_tags.most_common(1)[0][0]
         counts = SpanCounts()
         for sentence in self.splits.parts[split]:
-            _count(counts, self.lexicon, sentence.tags, [usual.get(word, unseen) for word in sentence.words])
-        about = f"Each word gets the tag that it has most often in the training split, an unseen one {unseen}."
-        value = counts.metrics(self.lexicon.spans)[self.primary_metric[0]]
-        return (Baseline("most frequent tag of each word", value, about),)
+            counts.add_sentence(sentence.tags, [majority.get(word, default) for word in sentence.words], has_spans)
+        about = f"Each word gets the tag that it has most often in the training split, an unseen one {default}."
+        return (Baseline("most frequent tag of each word", counts.metrics(has_spans)[self.primary_metric[0]], about),)
 
     def report(self) -> Report:
+        vocabulary = self.vocabulary
+        columns = ("sentences", "words", *(("spans",) if vocabulary.has_spans else ()), "unknown")
         rows = {}
-        known = {self.lexicon.tokenizer.unknown}
         for split, sentences in self.splits.parts.items():
-            words = [word for sentence in sentences for word in sentence.words]
-            unknown = sum(count for word, count in Counter(words).items() if self.lexicon.word(word) in known)
-            marked = sum(len(spans_of(s.tags)) for s in sentences) if self.lexicon.spans else 0
-            rows[split] = (len(sentences), len(words), *((marked,) if self.lexicon.spans else ()), unknown)
-        columns = ("sentences", "words", *(("spans",) if self.lexicon.spans else ()), "unknown")
-        vocabulary = f"vocabulary: {len(self.lexicon.tokenizer):,} words, {self.lexicon.characters:,} characters"
-        says = (f"{vocabulary} (from the training split)", self.about_tags(), f"split: {self.split_rule}")
-        return Report(columns, rows, says, tuple(self.splits.findings.warning_messages()))
+            words = count_words(sentences)
+            is_unknown = [vocabulary.word_id(word) == vocabulary.tokenizer.unknown for word in words]
+            num_unknown = sum(count for count, unknown in zip(words.values(), is_unknown) if unknown)
+            spans = (sum(len(extract_spans(s.tags)) for s in sentences),) if vocabulary.has_spans else ()
+            rows[split] = (len(sentences), words.total(), *spans, num_unknown)
+        sizes = f"{len(vocabulary.tokenizer):,} words, {vocabulary.num_characters:,} characters"
+        messages = (
+            f"vocabulary: {sizes} (from the training split)",
+            self.describe_tags(),
+            f"split: {self.split_rule}",
+        )
+        return Report(columns, rows, messages, tuple(self.splits.findings.warning_messages()))
 
     # A trained model, without that data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> TagModel:
-        return TagModel(settings, lexicon_of(preprocessor))
+        return TagModel(settings, TagVocabulary.from_preprocessor(preprocessor))
 
     @classmethod
     def evaluate(
@@ -216,43 +237,36 @@ class Tag(Task):
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
         check_output_path(options.out)
-        lexicon = lexicon_of(preprocessor)
-        opened: list[Tagged] = []
-
-        def open_with(valid: float, test: float) -> Any:
-            opened.append(_open(data, settings, valid, test))
-            return opened[-1].splits
-
-        fractions = settings.data.valid_fraction, settings.data.test_fraction
-        sentences, on = select_evaluation_examples(open_with, fractions, split, trained_on)
-        tagged = opened[-1]
-        bare = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
-        if lexicon.spans and not tagged.marks_spans and bare:  # sentences without a span fit every scheme
-            tagged = replace(tagged, scheme="bio", why="all tags are O")
-        if tagged.marks_spans != lexicon.spans:
+        vocabulary = TagVocabulary.from_preprocessor(preprocessor)
+        has_spans = vocabulary.has_spans
+        tagged, sentences, part = _read_evaluation_data(data, settings, split, trained_on)
+        all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
+        if has_spans and not tagged.has_spans and all_outside:  # sentences without a span fit every scheme
+            tagged = replace(tagged, scheme="bio", reason="all tags are O")
+        if tagged.has_spans != has_spans:
             kinds = {True: "tags that mark spans", False: "plain tags"}
             raise DataError(
-                f"the run was trained on {kinds[lexicon.spans]}, but this data has {kinds[tagged.marks_spans]}.",
+                f"the run was trained on {kinds[has_spans]}, but this data has {kinds[tagged.has_spans]}.",
                 repair="Give data of the same kind.",
                 file=data,
             )
+        start = perf_counter()
+        predicted = predict_tags(model, vocabulary, sentences, settings.data.max_length, progress)
+        seconds = perf_counter() - start
         counts = SpanCounts()
-        began = perf_counter()
-        predicted = best_tags(model, lexicon, sentences, settings.data.max_length, progress)
-        seconds = perf_counter() - began
-        answers = [_count(counts, lexicon, sentence.tags, tags) for sentence, tags in zip(sentences, predicted)]
+        tags = [counts.add_sentence(s.tags, each, has_spans) for s, each in zip(sentences, predicted)]
         if options.out is not None:
-            write_columns(options.out, sentences, answers)
-        metrics = counts.metrics(lexicon.spans)
+            write_conll(options.out, sentences, tags)
+        metrics = counts.metrics(has_spans)
         return Evaluation(
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
-            f"{data}, {on}",
-            _how(settings, tagged.scheme, lexicon.spans),
-            (counts.table(),) if lexicon.spans else (),
+            f"{data}, {part}",
+            _describe_decoding(settings, tagged.scheme, has_spans),
+            (counts.table(),) if has_spans else (),
             tuple(tagged.splits.findings.warning_messages()),
             seconds,
-            one_by_one(sentences, answers, lexicon.spans) if options.examples else None,
+            score_examples(sentences, tags, has_spans) if options.examples else None,
         )
 
     @classmethod
@@ -265,17 +279,13 @@ class Tag(Task):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        def open_with(valid: float, test: float) -> Any:
-            return _open(data, settings, valid, test).splits
-
-        fractions = settings.data.valid_fraction, settings.data.test_fraction
-        sentences, _ = select_evaluation_examples(open_with, fractions, split, trained_on)
-        lexicon, longest = lexicon_of(preprocessor), settings.data.max_length
-        return sentences, lambda sentence: best_tags(model, lexicon, [sentence], longest)
+        _, sentences, _ = _read_evaluation_data(data, settings, split, trained_on)
+        vocabulary, max_length = TagVocabulary.from_preprocessor(preprocessor), settings.data.max_length
+        return sentences, lambda sentence: predict_tags(model, vocabulary, [sentence], max_length)
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """Lines of text; refuses files whose words have tags already."""
+        """Leaves lines of text to the caller; refuses files whose words have tags already."""
         path = Path(text)
         if text != "-" and get_format_suffix(path) in (".conll", ".jsonl", ".json", ".tsv", ".csv") and path.is_file():
             raise UsageError(
@@ -294,116 +304,120 @@ class Tag(Task):
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        lexicon = lexicon_of(preprocessor)
-        places = [places_of(text, preprocessor) for text in inputs]
+        vocabulary = TagVocabulary.from_preprocessor(preprocessor)
+        offsets = [find_token_offsets(text, preprocessor) for text in inputs]
         sentences = [
-            Sentence(words := tuple(text[begin:end] for begin, end in some), ("O",) * len(words))
-            for text, some in zip(inputs, places)
+            Sentence(words := tuple(text[start:end] for start, end in each), (OUTSIDE,) * len(words))
+            for text, each in zip(inputs, offsets)
         ]
-        tags = best_tags(model, lexicon, sentences, settings.data.max_length)
-        for text, some, each in zip(inputs, places, tags):
-            yield prediction(text, some, each, lexicon.spans)
+        tags = predict_tags(model, vocabulary, sentences, settings.data.max_length)
+        for text, word_offsets, word_tags in zip(inputs, offsets, tags):
+            yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
 
-def learn(tagged: Tagged, settings: Settings, given: Preprocessor | None = None) -> Preprocessor:
-    """What is not given already: words, characters and tags of the training split."""
-    if given is not None and "tags" in given.facts:
-        return given
+def build_preprocessor(tagged: TaggedData, settings: Settings, initial: Preprocessor | None = None) -> Preprocessor:
+    """Returns words, characters and tags of the training split, except those that `initial` has already."""
+    if initial is not None and "tags" in initial.facts:
+        return initial
     train = tagged.splits.parts["train"]
-    tokenizers = dict(given.tokenizers) if given else {}
-    folds = not tokenizers and settings.tag.characters != 0
+    tokenizers = dict(initial.tokenizers) if initial else {}
+    normalizes = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
-        _check_text(settings, folds)
-        tokenizers["text"] = learn_words(train, settings.text, folds, given.extra_words if given else ())
-    elif tokenizers["text"].kind not in WORDWISE:
+        _check_text_settings(settings, normalizes)
+        extra_words = initial.extra_words if initial else ()
+        tokenizers["text"] = build_word_vocabulary(train, settings.text, normalizes, extra_words)
+    elif tokenizers["text"].kind not in WORD_TOKENIZERS:
         raise UsageError(
             f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",
             repair="Train the run to start from with --text.tokenizer words.",
         )
     settings.text.tokenizer, settings.text.vocabulary = tokenizers["text"].kind, len(tokenizers["text"])  # type: ignore[assignment]
-    tags = tags_of(train)
-    if tagged.marks_spans:
-        tags = bioes_tags(sorted({kind for sentence in train for kind, _, _ in spans_of(sentence.tags)}))
+    tags = list_tags(train)
+    if tagged.has_spans:
+        tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
     if len(tags) < 2:
         raise DataError(
             f"all words have the tag {tags[0]!r}: there is nothing to learn.",
             repair="Give data with at least two tags, or say which column holds them: --columns 1,4",
             file=tagged.splits.name,
         )
-    return Preprocessor(tokenizers, {
-        "tags": tags, "spans": tagged.marks_spans, "folds": folds, "alphabet": learn_alphabet(counts_of(train)),
+    facts = {
+        "tags": tags,
+        "spans": tagged.has_spans,
+        "folds": normalizes,
+        "alphabet": build_alphabet(count_words(train)),
         "code": tagged.splits.name == "builtin:code",
-    })  # fmt: skip
+    }
+    return Preprocessor(tokenizers, facts)
 
 
-def _check_text(settings: Settings, folds: bool) -> None:
-    """Refuse what tagging cannot do, for its words come from the data."""
+def _check_text_settings(settings: Settings, normalizes: bool) -> None:
+    """Refuses text settings that have no effect: the words are those of the data."""
     text = settings.text
-    if text.tokenizer not in (None, *WORDWISE):
+    if text.tokenizer not in (None, *WORD_TOKENIZERS):
         raise UsageError(
             f"tagging reads the words of the data, one token each; received --text.tokenizer {text.tokenizer}.",
             repair="Leave out --text.tokenizer.",
         )
-    if text.lowercase and folds:
+    if text.lowercase and normalizes:
         raise UsageError(
             "--text.lowercase: words are looked up without case anyway, and their characters tell it.",
             repair="Leave it out, or read no characters: --tag.characters 0",
         )
 
 
-def lexicon_of(preprocessor: Preprocessor) -> Lexicon:
-    facts = preprocessor.facts
-    return Lexicon(preprocessor.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
-
-
-def best_tags(
+def predict_tags(
     model: TagModel,
-    lexicon: Lexicon,
+    vocabulary: TagVocabulary,
     sentences: Sequence[Sentence],
-    longest: int,
+    max_length: int,
     progress: ProgressCallback | None = None,
 ) -> list[list[str]]:
-    """The model's tags of each sentence, in their order."""
-    pieces = in_pieces(sentences, longest)
-    encoded = Encoded(pieces, lexicon)
-    found: list[list[str]] = [[] for _ in pieces]
+    """Returns the model's tags of each sentence, in the order of the sentences."""
+    pieces = split_long_sentences(sentences, max_length)
+    encoded = EncodedSentences(pieces, vocabulary)
+    tags: list[list[str]] = [[] for _ in pieces]
     model.eval()
-    device, done = model.embedding.weight.device, 0
-    for numbers in iterate_by_length(encoded.lengths, ROWS, TOKENS):
-        best = model.best(encoded.collate(numbers).to(device)).tolist()
-        for number, ids in zip(numbers, best):
-            found[number] = [lexicon.tags[i] for i in ids[: len(pieces[number].words)]]
-        done += len(numbers)
+    device, num_done = model.embedding.weight.device, 0
+    for indices in iterate_by_length(encoded.lengths, EVALUATION_ROWS, EVALUATION_TOKENS):
+        best = model.decode(encoded.collate(indices).to(device)).tolist()
+        for index, tag_ids in zip(indices, best):
+            tags[index] = [vocabulary.tags[i] for i in tag_ids[: len(pieces[index].words)]]
+        num_done += len(indices)
         if progress:
-            progress(done, len(pieces))
-    rest = iter(found)
-    return [list(chain(*(next(rest) for _ in range(0, len(s.words), longest)))) for s in sentences]
+            progress(num_done, len(pieces))
+    remaining = iter(tags)
+    return [list(chain(*(next(remaining) for _ in range(0, len(s.words), max_length)))) for s in sentences]
 
 
-def _count(
-    counts: SpanCounts, lexicon: Lexicon, true: Sequence[str], predicted: Sequence[str]
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Add one sentence; returns its true and predicted tags as they were compared: BIO, whatever the data has."""
-    if lexicon.spans:
-        wanted, found = spans_of(true), spans_of(predicted)
-        counts.add_spans(wanted, found)
-        true, predicted = as_bio(wanted, len(true)), as_bio(found, len(true))
-    counts.add_tags(true, predicted)
-    return true, predicted
+def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
+    """Returns (start, end) of each word: Python's tokens for a run on code, else words and punctuation marks."""
+    offsets = find_code_tokens(text) if preprocessor.facts.get("code") else None
+    return find_word_offsets(text) if offsets is None else offsets
 
 
-def _open(data: str, settings: Settings, valid: float, test: float) -> Tagged:
-    return open_tagged(data, settings.columns, settings.tag.scheme, settings.data.on_empty, valid, test)
+def _read_data(data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> TaggedData:
+    columns, on_empty = settings.columns or None, settings.data.on_empty
+    return read_tagged_data(data, columns, settings.tag.scheme, on_empty, valid_fraction, test_fraction)
 
 
-def _how(settings: ResolvedSettings, scheme: str, spans: bool) -> str:
+def _read_evaluation_data(
+    data: str, settings: Settings, split: str | None, trained_on: str
+) -> tuple[TaggedData, list[Sentence], str]:
+    """Returns the data, the sentences to evaluate on, and which part of the data they are, in words."""
+    read: list[TaggedData] = []
+
+    def read_splits(valid_fraction: float, test_fraction: float) -> Splits[Sentence]:
+        read.append(_read_data(data, settings, valid_fraction, test_fraction))
+        return read[-1].splits
+
+    fractions = settings.data.valid_fraction, settings.data.test_fraction
+    sentences, part = select_evaluation_examples(read_splits, fractions, split, trained_on)
+    return read[-1], sentences, part
+
+
+def _describe_decoding(settings: ResolvedSettings, scheme: str, has_spans: bool) -> str:
     best = "the best sequence of tags (linear-chain CRF, Viterbi)" if settings.tag.crf else "the best tag of each word"
-    if not spans:
+    if not has_spans:
         return f"{best}; tags compared as they are written"
-    return f"{best}, of those that BIOES allows; data read as {TITLES[scheme]}, tags compared in BIO"
-
-
-def places_of(text: str, preprocessor: Preprocessor) -> list[tuple[int, int]]:
-    """Where the words of a text stand: Python's own tokens for a run on code, else words and marks."""
-    found = words_of(text) if preprocessor.facts.get("code") else None
-    return find_word_offsets(text) if found is None else found
+    return f"{best}, of those that BIOES allows; data read as {SCHEME_NAMES[scheme]}, tags compared in BIO"

@@ -10,14 +10,14 @@ from PIL import Image
 RED, BLUE = (200, 10, 20), (20, 30, 220)
 
 
-def picture(colour=RED, size: tuple[int, int] = (16, 16), mode: str = "RGB", form: str = "PNG") -> bytes:
+def make_image(colour=RED, size: tuple[int, int] = (16, 16), mode: str = "RGB", form: str = "PNG") -> bytes:
     """The content of a file: one colour all over; (width, height)."""
     file = io.BytesIO()
     Image.new(mode, size, colour).save(file, form)
     return file.getvalue()
 
 
-def array(values: np.ndarray) -> bytes:
+def make_array(values: np.ndarray) -> bytes:
     """The content of a `.npy` file."""
     file = io.BytesIO()
     np.save(file, values)
