@@ -138,7 +138,7 @@ def searching(row: Row, device: torch.device) -> dict[str, Write]:
     how = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
     def cached() -> Tensor:
-        found = beam_search(writer, memory, begin=BEGIN, end=END, how=how, longest=row.tokens)
+        found = beam_search(writer, memory, begin=BEGIN, end=END, options=how, max_length=row.tokens)
         return torch.tensor([best[0].ids for best in found])
 
     return {"cached": cached, "anew": lambda: plain_beam(writer, memory, row.tokens)}

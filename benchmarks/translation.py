@@ -120,7 +120,9 @@ class Ours(nn.Module):
     def translate(self, sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
         memory = join_memories([self.encode(sources[i : i + ENCODED]) for i in range(0, len(sources), ENCODED)])
         how, longest = BeamSearchOptions(beam=BEAM), torch.tensor(targets)
-        found = beam_search(self.writer, memory, begin=BEGIN, end=END, how=how, longest=longest, never=(PAD, END))
+        found = beam_search(
+            self.writer, memory, begin=BEGIN, end=END, options=how, max_length=longest, banned=(PAD, END)
+        )
         return [hypotheses[0].ids for hypotheses in found]
 
 

@@ -17,9 +17,9 @@ def kept(scores: torch.Tensor) -> list[int]:
     return torch.isfinite(scores[0]).nonzero().flatten().tolist()
 
 
-def shares(choice: SamplingOptions, count: int = 20_000) -> torch.Tensor:
+def shares(sampling: SamplingOptions, count: int = 20_000) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
-    picks = pick(choice, LOG.expand(count, -1), None, draw)
+    picks = pick(sampling, LOG.expand(count, -1), None, draw)
     return torch.bincount(picks, minlength=4) / count
 
 

@@ -104,7 +104,7 @@ def test_a_batch_counts_what_its_model_predicts(store: TokenStore):
     batch = next(windows(store).epoch(0))
     assert isinstance(batch, MaskedBatch)
     assert (batch.num_targets, batch.num_tokens, batch.length) == (int(batch.chosen.sum()), 160, 20)
-    assert next(windows(store, both=True).epoch(0)).count == 2 * 8 * 19
+    assert next(windows(store, both=True).epoch(0)).num_targets == 2 * 8 * 19
     assert sum(batch.slice(row, row + 1).num_targets for row in range(8)) == batch.num_targets
 
 

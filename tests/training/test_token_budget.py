@@ -74,7 +74,7 @@ def two(settings: Settings, task: Task) -> tuple[Any, Any, list[int]]:
     """The first two batches of training, and the tokens of each row of the second."""
     batches = task.batches(settings).epoch(0)
     first, second = next(batches), next(batches)
-    return first, second, [second.slice(row, row + 1).tokens for row in range(second.rows)]
+    return first, second, [second.slice(row, row + 1).num_tokens for row in range(second.rows)]
 
 
 def weights(model: torch.nn.Module) -> torch.Tensor:

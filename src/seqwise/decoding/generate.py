@@ -1,4 +1,4 @@
-"""Token by token: feed a model its own choices. Cost per token does not grow with a carried state or a cache."""
+"""Autoregressive generation: feed a model its own tokens. The model's state keeps the cost per token constant."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from seqwise.errors import UsageError
 
 
 class Predictor(Protocol):
-    """Reads more tokens of each row and gives the log-probabilities of the token after them."""
+    """Reads more tokens of each row and returns the log-probabilities of the next token and the state after them."""
 
-    def next(self, ids: Tensor, carry: ModelState) -> tuple[Tensor, ModelState]: ...
+    def next(self, ids: Tensor, state: ModelState, /) -> tuple[Tensor, ModelState]: ...
 
 
-def generate(model: Predictor, prompt: Tensor, choice: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
-    """Endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
+def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
+    """Yield an endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
     if not 0 <= seed < 2**63:
         raise UsageError(f"the seed must lie between 0 and 2^63 - 1; received {seed}.")
-    return _generate(model, prompt, choice, torch.Generator(prompt.device).manual_seed(seed))
+    return _generate(model, prompt, sampling, torch.Generator(prompt.device).manual_seed(seed))
 
 
 @torch.inference_mode()
 def _generate(
-    model: Predictor, prompt: Tensor, choice: SamplingOptions, generator: torch.Generator
+    model: Predictor, prompt: Tensor, sampling: SamplingOptions, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    seen, carry, read = None, None, prompt
+    inputs, state, occurred = prompt, None, None
     while True:
-        scores, carry = model.next(read, carry)
-        if choice.repetition_penalty != 1:
-            # One mark per token of the vocabulary: the cost does not grow with the text.
-            seen = torch.zeros_like(scores, dtype=torch.bool) if seen is None else seen
-            seen.scatter_(1, read, True)
-        chosen = pick(choice, scores.float(), seen, generator)
-        yield chosen
-        read = chosen[:, None]
+        scores, state = model.next(inputs, state)
+        if sampling.repetition_penalty != 1:
+            # One flag per token of the vocabulary: the cost does not grow with the text.
+            occurred = torch.zeros_like(scores, dtype=torch.bool) if occurred is None else occurred
+            occurred.scatter_(1, inputs, True)
+        ids = pick(sampling, scores.float(), occurred, generator)
+        yield ids
+        inputs = ids[:, None]

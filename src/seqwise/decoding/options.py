@@ -13,7 +13,7 @@ from seqwise.errors import UsageError
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How a token is drawn. `greedy` ignores temperature, top-k and top-p."""
+    """How the next token is sampled. `greedy` ignores temperature, top-k and top-p."""
 
     greedy: bool = False
     temperature: float = 1.0
@@ -35,15 +35,15 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class BeamSearchOptions:
-    """How the best sequence is searched for. A beam of 1 is greedy search. The penalties are defined in `beam.py`."""
+    """Options of beam search. A beam of 1 is greedy search. The penalties are defined in `beam.py`."""
 
     beam: int = 1
-    length_penalty: float = 1.0  # α: 0 compares log-probabilities, larger ones prefer longer sequences
-    coverage_penalty: float = 0.0  # β: what was not looked at costs; only where there is attention
+    length_penalty: float = 1.0  # α: 0 compares log-probabilities, larger values prefer longer sequences
+    coverage_penalty: float = 0.0  # β: cost of source positions without attention; needs a model with attention
     n_best: int = 1
     min_length: int = 0
-    no_repeat_ngram: int = 0  # length of runs of tokens that may not come twice
-    start: str = ""
+    no_repeat_ngram: int = 0  # n of the n-grams that may not occur twice; 0 allows all
+    start: str = ""  # text that every output begins with
 
     def __post_init__(self) -> None:
         if self.beam < 1:

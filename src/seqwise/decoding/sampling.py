@@ -12,13 +12,13 @@ from seqwise.decoding.options import SamplingOptions as SamplingOptions
 
 
 def pick(
-    choice: SamplingOptions, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None
+    sampling: SamplingOptions, scores: Tensor, seen: Tensor | None, generator: torch.Generator | None = None
 ) -> Tensor:
     """Log-probabilities (B, V) and which tokens occurred already (B, V) → one id per row (B,)."""
-    scores = penalise(scores, seen, choice.repetition_penalty)
-    if choice.greedy:
+    scores = penalise(scores, seen, sampling.repetition_penalty)
+    if sampling.greedy:
         return scores.argmax(-1)
-    scores = keep_nucleus(keep_best(scores / choice.temperature, choice.top_k), choice.top_p)
+    scores = keep_nucleus(keep_best(scores / sampling.temperature, sampling.top_k), sampling.top_p)
     return torch.multinomial(scores.softmax(-1), 1, generator=generator).squeeze(-1)
 
 

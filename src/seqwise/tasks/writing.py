@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
 from seqwise.backbones.states import ModelState
-from seqwise.decoding.beam import StepOutput
+from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed import MANY, Packed
 from seqwise.layers.dropout import VariationalDropout
@@ -111,7 +111,7 @@ class Writer(nn.Module):
     def next(self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
         """The same as a pair; without a carry it begins over the memory."""
         written = self.step(ids, begun(carry, memory, self))
-        return written.log_probabilities, written.carry
+        return written.log_probabilities, written.state
 
     def read(
         self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
+from seqwise.decoding.beam import beam_search
+from seqwise.decoding.sequence_sampling import sample_sequences
+from seqwise.decoding.sequences import Hypothesis
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import BEGIN, PAD, SPECIAL_TOKENS
 from seqwise.tasks.caption.images import ImageSet
@@ -30,14 +32,14 @@ def generate_captions(
 ) -> list[list[Hypothesis]]:
     """Returns the captions of these images, for each the best first."""
     tokenizer, device = preprocessor.tokenizer, next(model.parameters()).device
-    never = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
+    banned = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
     known: dict[str, Any] = {
         "begin": tokenizer.id(BEGIN),
         "end": tokenizer.end,
-        "longest": options.max_length or settings.data.max_length,
-        "never": never,
-        "how": options.beam_search,
-        "start": tokenizer.encode(options.beam_search.start).ids.tolist(),
+        "max_length": options.max_length or settings.data.max_length,
+        "banned": banned,
+        "options": options.beam_search,
+        "prefix": tokenizer.encode(options.beam_search.start).ids.tolist(),
     }
     model.eval()
     captions: list[list[Hypothesis]] = []
@@ -48,7 +50,7 @@ def generate_captions(
         )
         if options.sampling is not None:
             captions += sample_sequences(
-                model.writer, memory, choice=options.sampling, seed=options.seed + start, **known
+                model.writer, memory, sampling=options.sampling, seed=options.seed + start, **known
             )
         else:
             captions += beam_search(model.writer, memory, **known)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.data.findings import Findings
-from seqwise.decoding.beam import Hypothesis
+from seqwise.decoding.sequences import Hypothesis
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, Table
 from seqwise.metrics.example_scores import ExampleScores, ExampleText

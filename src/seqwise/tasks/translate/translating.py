@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,9 @@ from seqwise.backbones.memory import Memory, join_memories
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
-from seqwise.decoding.beam import Hypothesis, beam_search, sample_sequences
+from seqwise.decoding.beam import beam_search
+from seqwise.decoding.sequence_sampling import sample_sequences
+from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import UsageError, nearest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Preprocessor
@@ -104,17 +107,12 @@ class Translation:
         number, options = self.targets[at].number, self.options
         writer, begin, end = self.model.writer(number), self.marks.begins[number], self.marks.ends[number]
         longest = torch.tensor([self._limit(length, number) for length in lengths], device=self.device)
-        if options.sampling is not None:
-            choice, search_as = options.sampling, options.beam_search
-            seed = hash_integers(options.seed, first, number) % 2**63  # each batch and target has draws of its own
-            return sample_sequences(
-                writer, memory, begin=begin, end=end, choice=choice, seed=seed, how=search_as, longest=longest,
-                start=self.starts[at], never=self.never[at],
-            )  # fmt: skip
-        return beam_search(
-            writer, memory, begin=begin, end=end, how=options.beam_search, longest=longest, start=self.starts[at],
-            never=self.never[at],
-        )  # fmt: skip
+        arguments: dict[str, Any] = {"begin": begin, "end": end, "options": options.beam_search, "max_length": longest}
+        arguments |= {"prefix": self.starts[at], "banned": self.never[at]}
+        if options.sampling is None:
+            return beam_search(writer, memory, **arguments)
+        seed = hash_integers(options.seed, first, number) % 2**63  # each batch and target has draws of its own
+        return sample_sequences(writer, memory, sampling=options.sampling, seed=seed, **arguments)
 
     def _limit(self, length: int, number: int) -> int:
         """Most tokens of a translation: twice what the training pairs let expect, and some to spare."""
