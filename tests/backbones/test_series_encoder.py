@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.backbones.series import SeriesEncoder, patches
+from seqwise.backbones.series import SeriesEncoder, split_into_patches
 from seqwise.config import Settings
 from seqwise.resolved_settings import ResolvedSettings
 
@@ -25,10 +25,10 @@ def settings(model: str, patch: int = 4) -> Settings:
 
 def test_patches_by_hand():
     x = torch.arange(1.0, 6.0)[None, :, None]
-    assert patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
-    assert patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
+    assert split_into_patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
+    assert split_into_patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
     two = torch.stack([x, -x], dim=-1).squeeze(2)  # two values a step stay together
-    assert patches(two, 2)[0, 1].tolist() == [2, -2, 3, -3]
+    assert split_into_patches(two, 2)[0, 1].tolist() == [2, -2, 3, -3]
 
 
 @pytest.mark.parametrize("model", FAMILIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.heads.forecast import PointHead, QuantileHead, pinball
+from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 
 
 def test_points_begin_at_zero_and_follow_the_equation():
@@ -42,14 +42,14 @@ def test_the_point_does_not_learn_from_the_quantiles():
 
 def test_pinball_by_hand():
     """The truth 3 lies 2 above a forecast of 1 and 1 below one of 4."""
-    found = pinball(torch.tensor([[[1.0, 4.0]]]), torch.tensor([[3.0]]), torch.tensor([0.1, 0.9]))
+    found = pinball_loss(torch.tensor([[[1.0, 4.0]]]), torch.tensor([[3.0]]), torch.tensor([0.1, 0.9]))
     assert found[0, 0].tolist() == pytest.approx([0.1 * 2, 0.1 * 1])
 
 
 def test_the_pinball_loss_is_least_at_the_quantile():
     values = torch.arange(101.0)
     losses = [
-        float(pinball(torch.full((101, 1, 1), float(q)), values[:, None], torch.tensor([0.9])).sum())
+        float(pinball_loss(torch.full((101, 1, 1), float(q)), values[:, None], torch.tensor([0.9])).sum())
         for q in range(101)
     ]
     assert losses.index(min(losses)) == 90

@@ -27,7 +27,7 @@ METRICS = {
         "blocks of 128 tokens",
     ),
     "accuracy": ("accuracy", "share of texts given their label", False, "texts"),
-    "mse": ("mse", "mean squared error of the standardised values", True, "stretches of 96 windows"),
+    "mse": ("mse", "mean squared error of the standardised values", True, "blocks of 96 steps"),
     "bleu": ("BLEU", "sacreBLEU, BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0", False, "pairs"),
 }
 

@@ -25,7 +25,7 @@ from seqwise.errors import UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, compute_metric
 from seqwise.tasks import get_task, latency
-from seqwise.tasks.forecast.stretches import Stretches
+from seqwise.tasks.forecast.block_errors import BlockErrors
 from seqwise.tasks.language.scoring import evaluation_rows
 from seqwise.tasks.task import InferenceOptions
 from seqwise.training.training_run import create_run
@@ -241,19 +241,19 @@ def table(steps: int) -> str:
     return "time,a,b\n" + "".join(rows)
 
 
-def test_a_stretch_holds_what_was_forecast_for_its_steps(untrained, tmp_path):
+def test_a_block_sums_the_errors_of_its_steps(untrained, tmp_path):
     (tmp_path / "some.csv").write_text(table(200))
     short, long = (
         untrained("forecast", tmp_path / "some.csv", horizon=6, forecast={"lookback": past, "season": 7})
         for past in (8, 30)
     )
     found, other = examples_of(short), examples_of(long)
-    # 40 steps of testing: six stretches of 6, the last of 4 more. Of the two series 1, 2, … 5 windows reach the first
+    # 40 steps of testing: six blocks of 6, the last of 4 more. Of the two series 1, 2, … 5 windows reach the first
     # steps, and as few the last ones; 6 all others.
     ends = sum(range(1, 6))
     expected = [2 * (ends + 6), *[2 * 36] * 4, 2 * (5 * 6 + ends)]
     assert found.sums[:, 1].tolist() == other.sums[:, 1].tolist() == expected
-    assert found.unit == "stretches of 6 steps"
+    assert found.unit == "blocks of 6 steps"
     assert [(each.input, each.expected) for each in found.texts] == [
         (each.input, each.expected) for each in other.texts
     ]
@@ -262,51 +262,51 @@ def test_a_stretch_holds_what_was_forecast_for_its_steps(untrained, tmp_path):
     assert len(found.texts[0].answer.split(", ")) == 6
 
 
-def stretches_of(errors: np.ndarray, horizon: int) -> np.ndarray:
+def block_sums(errors: np.ndarray, horizon: int) -> np.ndarray:
     """The sums of forecasts that are off by so much at each step, whatever window they come from."""
-    found = Stretches(SimpleNamespace(horizon=horizon), 0, len(errors))  # type: ignore[arg-type]
+    found = BlockErrors(SimpleNamespace(horizon=horizon), 0, len(errors))  # type: ignore[arg-type]
     windows = np.stack([np.arange(len(errors) - horizon + 1), np.zeros(len(errors) - horizon + 1, dtype=int)], axis=1)
     future = np.lib.stride_tricks.sliding_window_view(errors, horizon).astype(np.float32)
-    batch = SimpleNamespace(there=torch.ones(future.shape, dtype=torch.bool), future=torch.from_numpy(future))
+    batch = SimpleNamespace(mask=torch.ones(future.shape, dtype=torch.bool), future=torch.from_numpy(future))
     found.add(windows, batch, torch.zeros(future.shape))  # type: ignore[arg-type]
-    return found.tally.sums
+    return found.sums.sums
 
 
-def test_errors_of_one_step_count_in_one_stretch_alone():
+def test_errors_of_one_step_count_in_one_block_only():
     errors = np.zeros(100)
-    errors[39] = 1.0  # the last step of a stretch; windows that begin in the one before reach it too
-    assert np.flatnonzero(stretches_of(errors, 10)[:, 0]).tolist() == [3]
-    assert stretches_of(np.ones(100), 10).sum(axis=0).tolist() == [910, 910]
+    errors[39] = 1.0  # the last step of a block; windows that begin in the one before reach it too
+    assert np.flatnonzero(block_sums(errors, 10)[:, 0]).tolist() == [3]
+    assert block_sums(np.ones(100), 10).sum(axis=0).tolist() == [910, 910]
 
 
-def test_stretches_of_equal_forecasts_are_told_apart_no_more_often_than_they_should_be():
+def test_blocks_of_equal_forecasts_are_rarely_significantly_different():
     """Steps are hard or easy independently of each other; two families differ by chance at each of them."""
     draw, found = np.random.default_rng(4), []
     for trial in range(400):
         common = draw.normal(size=480)
-        families = {name: [stretches_of(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
+        families = {name: [block_sums(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
         (pair,) = paired(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
         found.append(pair.p)
     assert 0.03 <= np.mean(np.array(found) < 0.05) <= 0.075  # 0.10 where windows are counted where they begin
 
 
-def test_a_stretch_in_which_no_window_begins_shows_the_first_that_reaches_it():
-    found = Stretches(SimpleNamespace(horizon=4), 0, 12)  # type: ignore[arg-type]
+def test_a_block_in_which_no_window_begins_shows_the_first_that_reaches_it():
+    found = BlockErrors(SimpleNamespace(horizon=4), 0, 12)  # type: ignore[arg-type]
     for origins in ([0, 1], [2, 8], [9]):
         windows = np.stack([origins, np.zeros(len(origins), dtype=int)], axis=1)
         shape = (len(origins), 4)
-        batch = SimpleNamespace(there=torch.ones(shape, dtype=torch.bool), future=torch.ones(shape))
+        batch = SimpleNamespace(mask=torch.ones(shape, dtype=torch.bool), future=torch.ones(shape))
         found.add(windows, batch, torch.zeros(shape))  # type: ignore[arg-type]
-    assert found.tally.sums[:, 1].tolist() == [9, 3, 8]
-    assert {row: origin for row, (origin, _, _) in found.first.items()} == {0: 0, 1: 1, 2: 8}
+    assert found.sums.sums[:, 1].tolist() == [9, 3, 8]
+    assert {row: origin for row, (origin, _, _) in found.first_windows.items()} == {0: 0, 1: 1, 2: 8}
 
 
-def test_a_window_that_begins_in_a_stretch_is_shown_before_one_that_only_reaches_it():
-    found = Stretches(SimpleNamespace(horizon=4), 0, 8)  # type: ignore[arg-type]
+def test_a_window_that_begins_in_a_block_is_shown_before_one_that_only_reaches_it():
+    found = BlockErrors(SimpleNamespace(horizon=4), 0, 8)  # type: ignore[arg-type]
     for origin in (2, 4):
-        batch = SimpleNamespace(there=torch.ones((1, 4), dtype=torch.bool), future=torch.ones((1, 4)))
+        batch = SimpleNamespace(mask=torch.ones((1, 4), dtype=torch.bool), future=torch.ones((1, 4)))
         found.add(np.array([[origin, 0]]), batch, torch.zeros((1, 4)))  # type: ignore[arg-type]
-    assert {row: origin for row, (origin, _, _) in found.first.items()} == {0: 2, 1: 4}
+    assert {row: origin for row, (origin, _, _) in found.first_windows.items()} == {0: 2, 1: 4}
 
 
 def test_a_missing_value_counts_nowhere(untrained, tmp_path):

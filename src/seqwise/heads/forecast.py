@@ -1,6 +1,6 @@
-"""The forecast head: one vector per window → the next values, as points and as quantiles.
+"""Forecast heads: one vector per window → its next values, as points and as quantiles.
 
-All steps are forecast at once: no error is fed back. It knows nothing of what made the vectors, nor of scales.
+All steps are forecast at once: no error is fed back. They know nothing of what made the vectors, nor of scales.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from seqwise.layers.record import record_value
 
 
 class PointHead(nn.Module):
-    """y = W h + b, (B, D) → (B, N). It begins at zero, so that a straight path beside it learns first."""
+    """y = W h + b, (B, D) → (B, N). It starts at zero, so that a linear map next to it learns first."""
 
     def __init__(self, width: int, horizon: int):
         super().__init__()
@@ -29,10 +29,10 @@ class PointHead(nn.Module):
 class QuantileHead(nn.Module):
     """Distances from the point to each quantile, (B, D) → (B, N, Q), sorted along Q: quantiles never cross.
 
-    They begin at half the distances of a normal distribution of the window's own deviation.
+    They start at half the distances of a normal distribution with the deviation of the window.
     """
 
-    levels: Tensor  # the quantiles, where the weights are
+    levels: Tensor  # the quantiles, on the device of the weights
 
     def __init__(self, width: int, horizon: int, quantiles: Sequence[float]):
         super().__init__()
@@ -40,18 +40,18 @@ class QuantileHead(nn.Module):
         self.register_buffer("levels", torch.tensor(self.quantiles), persistent=False)
         self.output = nn.Linear(width, horizon * len(self.quantiles))
         nn.init.zeros_(self.output.weight)
-        normal = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
+        normal_distances = torch.special.ndtri(torch.tensor(self.quantiles, dtype=torch.float64))
         with torch.no_grad():
-            self.output.bias.copy_(normal.div(2).repeat(horizon))
+            self.output.bias.copy_(normal_distances.div(2).repeat(horizon))
 
     def forward(self, vectors: Tensor, point: Tensor) -> Tensor:
-        # Without the point's gradient: the point stays the mean, and the quantiles learn their distance from it.
+        # Without the gradient of the point: it stays the mean, and the quantiles learn their distance from it.
         distances = self.output(vectors).view(-1, self.horizon, len(self.quantiles))
         record_value(self, "distances", distances)
         return (point.detach()[..., None] + distances).sort(dim=-1).values
 
 
-def pinball(forecast: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
+def pinball_loss(forecast: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
     """max(q e, (q − 1) e) with e = truth − forecast, for forecasts (B, N, Q), truth (B, N) and quantiles q (Q,)."""
     error = truth[..., None] - forecast
     return torch.maximum(levels * error, (levels - 1) * error)

@@ -6,7 +6,7 @@ import pytest
 
 from seqwise.config import FAMILIES, Settings
 from seqwise.tasks.defaults import DefaultsContext, resolve
-from seqwise.tasks.forecast.defaults import patch_of
+from seqwise.tasks.forecast.defaults import choose_patch_size
 
 
 @pytest.mark.parametrize("cuda", [False, True])
@@ -34,7 +34,7 @@ def test_few_windows_make_small_batches_and_large_steps():
 
 @pytest.mark.parametrize(("past", "patch"), [(44, 1), (64, 1), (336, 24), (720, 48), (97, 6), (101, 7)])
 def test_patches_divide_the_past_where_they_can(past: int, patch: int):
-    assert patch_of(past) == patch
+    assert choose_patch_size(past) == patch
 
 
 def test_what_the_user_set_stays():

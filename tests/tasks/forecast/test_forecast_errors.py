@@ -47,12 +47,12 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     "an unreadable stamp": ({"t.csv": GOOD + "in 1980,3\n"}, ["t.csv:82", "such as 1900", "found 'in 1980'"], {}),
     "days before months": (
         {"t.csv": "date,a\n" + "".join(f"{n:02}/01/2024,1\n" for n in range(1, 20))},
-        ["t.csv:1", "the stamps of 'date', such as '01/01/2024'", "in two ways", "2020-01-31"],
+        ["t.csv:1", "the timestamps of 'date', such as '01/01/2024'", "in two ways", "2020-01-31"],
         {},
     ),
     "uneven stamps": (
         {"t.csv": "time,a\n" + HOURS + "2024-01-20 00:31,1\n"},
-        ["t.csv:202", "0.48 steps beside the grid (step: hour)", "at even distances"],
+        ["t.csv:202", "0.48 steps off the grid (step: hour)", "at even distances"],
         {},
     ),
     "a year mistyped": (
@@ -67,7 +67,7 @@ ERRORS: dict[str, tuple[dict[str, str | bytes], list[str], dict]] = {
     ),
     "a missing stamp where that is an error": (
         {"t.csv": GOOD.replace("1910,3.5\n", "")},
-        ["t.csv:12", "1 time stamps are missing before this line (step: year)"],
+        ["t.csv:12", "1 timestamps are missing before this line (step: year)"],
         {"forecast": {"missing": "stop"}},
     ),
     "a gap in what is known": (
@@ -146,7 +146,7 @@ REMARKS = {
         GOOD.replace("1910,3.5\n", "") + "1910,3.5\n",
         "1 rows out of order, which are sorted by time",
     ),
-    "missing stamps": (GOOD.replace("1910,3.5\n1911,4.5\n", ""), "2 missing time stamps (step: year), inserted with"),
+    "missing stamps": (GOOD.replace("1910,3.5\n1911,4.5\n", ""), "2 missing timestamps (step: year), inserted with"),
     "missing values": (GOOD.replace("1910,3.5", "1910,n/a"), "1 missing values, filled with a line between"),
     "a column of words": ("year,a,who\n" + YEARS.replace("\n", ",x\n"), "column that holds no numbers, 'who'"),
     "rows for later": (GOOD + "1980,\n1981,\n", "2 rows after the last value, which are not used"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqwise.tasks.forecast.metrics import NAIVE, OURS, SEASONAL, Errors, definitions, pinball
+from seqwise.tasks.forecast.metrics import MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions, pinball_loss
 
 TRUTH = np.array([[1.0, 2.0], [3.0, 9.0]])
 THERE = np.array([[True, True], [True, False]])  # the 9 is missing
 
 
-def errors() -> Errors:
-    found = Errors(2, (0.1, 0.9))
-    forecasts = {OURS: np.array([[1.0, 4.0], [2.0, 0.0]]), NAIVE: np.zeros((2, 2)), SEASONAL: TRUTH}
+def errors() -> ErrorSums:
+    found = ErrorSums(2, (0.1, 0.9))
+    forecasts = {MODEL: np.array([[1.0, 4.0], [2.0, 0.0]]), NAIVE: np.zeros((2, 2)), SEASONAL_NAIVE: TRUTH}
     found.add(np.array([0, 1]), TRUTH, THERE, forecasts)
     found.add_quantiles(TRUTH, THERE, np.stack([TRUTH - 1, TRUTH + np.array([[1, -0.5], [1, 1]])], axis=-1))
     return found
@@ -45,15 +45,15 @@ def test_quantile_loss_and_coverage():
     high = 0.1 + 0.9 * 0.5 + 0.1  # 1 above, 0.5 below, 1 above
     assert metrics["quantile_loss"] == pytest.approx((low + high) / 3 / 2)
     assert metrics["coverage"] == pytest.approx(2 / 3)
-    assert pinball(np.array([3.0]), np.array([1.0]), 0.9) == pytest.approx([1.8])
-    assert pinball(np.array([1.0]), np.array([3.0]), 0.9) == pytest.approx([0.2])
+    assert pinball_loss(np.array([3.0]), np.array([1.0]), 0.9) == pytest.approx([1.8])
+    assert pinball_loss(np.array([1.0]), np.array([3.0]), 0.9) == pytest.approx([0.2])
 
 
 def test_sums_of_parts_are_those_of_the_whole():
     rng = np.random.RandomState(0)
     truth, ours, which = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.array([0, 1, 0, 1, 1, 0])
-    forecasts = {OURS: ours, NAIVE: ours * 0, SEASONAL: ours * 2}
-    whole, parts = Errors(2), Errors(2)
+    forecasts = {MODEL: ours, NAIVE: ours * 0, SEASONAL_NAIVE: ours * 2}
+    whole, parts = ErrorSums(2), ErrorSums(2)
     whole.add(which, truth, np.ones((6, 3), bool), forecasts)
     for some in (slice(0, 4), slice(4, 6)):
         some_of = {name: each[some] for name, each in forecasts.items()}
@@ -64,5 +64,5 @@ def test_sums_of_parts_are_those_of_the_whole():
 
 @pytest.mark.parametrize("quantiles", [(), (0.5,), (0.1, 0.9)])
 def test_every_metric_has_a_definition(quantiles: tuple[float, ...]):
-    metrics = Errors(1, quantiles).metrics(np.ones(1), np.ones(1))
-    assert metrics.keys() == definitions(24, quantiles).keys()
+    metrics = ErrorSums(1, quantiles).metrics(np.ones(1), np.ones(1))
+    assert metrics.keys() == get_definitions(24, quantiles).keys()

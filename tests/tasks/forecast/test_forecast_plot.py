@@ -7,15 +7,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqwise.tasks.forecast.plot import HEIGHT, PANELS, forecast_svg, round_ticks, unbroken
+from seqwise.tasks.forecast.plot import HEIGHT, MAX_PANELS, choose_ticks, forecast_svg, split_at_gaps
 
 
 def panel(**more) -> dict:
     return {
-        "stamps": ["3", "4"],
+        "timestamps": ["3", "4"],
         "point": [3.0, 4.0],
         "quantiles": {"0.9": [5.0, 6.0], "0.1": [1.0, 2.0]},
-        "history": {"stamps": ["0", "1", "2"], "values": [0.0, None, 2.0]},
+        "history": {"timestamps": ["0", "1", "2"], "values": [0.0, None, 2.0]},
         **more,
     }
 
@@ -39,10 +39,10 @@ def test_without_quantiles_there_is_no_band():
 
 
 def test_a_panel_per_series_up_to_a_limit():
-    svg = forecast_svg({str(n): panel() for n in range(PANELS + 3)})
-    assert svg.count("<g ") == PANELS
+    svg = forecast_svg({str(n): panel() for n in range(MAX_PANELS + 3)})
+    assert svg.count("<g ") == MAX_PANELS
     assert "and 3 more series" in svg
-    assert f'viewBox="0 0 760 {PANELS * HEIGHT + 20}"' in svg
+    assert f'viewBox="0 0 760 {MAX_PANELS * HEIGHT + 20}"' in svg
 
 
 def test_larger_values_stand_higher():
@@ -57,7 +57,7 @@ def test_larger_values_stand_higher():
     [(0, 4, [0, 1, 2, 3, 4]), (-0.3, 190, [-50, 0, 50, 100, 150, 200]), (5, 5, [4, 6]), (0, 0, [0, 0.5])],
 )
 def test_ticks_are_round_and_cover_the_range(low: float, high: float, ticks: list[float]):
-    found = round_ticks(low, high)
+    found = choose_ticks(low, high)
     assert found[0] <= low <= high <= found[-1]
     assert len(found) >= 2
     if low < high:
@@ -65,4 +65,4 @@ def test_ticks_are_round_and_cover_the_range(low: float, high: float, ticks: lis
 
 
 def test_missing_values_break_a_line():
-    assert unbroken([None, 1.0, 2.0, None, 3.0], 10) == [[(11, 1.0), (12, 2.0)], [(14, 3.0)]]
+    assert split_at_gaps([None, 1.0, 2.0, None, 3.0], 10) == [[(11, 1.0), (12, 2.0)], [(14, 3.0)]]

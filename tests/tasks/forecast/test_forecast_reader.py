@@ -10,10 +10,10 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.forecast.reader import Series, filled, read_series
+from seqwise.tasks.forecast.reader import SeriesData, fill_missing, read_series
 
 
-def read(folder: Path, text: str, name: str = "t.csv", target: str | None = None, **forecast) -> Series:
+def read(folder: Path, text: str, name: str = "t.csv", target: str | None = None, **forecast) -> SeriesData:
     path = folder / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return read_series(str(path), Settings(target=target, forecast=forecast))
@@ -23,7 +23,7 @@ def test_a_wide_table_has_a_series_per_column_of_numbers(tmp_path):
     series = read(tmp_path, "date,a,place,b\n2024-01-01,1,x,4\n2024-01-02,2,x,5\n2024-01-03,3,y,6\n")
     assert series.names == ["a", "b"]
     assert series.values.tolist() == [[1, 4], [2, 5], [3, 6]]
-    assert series.span() == "3 steps (step: day) from 2024-01-01 to 2024-01-03"
+    assert series.describe_span() == "3 steps (step: day) from 2024-01-01 to 2024-01-03"
     assert any("column that holds no numbers, 'place'" in sentence for sentence in series.findings.warning_messages())
 
 
@@ -57,7 +57,7 @@ def test_missing_stamps_are_inserted_and_counted(tmp_path):
     series = read(tmp_path, "day,a\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n2024-01-06,6\n")
     assert np.nan_to_num(series.values[:, 0], nan=-1).tolist() == [1, 2, 3, -1, -1, 6]
     (sentence,) = series.findings.warning_messages()
-    assert sentence.startswith("2 missing time stamps (step: day), inserted with missing values")
+    assert sentence.startswith("2 missing timestamps (step: day), inserted with missing values")
     assert "t.csv:5" in sentence
 
 
@@ -73,8 +73,8 @@ def test_missing_values_are_counted_with_their_policy(tmp_path):
 def test_filling_by_hand():
     nan = np.nan
     gaps = np.array([[nan, 1], [2, 2], [nan, nan], [nan, nan], [8, nan], [nan, 7]])
-    assert filled(gaps, "interpolate").T.tolist() == [[2, 2, 4, 6, 8, 8], [1, 2, 3.25, 4.5, 5.75, 7]]
-    assert filled(gaps, "previous").T.tolist() == [[2, 2, 2, 2, 8, 8], [1, 2, 2, 2, 2, 7]]
+    assert fill_missing(gaps, "interpolate").T.tolist() == [[2, 2, 4, 6, 8, 8], [1, 2, 3.25, 4.5, 5.75, 7]]
+    assert fill_missing(gaps, "previous").T.tolist() == [[2, 2, 2, 2, 8, 8], [1, 2, 2, 2, 2, 7]]
 
 
 def test_stamps_a_little_off_are_moved(tmp_path):
@@ -82,11 +82,11 @@ def test_stamps_a_little_off_are_moved(tmp_path):
     rows = [f"2024-01-01 {hour},{number}" for number, hour in enumerate(hours, start=1)]
     series = read(tmp_path, "\n".join(["time,a", *rows]))
     assert series.values[:, 0].tolist() == [1, 2, 3, 4, 5]
-    assert "1 time stamps a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
+    assert "1 timestamps a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
 
 
 def test_what_is_known_goes_beyond_the_last_value(tmp_path):
-    series = read(tmp_path, "t,a,feast\n1,1,0\n2,2,1\n3,,1\n4,,0\n", known="feast")
+    series = read(tmp_path, "t,a,feast\n1,1,0\n2,2,1\n3,,1\n4,,0\n", known_future="feast")
     assert (series.names, series.end, len(series.values)) == (["a"], 2, 4)
     assert series.known[0, :, 0].tolist() == [0, 1, 1, 0]
 
@@ -96,7 +96,7 @@ def test_a_folder_keeps_its_splits(tmp_path):
         rows = "".join(f"{5 * number + n},{n}\n" for n in range(5))
         (tmp_path / f"{split}.csv").write_text("t,a\n" + rows)
     series = read_series(str(tmp_path), Settings())
-    assert series.given == (5, 10, 15)
+    assert series.split_ends == (5, 10, 15)
     assert len(series.values) == 15
 
 
@@ -109,14 +109,14 @@ def test_splits_of_a_folder_must_follow_each_other(tmp_path):
 
 def test_the_text_of_a_table_is_read_as_from_standard_input():
     series = read_series("year,a\n2001,1\n2002,2\n", Settings())
-    assert (series.name, series.values[:, 0].tolist()) == ("standard input", [1, 2])
+    assert (series.source, series.values[:, 0].tolist()) == ("standard input", [1, 2])
     with pytest.raises(DataError, match="standard input:3: column 'a': expected a number"):
         read_series("year,a\n2001,1\n2002,x\n2003,2\n2004,2\n", Settings())
 
 
 def test_sunspots_are_the_published_numbers():
     series = read_series("builtin:sunspots", Settings())
-    assert series.span() == "309 steps (step: year) from 1700 to 2008"
+    assert series.describe_span() == "309 steps (step: year) from 1700 to 2008"
     values = series.values[:, 0]
     assert (values[0], values[57], values[257], values[-1]) == (5.0, 32.4, 190.2, 2.9)
     assert values.mean() == pytest.approx(49.7521, abs=1e-4)
@@ -127,11 +127,11 @@ def test_sunspots_are_the_published_numbers():
 @pytest.mark.parametrize(
     ("wishes", "says"),
     [
-        ({"target": "a", "known": "a"}, "'a' is to be read as known in advance and as a target"),
-        ({"target": "a", "known": "b,b"}, "'b' is to be read twice as known in advance"),
+        ({"target": "a", "known_future": "a"}, "'a' is to be read as known in advance and as a target"),
+        ({"target": "a", "known_future": "b,b"}, "'b' is to be read twice as known in advance"),
         ({"target": "a,a"}, "'a' is to be read twice as a target"),
         ({"target": "t"}, "'t' is to be read as time and as a target"),
-        ({"known": "t"}, "'t' is to be read as time and as known in advance"),
+        ({"known_future": "t"}, "'t' is to be read as time and as known in advance"),
         ({"target": "a", "series": "a"}, "'a' is to be read as the name of the series and as a target"),
         ({"time": "t", "series": "t"}, "'t' is to be read as time and as the name of the series"),
     ],

@@ -17,10 +17,10 @@ from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.forecast.evaluation import compute_errors, compute_validation_sums
 from seqwise.tasks.forecast.model import EPSILON, ForecastModel
-from seqwise.tasks.forecast.scoring import score, validation_sums
 from seqwise.tasks.forecast.task import Forecast
-from seqwise.tasks.forecast.windows import Rolling, SeriesBatch
+from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
 from seqwise.tasks.task import InferenceOptions
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
@@ -39,13 +39,13 @@ def model_of(
     return model
 
 
-def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> SeriesBatch:
+def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) -> WindowBatch:
     torch.manual_seed(1)
-    there = torch.rand(rows, 3) > 0.3
-    return SeriesBatch(
+    mask = torch.rand(rows, 3) > 0.3
+    return WindowBatch(
         torch.randn(rows, 6, dtype=dtype),
         torch.randn(rows, 3, dtype=dtype),
-        there,
+        mask,
         torch.randn(rows, 9, known, dtype=dtype),
     )
 
@@ -78,17 +78,17 @@ def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
     each = squared + torch.maximum(levels * error, (levels - 1) * error).mean(-1)
     loss, carry = model(batch)
     assert carry is None
-    assert loss.count == int(batch.there.sum()) == batch.num_targets
+    assert loss.count == int(batch.mask.sum()) == batch.num_targets
     total = float(loss.total.detach())
-    assert total == pytest.approx(float(each[batch.there].detach().sum()), rel=1e-5)
+    assert total == pytest.approx(float(each[batch.mask].detach().sum()), rel=1e-5)
     rows = [float(model(batch.slice(row, row + 1))[0].total.detach()) for row in range(batch.rows)]
     assert sum(rows) == pytest.approx(total, rel=1e-5)
 
 
 def test_a_missing_target_does_not_matter():
     model, batch = model_of(), batch_of()
-    wild = torch.where(batch.there, batch.future, torch.full_like(batch.future, math.nan))
-    other = SeriesBatch(batch.past, wild, batch.there, batch.known)
+    wild = torch.where(batch.mask, batch.future, torch.full_like(batch.future, math.nan))
+    other = WindowBatch(batch.past, wild, batch.mask, batch.known)
     assert float(model(batch)[0].total.detach()) == float(model(other)[0].total.detach())
 
 
@@ -96,7 +96,7 @@ def test_a_missing_target_does_not_matter():
 def test_another_level_and_scale_of_the_past_carry_over_to_the_forecast(family: str):
     model, batch = model_of(family), batch_of(dtype=torch.float64)
     model = model.double()
-    moved = SeriesBatch(batch.past * 7 + 100, batch.future, batch.there, batch.known)
+    moved = WindowBatch(batch.past * 7 + 100, batch.future, batch.mask, batch.known)
     first, second = model.forecast(batch), model.forecast(moved)
     assert second.point.detach().numpy() == pytest.approx(first.point.detach().numpy() * 7 + 100, abs=1e-2)
     assert second.quantiles.detach().numpy() == pytest.approx(first.quantiles.detach().numpy() * 7 + 100, abs=1e-2)
@@ -104,7 +104,7 @@ def test_another_level_and_scale_of_the_past_carry_over_to_the_forecast(family: 
 
 def test_a_constant_past_is_finite():
     batch = batch_of()
-    flat = SeriesBatch(torch.ones_like(batch.past), batch.future, batch.there, batch.known)
+    flat = WindowBatch(torch.ones_like(batch.past), batch.future, batch.mask, batch.known)
     model = model_of()
     loss, _ = model(flat)
     loss.total.backward()
@@ -116,7 +116,7 @@ def test_gradients_against_finite_differences(family: str):
     model, batch = model_of(family, known=1).double(), batch_of(2, known=1, dtype=torch.float64)
 
     def loss(past: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
-        return model.forecast(SeriesBatch(past, batch.future, batch.there, known)).point
+        return model.forecast(WindowBatch(past, batch.future, batch.mask, known)).point
 
     assert torch.autograd.gradcheck(loss, (batch.past.requires_grad_(), batch.known.requires_grad_()))
 
@@ -177,15 +177,15 @@ def test_the_naive_forecasts_stand_beside_ours_on_the_same_windows(trained):
     run, path = trained
     found = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
-    values = task.measures.scale.apply(task.series.values)
+    values = task.statistics.scaler.transform(task.series.values)
     naive, seasonal, ours = [], [], []
     for origin, at in task.windows["test"]:
         truth = values[origin : origin + 6, at]
         naive.append((truth - values[origin - 1, at]) ** 2)
         seasonal.append((truth - values[origin - 12 : origin - 6, at]) ** 2)
-        made = run.model.forecast(task.rolling.batch(np.array([[origin, at]])).to("cpu"))
+        made = run.model.forecast(task.rolling.collate(np.array([[origin, at]])).to("cpu"))
         ours.append((truth - made.point[0].detach().numpy()) ** 2)
-    assert task.measures.season == 12
+    assert task.statistics.season == 12
     assert found.metrics["naive_mse"] == pytest.approx(np.mean(naive), rel=1e-4)
     assert found.metrics["seasonal_naive_mse"] == pytest.approx(np.mean(seasonal), rel=1e-4)
     assert found.metrics["mse"] == pytest.approx(np.mean(ours), rel=1e-3)
@@ -233,19 +233,19 @@ def test_the_answer_goes_on_after_the_end(trained):
     assert values["series"]["b"]["point"] == pytest.approx(truth, abs=1.5)
     for low, high in zip(*values["series"]["a"]["quantiles"].values()):
         assert low <= high
-    assert values["series"]["a"]["history"]["stamps"][-1] == "119"
+    assert values["series"]["a"]["history"]["timestamps"][-1] == "119"
 
 
-@pytest.mark.parametrize("scoring", [validation_sums, lambda *given: score(*given, 12)])
+@pytest.mark.parametrize("scoring", [compute_validation_sums, lambda *given: compute_errors(*given, 12)])
 def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring):
     run, path = trained
     task = Forecast.prepare(str(path), run.settings, run.run.preprocessor)
     calls: list[str] = []
-    for owner, name in ((ForecastModel, "forecast"), (Rolling, "batch")):
+    for owner, name in ((ForecastModel, "forecast"), (RollingWindows, "collate")):
         whole = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *given, name=name, whole=whole: calls.append(name) or whole(*given))
     scoring(run.model, task.rolling, task.windows["valid"])
-    assert sorted(calls) == ["batch", "forecast"]
+    assert sorted(calls) == ["collate", "forecast"]
 
 
 def test_a_picture_is_drawn_where_asked(trained, tmp_path):
@@ -255,7 +255,7 @@ def test_a_picture_is_drawn_where_asked(trained, tmp_path):
     run.task.evaluate(
         run.model, run.settings, run.run.preprocessor, str(path), options=InferenceOptions(out=tmp_path / "b.svg")
     )
-    assert "came true" in (tmp_path / "b.svg").read_text()
+    assert "true values" in (tmp_path / "b.svg").read_text()
     for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
         options = InferenceOptions(out=tmp_path / name)
         with pytest.raises(UsageError, match=fragment):
@@ -278,7 +278,7 @@ def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
     path = tmp_path / "shops.csv"
     path.write_text("shop,date,sold\n" + "\n".join(rows) + "\n")
     settings = {**SMALL, "horizon": 2, "forecast": {"lookback": 7, "series": "shop", "quantiles": "none"}}
-    settings["training"] = {"batch": 8}
+    settings["training"] = {"batch_size": 8}
     run = seqwise.train(path, task="forecast", model="gru", budget="1-epochs", out=tmp_path / "run", settings=settings)
     rows = list(csv.reader(io.StringIO(run.predict(str(path)).text)))
     assert rows[0] == ["date", "shop", "sold"]
@@ -289,7 +289,7 @@ def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
         ["2024-01-31", "y"],
     ]
     new = run.predict("shop,date,sold\n" + "".join(f"z,2024-03-{1 + day:02},{day}\n" for day in range(10)))
-    assert new.values["series"]["z"]["stamps"] == ["2024-03-11", "2024-03-12"]
+    assert new.values["series"]["z"]["timestamps"] == ["2024-03-11", "2024-03-12"]
 
 
 def test_what_is_known_in_advance_must_be_there(tmp_path):
@@ -306,7 +306,7 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
     with pytest.raises(DataError, match="feast must be known for the 3 steps after 79; 0 rows follow"):
         run.predict(str(path))
     made = [run.predict(text + "".join(f"{80 + n},,{flag}\n" for n in range(3))) for flag in (0, 1)]
-    assert made[0].values["series"]["a"]["stamps"] == ["80", "81", "82"]
+    assert made[0].values["series"]["a"]["timestamps"] == ["80", "81", "82"]
     assert made[0].values["series"]["a"]["point"] != made[1].values["series"]["a"]["point"]
 
 

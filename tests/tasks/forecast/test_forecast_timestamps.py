@@ -7,14 +7,14 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from seqwise.tasks.forecast.timestamps import Clock, clock_of, style_of, tick_of
+from seqwise.tasks.forecast.timestamps import TimeGrid, detect_style, get_parser, infer_grid
 
 
-def clock(texts: list[str]) -> Clock:
-    style = style_of(texts)
+def grid(texts: list[str]) -> TimeGrid:
+    style = detect_style(texts)
     assert style is not None
-    ticks = np.array(sorted(tick_of(style)(text) for text in texts))
-    return clock_of(ticks, style)
+    ticks = np.array(sorted(get_parser(style)(text) for text in texts))
+    return infer_grid(ticks, style)
 
 
 DAYS = [f"{date(2024, 1, 1) + timedelta(days=n)}" for n in range(20)]
@@ -48,63 +48,63 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize(("texts", "spacing", "season", "after"), FOUND.values(), ids=FOUND)
-def test_spacing_season_and_the_next_stamp(texts: list[str], spacing: str, season: int | None, after: str):
-    found = clock(texts)
-    assert (found.spacing, found.season) == (spacing, season)
+@pytest.mark.parametrize(("texts", "step_name", "season", "after"), FOUND.values(), ids=FOUND)
+def test_spacing_season_and_the_next_stamp(texts: list[str], step_name: str, season: int | None, after: str):
+    found = grid(texts)
+    assert (found.step_name, found.season) == (step_name, season)
     assert found.label(len(texts)) == after
     if "+" not in texts[0] and "." not in texts[0]:
         assert [found.label(n) for n in range(len(texts))] == texts
 
 
 def test_a_gap_does_not_change_the_spacing():
-    found = clock(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
-    assert found.spacing == "day"
-    assert found.numbers(np.array([tick_of("date")("2024-01-09")])).tolist() == [8]
+    found = grid(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
+    assert found.step_name == "day"
+    assert found.positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
 
 
 def test_stamps_that_tremble_lie_near_a_round_grid():
     seconds = [0, 3601, 7198, 10803, 14400, 17995]
-    found = clock_of(np.array([s * 10**6 for s in seconds]), "seconds ")
-    assert found.spacing == "hour"
-    assert np.abs(found.numbers(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
+    found = infer_grid(np.array([s * 10**6 for s in seconds]), "seconds ")
+    assert found.step_name == "hour"
+    assert np.abs(found.positions(np.array([s * 10**6 for s in seconds])) - np.arange(6)).max() < 0.01
 
 
 @pytest.mark.parametrize("text", ["01/02/2024", "yesterday", "2024-13-01", ""])
 def test_what_is_no_stamp_is_none(text: str):
-    assert style_of([text]) is None
+    assert detect_style([text]) is None
 
 
 def test_stamps_with_and_without_a_zone_do_not_mix():
     with pytest.raises(ValueError, match="time zone"):
-        tick_of("seconds +")("2024-01-01 00:00:00")
+        get_parser("seconds +")("2024-01-01 00:00:00")
 
 
 def test_calendar_phases_by_hand():
-    hours = clock(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
-    phases = hours.phases(np.array([0, 6, 24, 24 * 7]))
-    assert phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
-    assert phases["day of week"][0] == pytest.approx([0, 0, 1 / 7, 0])
-    assert phases["time of year"][0] == pytest.approx([0, 0, 1 / 366, 7 / 366])
-    assert [length for _, length in phases.values()] == pytest.approx([24, 168, 8766])
-    assert list(clock(["2024-01", "2024-02"]).phases(np.arange(2))) == ["time of year"]
-    assert clock(["1", "2"]).phases(np.arange(2)) == {}
+    hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
+    calendar_phases = hours.calendar_phases(np.array([0, 6, 24, 24 * 7]))
+    assert calendar_phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
+    assert calendar_phases["day of week"][0] == pytest.approx([0, 0, 1 / 7, 0])
+    assert calendar_phases["time of year"][0] == pytest.approx([0, 0, 1 / 366, 7 / 366])
+    assert [length for _, length in calendar_phases.values()] == pytest.approx([24, 168, 8766])
+    assert list(grid(["2024-01", "2024-02"]).calendar_phases(np.arange(2))) == ["time of year"]
+    assert grid(["1", "2"]).calendar_phases(np.arange(2)) == {}
 
 
 def test_a_clock_goes_on_in_another_table():
-    hours = clock(["2024-01-01 00:00", "2024-01-01 01:00"])
-    later = np.array([tick_of(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
-    assert hours.from_first(later).label(0) == "2024-02-01 00:00"
+    hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])
+    later = np.array([get_parser(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
+    assert hours.align(later).label(0) == "2024-02-01 00:00"
     beside = later + 30 * 60 * 10**6
-    assert hours.from_first(beside).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
+    assert hours.align(beside).label(0) == "2024-02-01 00:30"  # a grid of its own, not half a step off
 
 
 def test_business_days_before_1970():
-    friday = np.array([tick_of("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
-    days = Clock("business day", 1, 0, "date")
-    assert np.diff(days.numbers(friday)).tolist() == [1, 1]
+    friday = np.array([get_parser("date")(text) for text in ("1969-12-26", "1969-12-29", "1969-12-30")])
+    days = TimeGrid("business day", 1, 0, "date")
+    assert np.diff(days.positions(friday)).tolist() == [1, 1]
 
 
 def test_decimals_keep_a_place_after_the_point():
-    numbers = clock(["0.5", "1.0", "1.5"])
+    numbers = grid(["0.5", "1.0", "1.5"])
     assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

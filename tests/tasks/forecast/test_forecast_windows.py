@@ -8,77 +8,87 @@ import numpy as np
 import pytest
 
 from seqwise.config import Settings
-from seqwise.tasks.forecast.reader import Series, read_series
-from seqwise.tasks.forecast.scaling import Measures, Scale, constant, in_sample_error, season_of_values
-from seqwise.tasks.forecast.windows import Rolling, WindowBatches, borders, rule_of
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.forecast.reader import SeriesData, read_series
+from seqwise.tasks.forecast.statistics import (
+    SeriesStatistics,
+    Standardizer,
+    compute_in_sample_error,
+    detect_season,
+    is_constant,
+)
+from seqwise.tasks.forecast.task import Forecast
+from seqwise.tasks.forecast.windows import RollingWindows, compute_borders, describe_splits
 
 
-def series_of(*columns: list[float | str], header: str = "abcdefg", **forecast) -> Series:
+def series_of(*columns: list[float | str], header: str = "abcdefg", **forecast) -> SeriesData:
     rows = ["t," + ",".join(header[: len(columns)])]
     rows += [f"{step}," + ",".join(str(value) for value in row) for step, row in enumerate(zip(*columns))]
     return read_series("\n".join(rows) + "\n", Settings(forecast=forecast))
 
 
-def rolling(series: Series, past: int, horizon: int, policy: str = "interpolate", train: int | None = None) -> Rolling:
-    measures = Measures.learn(series, train or series.end, 1, True)
-    return Rolling(series, measures, past, horizon, policy)
+def rolling(
+    series: SeriesData, past: int, horizon: int, policy: str = "interpolate", train: int | None = None
+) -> RollingWindows:
+    statistics = SeriesStatistics.fit(series, train or series.end, 1, True)
+    return RollingWindows(series, statistics, past, horizon, policy)
 
 
 def test_the_published_borders_give_the_published_number_of_windows():
     series = series_of(list(range(17420)))
-    parts = borders(series, "8640,2880,2880")
+    parts = compute_borders(series, "8640,2880,2880")
     assert parts == {"train": (0, 8640), "valid": (8640, 11520), "test": (11520, 14400)}
     found = rolling(series, 336, 96)
-    assert [len(found.windows(*part)) for part in parts.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
-    assert rule_of(series, "8640,2880,2880").endswith(
+    assert [len(found.find(*part)) for part in parts.values()] == [8640 - 336 - 96 + 1, 2785, 2785]
+    assert describe_splits(series, "8640,2880,2880").endswith(
         "train 8,640, valid 2,880, test 2,880; the last 3,020 are not used."
     )
 
 
 def test_shares_and_a_folder_s_own_splits(tmp_path: Path):
     series = series_of(list(range(50)))
-    assert borders(series, "0.7,0.1,0.2") == {"train": (0, 35), "valid": (35, 40), "test": (40, 50)}
+    assert compute_borders(series, "0.7,0.1,0.2") == {"train": (0, 35), "valid": (35, 40), "test": (40, 50)}
     for split, first in (("train", 0), ("valid", 5), ("test", 9)):
         (tmp_path / f"{split}.csv").write_text("t,a\n" + "".join(f"{first + n},{n}\n" for n in range(4)))
     own = read_series(str(tmp_path), Settings())
-    assert borders(own, "0.7,0.1,0.2") == {"train": (0, 4), "valid": (4, 9), "test": (9, 13)}
-    assert rule_of(own, "").startswith("steps are split as the files are named: train 4")
+    assert compute_borders(own, "0.7,0.1,0.2") == {"train": (0, 4), "valid": (4, 9), "test": (9, 13)}
+    assert describe_splits(own, "").startswith("steps are split as the files are named: train 4")
 
 
 def test_a_window_is_the_past_and_the_future():
     found = rolling(series_of([10.0 * n for n in range(8)], [float(n) for n in range(8)]), 3, 2)
-    windows = found.windows(0, 8)
+    windows = found.find(0, 8)
     assert windows.tolist() == [[o, c] for o in (3, 4, 5, 6) for c in (0, 1)]
-    batch = found.batch(windows[[0, 3]])
-    scale = np.array([10.0 * n for n in range(8)])
-    assert batch.past[0] * scale.std() + scale.mean() == pytest.approx([0, 10, 20], abs=1e-4)
-    assert batch.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
-    assert (batch.rows, batch.length, batch.num_targets, batch.num_tokens) == (2, 3, 4, 4)
-    assert batch.known.shape == (2, 5, 0)
-    assert batch.positions.tolist() == [3, 4]
+    collate = found.collate(windows[[0, 3]])
+    scaler = np.array([10.0 * n for n in range(8)])
+    assert collate.past[0] * scaler.std() + scaler.mean() == pytest.approx([0, 10, 20], abs=1e-4)
+    assert collate.future[1].numpy() * np.arange(8).std() + 3.5 == pytest.approx([4, 5], abs=1e-5)
+    assert (collate.rows, collate.length, collate.num_targets, collate.num_tokens) == (2, 3, 4, 4)
+    assert collate.known.shape == (2, 5, 0)
+    assert collate.positions.tolist() == [3, 4]
 
 
 def test_a_later_split_looks_back_but_not_ahead():
     found = rolling(series_of(list(range(20))), 4, 3)
-    assert found.windows(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
-    assert found.windows(10, 12).tolist() == []
-    assert found.windows(0, 20, season=6)[0, 0] == 6  # a season must lie before it too
+    assert found.find(10, 15)[:, 0].tolist() == [10, 11, 12]  # targets 10 … 14, past from 6 on
+    assert found.find(10, 12).tolist() == []
+    assert found.find(0, 20, season=6)[0, 0] == 6  # a season must lie before it too
 
 
 def test_scales_know_the_training_part_alone():
     series = series_of([1.0, 2, 3, 4, 1000, 2000])
-    measures = Measures.learn(series, 4, 1, True)
-    assert measures.scale.mean.tolist() == [2.5]
-    assert measures.scale.deviation == pytest.approx([np.std([1, 2, 3, 4])])
-    assert measures.in_sample.tolist() == [1.0]
+    statistics = SeriesStatistics.fit(series, 4, 1, True)
+    assert statistics.scaler.mean.tolist() == [2.5]
+    assert statistics.scaler.deviation == pytest.approx([np.std([1, 2, 3, 4])])
+    assert statistics.in_sample_error.tolist() == [1.0]
 
 
 def test_a_constant_keeps_its_size_and_gaps_do_not_count():
-    scale = Scale.learn(np.array([[5.0, 1], [5, np.nan], [5, 3]]))
-    assert scale.deviation.tolist() == [1, 1]
-    assert scale.mean.tolist() == [5, 2]
+    scaler = Standardizer.fit(np.array([[5.0, 1], [5, np.nan], [5, 3]]))
+    assert scaler.deviation.tolist() == [1, 1]
+    assert scaler.mean.tolist() == [5, 2]
     values = np.array([[7.0, 4.0]])
-    assert scale.undo(scale.apply(values)) == pytest.approx(values)
+    assert scaler.inverse_transform(scaler.transform(values)) == pytest.approx(values)
 
 
 @pytest.mark.parametrize("policy", ["interpolate", "previous"])
@@ -91,117 +101,118 @@ def test_no_window_sees_a_value_of_its_future(policy: str):
     border = 21
     changed = [value if step < border or value == "" else value + 100.0 for step, value in enumerate(gaps)]
     first, second = (rolling(series_of(each, missing=policy), 6, 2, policy, train=8) for each in (gaps, changed))
-    windows = first.windows(0, border)
-    last = first.windows(0, 40)
+    windows = first.find(0, border)
+    last = first.find(0, 40)
     assert len(windows) > 5
     for window in last[last[:, 0] <= border]:
-        assert np.array_equal(first.batch(window[None]).past, second.batch(window[None]).past)
+        assert np.array_equal(first.collate(window[None]).past, second.collate(window[None]).past)
 
 
 def test_missing_targets_do_not_count_and_gaps_end_no_past():
     values: list[float | str] = [float(n) for n in range(12)]
     values[6] = values[7] = ""
     found = rolling(series_of(values), 3, 2)
-    origins = found.windows(0, 12)[:, 0].tolist()
+    origins = found.find(0, 12)[:, 0].tolist()
     assert 6 not in origins  # both targets are missing
     assert 7 not in origins  # its past would end in a gap, filled from the future
     assert origins == [3, 4, 5, 9, 10]
-    batch = found.batch(np.array([[5, 0]]))
-    assert batch.there.tolist() == [[True, False]]
-    assert batch.num_targets == 1
+    collate = found.collate(np.array([[5, 0]]))
+    assert collate.mask.tolist() == [[True, False]]
+    assert collate.num_targets == 1
     previous = rolling(series_of(values, missing="previous"), 3, 2, "previous")
-    assert previous.windows(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
+    assert previous.find(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
 
 
 def test_a_series_that_begins_late_has_no_window_before():
     late: list[float | str] = ["", "", "", "", *map(float, range(8))]
     found = rolling(series_of(list(range(12)), late), 3, 2)
-    assert [window[0] for window in found.windows(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
+    assert [window[0] for window in found.find(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
 
 
 def test_naive_forecasts_by_hand():
     found = rolling(series_of([1.0, 2, 3, 4, 5, 6, 7, 8]), 4, 3)
-    scale = Scale.learn(np.arange(1.0, 9)[:, None])
+    scaler = Standardizer.fit(np.arange(1.0, 9)[:, None])
     window = np.array([[5, 0]])
-    assert scale.undo(found.repeated(window, 1)) == pytest.approx(np.array([[5, 5, 5]]))
-    assert scale.undo(found.repeated(window, 2)) == pytest.approx(np.array([[4, 5, 4]]))
+    assert scaler.inverse_transform(found.forecast_naively(window, 1)) == pytest.approx(np.array([[5, 5, 5]]))
+    assert scaler.inverse_transform(found.forecast_naively(window, 2)) == pytest.approx(np.array([[4, 5, 4]]))
 
 
 def test_what_is_known_reaches_into_the_future():
     table = "time,a,feast\n" + "".join(f"2024-01-{1 + n:02},{n},{n % 2}\n" for n in range(28))
     series = read_series(table, Settings(forecast={"known_future": "feast"}))
-    measures = Measures.learn(series, 28, 7, True)
-    assert measures.calendar == ["day of week"]  # a year is not seen twice
-    found = Rolling(series, measures, 7, 7, "interpolate")
-    known = found.batch(found.windows(0, 28)[:1]).known
+    statistics = SeriesStatistics.fit(series, 28, 7, True)
+    assert statistics.calendar == ["day of week"]  # a year is not seen twice
+    found = RollingWindows(series, statistics, 7, 7, "interpolate")
+    known = found.collate(found.find(0, 28)[:1]).known
     assert known.shape == (1, 14, 3)
     assert known[0, :, 0].tolist() == pytest.approx([-1, 1] * 7)
     assert known[0, :7, 1:].numpy() == pytest.approx(known[0, 7:, 1:].numpy(), abs=1e-6)
-    assert Measures.learn(series, 28, 7, False).calendar == []
+    assert SeriesStatistics.fit(series, 28, 7, False).calendar == []
 
 
 def test_every_window_is_in_one_batch_of_an_epoch():
-    found = rolling(series_of(list(range(60)), list(range(60))), 4, 3)
-    windows = found.windows(0, 60)
-    batches = WindowBatches(found, windows, Settings(seed=3, training={"batch_size": 16}))
-    seen = [origin for batch in batches.epoch(0) for origin in batch.positions.tolist()]
-    assert sorted(seen) == sorted(windows[:, 0].tolist())
-    assert seen != sorted(seen)
+    table = "t,a,b\n" + "".join(f"{n},{n},{n}\n" for n in range(60))
+    settings = Settings(seed=3, horizon=3, forecast={"lookback": 4, "season": 1}, training={"batch_size": 16})
+    task = Forecast.prepare(table, settings)
+    batches = task.batches(ResolvedSettings.from_settings(settings))
+    origins = [origin for batch in batches.epoch(0) for origin in batch.positions.tolist()]
+    assert sorted(origins) == sorted(task.windows["train"][:, 0].tolist())
+    assert origins != sorted(origins)
     assert batches.steps == len(list(batches.epoch(1)))
 
 
 def test_seasons_of_values():
     steps = np.arange(200)
-    assert season_of_values(np.sin(2 * np.pi * steps / 11)[:, None]) == 11
-    assert season_of_values(read_series("builtin:sunspots", Settings()).values[:216]) in (10, 11)
-    assert season_of_values(np.random.RandomState(0).normal(size=(300, 1))) is None
-    assert season_of_values(np.ones((50, 1))) is None
+    assert detect_season(np.sin(2 * np.pi * steps / 11)[:, None]) == 11
+    assert detect_season(read_series("builtin:sunspots", Settings()).values[:216]) in (10, 11)
+    assert detect_season(np.random.RandomState(0).normal(size=(300, 1))) is None
+    assert detect_season(np.ones((50, 1))) is None
 
 
 def test_in_sample_error_by_hand():
     values = np.array([[1.0], [4], [np.nan], [5], [6]])
-    assert in_sample_error(values, 1) == pytest.approx([2.0])  # |4 - 1|, |6 - 5|
-    assert in_sample_error(values, 2) == pytest.approx([1.0])  # |5 - 4|
-    assert np.isnan(in_sample_error(values, 9)).all()
+    assert compute_in_sample_error(values, 1) == pytest.approx([2.0])  # |4 - 1|, |6 - 5|
+    assert compute_in_sample_error(values, 2) == pytest.approx([1.0])  # |5 - 4|
+    assert np.isnan(compute_in_sample_error(values, 9)).all()
 
 
 def test_measures_come_back_from_plain_data():
     series = series_of([1.0, 2, 3, 5], [5.0, 5, 5, 5])
-    measures = Measures.learn(series, 4, 2, True)
-    back = Measures.from_facts(measures.facts())
-    assert back.facts() == measures.facts()
-    assert (back.columns, back.clock, back.names) == (measures.columns, measures.clock, measures.names)
+    statistics = SeriesStatistics.fit(series, 4, 2, True)
+    back = SeriesStatistics.from_facts(statistics.to_facts())
+    assert back.to_facts() == statistics.to_facts()
+    assert (back.columns, back.grid, back.names) == (statistics.columns, statistics.grid, statistics.names)
 
 
 def test_a_new_series_is_scaled_by_its_own_values():
-    measures = Measures.learn(series_of([1.0, 2, 3, 5]), 4, 1, True)
+    statistics = SeriesStatistics.fit(series_of([1.0, 2, 3, 5]), 4, 1, True)
     other = series_of([1.0, 2, 3, 5], [10.0, 20, 30, 40])
-    found = measures.of(other)
-    assert found.scale.mean.tolist() == [2.75, 25]
-    assert np.isnan(found.in_sample[1])
-    assert measures.unknown(other) == ["b"]
+    found = statistics.select(other)
+    assert found.scaler.mean.tolist() == [2.75, 25]
+    assert np.isnan(found.in_sample_error[1])
+    assert statistics.find_new(other) == ["b"]
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -0.1, 1e-9, 1e15])
 def test_a_constant_keeps_its_size_although_its_mean_is_rounded(value: float):
     values = np.full((420, 1), value)
-    assert constant(values).all()
-    assert Scale.learn(values).deviation.tolist() == [1.0]
-    assert season_of_values(values) is None
+    assert is_constant(values).all()
+    assert Standardizer.fit(values).deviation.tolist() == [1.0]
+    assert detect_season(values) is None
 
 
 @pytest.mark.parametrize(("middle", "width"), [(0.0, 1e-9), (1.6e9, 1.0), (1e-12, 1e-13)])
 def test_a_series_that_changes_little_is_no_constant(middle: float, width: float):
     values = middle + width * np.arange(50.0)[:, None]
-    assert not constant(values).any()
-    assert Scale.learn(values).deviation[0] == pytest.approx(width * np.arange(50.0).std(), rel=1e-6)
+    assert not is_constant(values).any()
+    assert Standardizer.fit(values).deviation[0] == pytest.approx(width * np.arange(50.0).std(), rel=1e-6)
 
 
 def test_a_column_without_values_is_constant_and_says_nothing():
-    assert constant(np.array([[np.nan, 1.0], [np.nan, 2.0]])).tolist() == [True, False]
+    assert is_constant(np.array([[np.nan, 1.0], [np.nan, 2.0]])).tolist() == [True, False]
 
 
 def test_a_season_that_repeats_but_for_rounding_has_no_error_in_sample():
     wave = np.tile([0.1 + 0.2, 1.0], 20)
     wave[::4] = 0.3
-    assert in_sample_error(wave[:, None], 2).tolist() == [0.0]
+    assert compute_in_sample_error(wave[:, None], 2).tolist() == [0.0]

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from seqwise.tasks.forecast.metrics import NAIVE, SEASONAL
+from seqwise.tasks.forecast.metrics import NAIVE, SEASONAL_NAIVE
 
-FORECASTS = {SEASONAL: "seasonal-naive forecast", NAIVE: "naive forecast"}
+FORECASTS = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
 SAME_OF = "the same of: "  # how the definition of a simple forecast's error begins
 
 
@@ -29,8 +29,8 @@ def _forecasts(values: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
     """The simple forecasts, which every evaluation of a forecast measures. Without a season both are the same one."""
     metrics, definitions = values.get("metrics", {}), values.get("definitions", {})
     keys = {who: f"{who}_{metric}" for who in FORECASTS if f"{who}_{metric}" in metrics}
-    if len(keys) == 2 and metrics[keys[SEASONAL]] == metrics[keys[NAIVE]]:
-        del keys[SEASONAL]
+    if len(keys) == 2 and metrics[keys[SEASONAL_NAIVE]] == metrics[keys[NAIVE]]:
+        del keys[SEASONAL_NAIVE]
     return [
         {
             "name": FORECASTS[who],

@@ -1,12 +1,12 @@
 """The forecasting model: one window of one series → its next values.
 
-    past → its own mean and deviation taken out → patches → backbone → head ─┐
-                                              └→ straight path ──────────────┼→ + → mean and deviation put back
-    what is known of the future → its effect on each step ───────────────────┘
+    past → minus its mean, divided by its deviation → patches → backbone → head ─┐
+                                                    └→ linear map of the past ───┼→ + → mean and deviation restored
+    values known in advance → their effect on each step ─────────────────────────┘
 
-Taking out the window's mean and deviation (Kim et al. 2022, "Reversible instance normalization") lets a level that was
-never seen in training do no harm. The straight path is a linear map of the past (Zeng et al. 2023, "Are Transformers
-effective for time series forecasting?"): hard to beat, so each family learns what goes beyond it.
+Normalising each window by its own mean and deviation (Kim et al. 2022, "Reversible instance normalization") makes the
+model independent of levels that training does not have. The linear map (Zeng et al. 2023, "Are Transformers effective
+for time series forecasting?") is hard to beat, so each backbone learns what exceeds it.
 """
 
 from __future__ import annotations
@@ -20,52 +20,56 @@ from torch.nn import functional as F
 
 from seqwise.backbones.series import SeriesEncoder
 from seqwise.backbones.states import ModelState
-from seqwise.heads.forecast import PointHead, QuantileHead, pinball
+from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 from seqwise.layers.record import record_value
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.forecast.windows import SeriesBatch
+from seqwise.tasks.forecast.windows import WindowBatch
 
-EPSILON = 1e-5  # added to a window's variance: a constant window has none
-EFFECT = 32  # hidden units between what is known of a step and its effect
+EPSILON = 1e-5  # added to the variance of a window: that of a constant window is 0
+EFFECT_UNITS = 32  # hidden units between the values known in advance of a step and their effect
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Standardised values: the point (B, N) and the quantiles (B, N, Q), or None where none are forecast."""
+    """Standardised forecasts: the point (B, N) and the quantiles (B, N, Q), or None."""
 
     point: Tensor
     quantiles: Tensor | None
 
 
 class ForecastModel(nn.Module):
-    """`known` is the number of values known in advance per step, calendar included."""
+    """`num_known` is the number of values known in advance per step, with the calendar features."""
 
-    def __init__(self, settings: ResolvedSettings, known: int, quantiles: Sequence[float]):
+    def __init__(self, settings: ResolvedSettings, num_known: int, quantiles: Sequence[float]):
         super().__init__()
-        past, horizon = settings.forecast.lookback, settings.horizon
+        lookback, horizon = settings.forecast.lookback, settings.horizon
         self.quantiles = tuple(sorted(quantiles))
-        self.encoder = SeriesEncoder(settings, 1 + known, past)
+        self.encoder = SeriesEncoder(settings, 1 + num_known, lookback)
         self.head = PointHead(self.encoder.width, horizon)
         self.spread = QuantileHead(self.encoder.width, horizon, self.quantiles) if quantiles else None
-        self.straight = nn.Linear(past, horizon) if settings.forecast.linear else None
-        self.effect = nn.Sequential(nn.Linear(known, EFFECT), nn.ReLU(), nn.Linear(EFFECT, 1)) if known else None
+        self.straight = nn.Linear(lookback, horizon) if settings.forecast.linear else None
+        self.effect = (
+            nn.Sequential(nn.Linear(num_known, EFFECT_UNITS), nn.ReLU(), nn.Linear(EFFECT_UNITS, 1))
+            if num_known
+            else None
+        )
         for linear in (self.straight, self.effect[2] if self.effect else None):
             if linear is not None:  # a new model forecasts the mean of the window
                 nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
                 nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
-    def forward(self, batch: SeriesBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
-        """Squared errors, plus the mean pinball loss of the quantiles, summed over the values that were observed."""
+    def forward(self, batch: WindowBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
+        """Squared errors, plus the mean pinball loss of the quantiles, summed over the observed values."""
         return self.loss(self.forecast(batch), batch), None
 
-    def loss(self, forecasts: Forecasts, batch: SeriesBatch) -> Loss:
+    def loss(self, forecasts: Forecasts, batch: WindowBatch) -> Loss:
         losses = F.mse_loss(forecasts.point, batch.future, reduction="none")
         if forecasts.quantiles is not None and self.spread is not None:
-            losses = losses + pinball(forecasts.quantiles, batch.future, self.spread.levels).mean(dim=-1)
-        return total(losses, batch.there)
+            losses = losses + pinball_loss(forecasts.quantiles, batch.future, self.spread.levels).mean(dim=-1)
+        return total(losses, batch.mask)
 
-    def forecast(self, batch: SeriesBatch) -> Forecasts:
+    def forecast(self, batch: WindowBatch) -> Forecasts:
         past = batch.past
         mean = past.mean(dim=1, keepdim=True)
         deviation = (past.var(dim=1, keepdim=True, correction=0) + EPSILON).sqrt()
@@ -81,7 +85,7 @@ class ForecastModel(nn.Module):
             y = y + straight
         if self.effect is not None:
             y = y + self.effect(batch.known[:, past.shape[1] :]).squeeze(-1).to(past.dtype)
-        spread = None if self.spread is None else self.spread(summary, y).to(past.dtype)
-        if spread is not None:
-            spread = spread * deviation[..., None] + mean[..., None]
-        return Forecasts(y * deviation + mean, spread)
+        quantiles = None if self.spread is None else self.spread(summary, y).to(past.dtype)
+        if quantiles is not None:
+            quantiles = quantiles * deviation[..., None] + mean[..., None]
+        return Forecasts(y * deviation + mean, quantiles)

@@ -1,19 +1,20 @@
-"""Tables of numbers over time → series on one even grid. Policies for what is wrong in them are stated, never silent.
+"""Reads tables of numbers over time into series on one even grid. How problems are handled is stated, never silent.
 
 One file holds one or many series: wide, a column for each, or long, where a column names the series of a row. It knows
-nothing of splits, scaling or models; `tasks/forecast/windows.py` goes on from here.
+nothing of splits, scaling or models; `windows.py` continues from here.
 
-| found | what happens |
+| problem | what happens |
 |---|---|
-| a value that is no number, a repeated stamp, an unreadable stamp | error with file, line and column |
+| a value that is no number, a repeated timestamp, an unreadable timestamp | error with file, line and column |
 | rows out of order | sorted, counted |
-| stamps a little off the grid (up to a quarter of a step) | moved to the nearest grid point, counted; more: error |
-| stamps missing | inserted with missing values, counted |
+| timestamps a little off the grid (up to a quarter of a step) | moved to the nearest grid point, counted; more: error |
+| timestamps missing | inserted with missing values, counted |
 | values missing | filled as `forecast.missing` says, counted; never a target |
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,256 +24,290 @@ from seqwise.data.findings import Findings
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError
-from seqwise.tasks.forecast.table import Columns, Frame, choose_columns, demand, merged, numbers, read_frames, ticks_of
-from seqwise.tasks.forecast.timestamps import OFF, Clock, clock_of
+from seqwise.tasks.forecast.table import (
+    SeriesColumns,
+    TextTable,
+    choose_columns,
+    parse_numbers,
+    parse_timestamps,
+    read_table,
+    require_column,
+)
+from seqwise.tasks.forecast.timestamps import MAX_OFFSET, TimeGrid, infer_grid
 
-SPARSE = 20  # steps per row from which on a table has more gaps than values
-FILLED = {"interpolate": "a line between their neighbours", "previous": "the value before"}
+MAX_STEPS_PER_ROW = 20  # a table with more steps per row has more gaps than values
+FILL_NAMES = {"interpolate": "a line between their neighbours", "previous": "the value before"}
+EVEN_STEPS = "Give timestamps at even distances, one row per step: sum or average the rows of each step first."
 
 
 @dataclass
-class Series:
-    """C series over T even steps. A missing value is NaN; after `end` no series has any value, only what is known."""
+class SeriesData:
+    """C series over T even steps. A missing value is NaN; after `end` there are only values known in advance."""
 
-    name: str
+    source: str
     names: list[str]
     values: np.ndarray  # (T, C) float64
     known: np.ndarray  # (G, T, K) float64: known in advance, the same for all series of a group
-    group: np.ndarray  # (C,) which group a series belongs to
-    groups: list[str]  # their names; one that is empty where the table is wide
-    clock: Clock
-    columns: Columns
+    group: np.ndarray  # (C,) the group of each series
+    group_names: list[str]  # [""] if the table is wide
+    grid: TimeGrid
+    columns: SeriesColumns
     end: int
-    given: tuple[int, int, int] | None = None  # ends of train, valid and test, where files are named for them
+    split_ends: tuple[int, int, int] | None = None  # of train, valid and test, if files are named for them
     findings: Findings = field(default_factory=Findings)
 
-    def span(self) -> str:
-        """From when to when, in words."""
-        first, last = self.clock.label(0), self.clock.label(self.end - 1)
-        return f"{self.end:,} steps (step: {self.clock.spacing}) from {first} to {last}"
+    def describe_span(self) -> str:
+        """Returns number of steps, first and last timestamp in words."""
+        first, last = self.grid.label(0), self.grid.label(self.end - 1)
+        return f"{self.end:,} steps (step: {self.grid.step_name}) from {first} to {last}"
 
 
-def read_series(spec: str, settings: Settings, columns: Columns | None = None, clock: Clock | None = None) -> Series:
-    """Read, check and put on a grid. `columns` and `clock` are those of a trained run, to read another file alike.
+def read_series(
+    spec: str, settings: Settings, columns: SeriesColumns | None = None, grid: TimeGrid | None = None
+) -> SeriesData:
+    """Reads and checks a table and puts it on a grid. `columns` and `grid` are those of a trained run, if there is one.
 
-    `spec` is a file, a folder with train.*, valid.* and test.*, a built-in name, or the text of a table itself.
+    `spec` is a file, a folder with train.*, valid.* and test.*, a built-in name, or the text of a table.
     """
     findings = Findings()
-    frame = merged(read_frames(spec, findings))
+    table = read_table(spec, findings)
     findings.raise_errors()
-    if not frame.lines:
-        raise DataError(
-            "there is a header, but no row below it.", repair="Give a table with rows.", file=frame.files[0]
-        )
+    if not table.lines:
+        problem = "there is a header, but no row below it."
+        raise DataError(problem, repair="Give a table with rows.", file=table.files[0])
     if columns is None:
-        reject_columns(
-            settings.columns, "Name them with --target, --forecast.time, --forecast.known-future, --forecast.series."
-        )
-    columns = columns or choose_columns(frame, settings.forecast, settings.target, findings)
-    for column in (columns.time, *columns.targets, *columns.known, *([columns.series] if columns.series else [])):
-        demand(column, frame)
-    values = np.stack([numbers(frame, column, findings) for column in columns.targets], axis=1)
-    known = np.stack([numbers(frame, column, findings) for column in columns.known], axis=1) if columns.known else None
-    ticks, style = ticks_of(frame, columns.time, findings, clock)
+        options = "--target, --forecast.time, --forecast.known-future, --forecast.series"
+        reject_columns(settings.columns, f"Name them with {options}.")
+        columns = choose_columns(table, settings.forecast, settings.target, findings)
+    for name in columns.all_names:
+        require_column(name, table)
+    values = _parse_columns(table, columns.targets, findings)
+    known = _parse_columns(table, columns.known, findings)
+    ticks, style = parse_timestamps(table, columns.time, findings, grid)
     findings.raise_errors()
-    groups = _groups(frame, columns, ticks, findings)
+    groups = _group_rows(table, columns, ticks, findings)
     findings.raise_errors()
-    clock = clock_of(np.unique(ticks), style) if clock is None else clock.from_first(ticks)
+    grid = infer_grid(np.unique(ticks), style) if grid is None else grid.align(ticks)
     policy = settings.forecast.missing
-    places = _on_grid(frame, groups, ticks, clock, findings, policy)
+    steps = _find_steps(table, groups, ticks, grid, findings, policy)
     findings.raise_errors()
-    series = _gridded(spec, frame, columns, groups, places, (values, known), clock, findings)
-    _check_missing(frame, groups, places, values, series, policy)
-    return series
+    _check_missing(table, groups, columns, values, findings, policy)
+    return _build_series(spec, table, columns, groups, steps, values, known, grid, findings)
+
+
+def _parse_columns(table: TextTable, names: Sequence[str], findings: Findings) -> np.ndarray:
+    """Returns the numbers of some columns, (rows, columns)."""
+    columns = [parse_numbers(table, name, findings) for name in names]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(table.lines), 0))
 
 
 # Rows → groups in order of time
 
 
-def _groups(frame: Frame, columns: Columns, ticks: np.ndarray, findings: Findings) -> dict[str, np.ndarray]:
-    """Name of a group of series → its rows in the order of time. Repeated stamps are errors."""
-    groups: dict[str, list[int]] = {}
-    for row, name in enumerate(frame.fields[columns.series] if columns.series else [""] * len(frame.lines)):
+def _group_rows(
+    table: TextTable, columns: SeriesColumns, ticks: np.ndarray, findings: Findings
+) -> dict[str, np.ndarray]:
+    """Returns the rows of each group of series in the order of time. Repeated timestamps are errors."""
+    row_lists: dict[str, list[int]] = {}
+    for row, name in enumerate(table.fields[columns.series] if columns.series else [""] * len(table.lines)):
         if columns.series and not name.strip():
-            frame.wrong(
-                findings,
-                row,
-                f"column {columns.series!r}: the name of the series is empty.",
-                repair="Each row must name its series.",
-            )
-        groups.setdefault(name.strip(), []).append(row)
-    found = {}
-    for name, listed in groups.items():
-        rows = np.array(listed)
+            problem = f"column {columns.series!r}: the name of the series is empty."
+            table.add_error(findings, row, problem, "Each row must name its series.")
+        row_lists.setdefault(name.strip(), []).append(row)
+    groups = {}
+    for name, row_list in row_lists.items():
+        rows = np.array(row_list)
         for row in rows[1:][np.diff(ticks[rows]) < 0]:
-            frame.note(findings, row, "rows out of order, which are sorted by time")
-        found[name] = rows = rows[np.argsort(ticks[rows], kind="stable")]
-        for before, row in zip(rows[:-1][np.diff(ticks[rows]) == 0], rows[1:][np.diff(ticks[rows]) == 0]):
-            whose = f" of series {name!r}" if name else ""
-            frame.wrong(
+            table.add_warning(findings, row, "rows out of order, which are sorted by time")
+        groups[name] = rows = rows[np.argsort(ticks[rows], kind="stable")]
+        is_repeated = np.diff(ticks[rows]) == 0
+        for previous, row in zip(rows[:-1][is_repeated], rows[1:][is_repeated]):
+            timestamp = table.fields[columns.time][row].strip()
+            of_series = f" of series {name!r}" if name else ""
+            first = f"first in line {table.lines[previous]}"
+            table.add_error(
                 findings,
                 row,
-                f"the time stamp {frame.fields[columns.time][row].strip()}{whose} occurs twice, "
-                f"first in line {frame.lines[before]}.",
+                f"the timestamp {timestamp}{of_series} occurs twice, {first}.",
                 repair="Remove one of the rows. Where rows belong to different series, name the column that tells "
                 "them apart with --forecast.series.",
             )
-    return found
+    return groups
 
 
 # Onto the grid
 
 
-def _on_grid(
-    frame: Frame, groups: dict[str, np.ndarray], ticks: np.ndarray, clock: Clock, findings: Findings, policy: str
-) -> np.ndarray:
-    """The number of the step of each row."""
-    exact = clock.numbers(ticks)
-    places = np.round(exact).astype(np.int64)
-    off = np.abs(exact - places)
-    if places.max() > SPARSE * len(places) + 1000:
-        order = np.argsort(places)
-        row = int(order[1:][np.diff(places[order]).argmax()])
-        problem = (
-            f"the stamps span {places.max() + 1:,} steps (step: {clock.spacing}), but there are {len(places):,} rows"
-        )
-        after = "A stamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
-        frame.wrong(findings, row, f"{problem}; the longest gap ends here.", repair=after)
-        findings.raise_errors()
-    uneven = "Give stamps at even distances, one row per step: sum or average the rows of each step first."
-    for row in np.flatnonzero(off > OFF).tolist():
-        frame.wrong(
-            findings,
-            row,
-            f"the stamp lies {off[row]:.2f} steps beside the grid (step: {clock.spacing}).",
-            repair=uneven,
-        )
-    for row in np.flatnonzero((off > 0) & (off <= OFF)).tolist():
-        what = f"time stamps a little off the grid (step: {clock.spacing}), moved to the nearest grid point"
-        frame.note(findings, row, what)
-    for rows in groups.values():
-        steps = np.diff(places[rows])
-        for row in rows[1:][(steps == 0) & (off[rows[1:]] <= OFF)]:
-            frame.wrong(findings, row, f"two rows fall on the same step (step: {clock.spacing}).", repair=uneven)
-        for row, gap in zip(rows[1:][steps > 1], steps[steps > 1]):
-            if policy == "stop":
-                problem = f"{gap - 1:,} time stamps are missing before this line (step: {clock.spacing})."
-                frame.wrong(
-                    findings, row, problem, "Insert them, or let --forecast.missing interpolate or previous do it."
-                )
-                continue
-            what = f"missing time stamps (step: {clock.spacing}), inserted with missing values"
-            for _ in range(gap - 1):
-                frame.note(findings, row, what)
-    return places
-
-
-def _gridded(
-    spec: str,
-    frame: Frame,
-    columns: Columns,
+def _find_steps(
+    table: TextTable,
     groups: dict[str, np.ndarray],
-    places: np.ndarray,
-    read: tuple[np.ndarray, np.ndarray | None],
-    clock: Clock,
+    ticks: np.ndarray,
+    grid: TimeGrid,
     findings: Findings,
-) -> Series:
-    values, known = read
-    steps, width = int(places.max()) + 1, len(columns.targets)
-    grid = np.full((steps, len(groups) * width), np.nan)
-    there = np.full((len(groups), steps, len(columns.known)), np.nan)
-    names: list[str] = []
-    for number, (name, rows) in enumerate(groups.items()):
-        grid[places[rows], number * width : (number + 1) * width] = values[rows]
-        names += [column if not name else name if width == 1 else f"{name}/{column}" for column in columns.targets]
-        if known is not None:
-            there[number, places[rows]] = known[rows]
-            _fill_known(there[number], frame, columns, rows, places, findings)
+    policy: str,
+) -> np.ndarray:
+    """Returns the step of the grid that each row belongs to."""
+    positions = grid.positions(ticks)
+    steps = np.round(positions).astype(np.int64)
+    offsets = np.abs(positions - steps)
+    step_name = f"(step: {grid.step_name})"
+    if steps.max() > MAX_STEPS_PER_ROW * len(steps) + 1000:
+        order = np.argsort(steps)
+        row = int(order[1:][np.diff(steps[order]).argmax()])
+        span = f"the timestamps span {steps.max() + 1:,} steps {step_name}, but there are {len(steps):,} rows"
+        repair = "A timestamp may be mistyped where this gap ends; otherwise sum or average the rows over longer steps."
+        table.add_error(findings, row, f"{span}; the longest gap ends here.", repair)
+        findings.raise_errors()
+    for row in np.flatnonzero(offsets > MAX_OFFSET).tolist():
+        problem = f"the timestamp is {offsets[row]:.2f} steps off the grid {step_name}."
+        table.add_error(findings, row, problem, EVEN_STEPS)
+    for row in np.flatnonzero((offsets > 0) & (offsets <= MAX_OFFSET)).tolist():
+        warning = f"timestamps a little off the grid {step_name}, moved to the nearest grid point"
+        table.add_warning(findings, row, warning)
+    for rows in groups.values():
+        distances = np.diff(steps[rows])
+        for row in rows[1:][(distances == 0) & (offsets[rows[1:]] <= MAX_OFFSET)]:
+            table.add_error(findings, row, f"two rows fall on the same step {step_name}.", EVEN_STEPS)
+        for row, distance in zip(rows[1:][distances > 1], distances[distances > 1]):
+            if policy == "stop":
+                problem = f"{distance - 1:,} timestamps are missing before this line {step_name}."
+                repair = "Insert them, or let --forecast.missing interpolate or previous do it."
+                table.add_error(findings, row, problem, repair)
+                continue
+            for _ in range(distance - 1):
+                warning = f"missing timestamps {step_name}, inserted with missing values"
+                table.add_warning(findings, row, warning)
+    return steps
+
+
+def _build_series(
+    spec: str,
+    table: TextTable,
+    columns: SeriesColumns,
+    groups: dict[str, np.ndarray],
+    steps: np.ndarray,
+    values: np.ndarray,
+    known: np.ndarray,
+    grid: TimeGrid,
+    findings: Findings,
+) -> SeriesData:
+    num_steps, num_targets = int(steps.max()) + 1, len(columns.targets)
+    grid_values = np.full((num_steps, len(groups) * num_targets), np.nan)
+    grid_known = np.full((len(groups), num_steps, len(columns.known)), np.nan)
+    for index, rows in enumerate(groups.values()):
+        grid_values[steps[rows], index * num_targets : (index + 1) * num_targets] = values[rows]
+        grid_known[index, steps[rows]] = known[rows]
+        _fill_known(grid_known[index], table, columns, rows, steps, findings)
     findings.raise_errors()
-    observed = np.flatnonzero(~np.isnan(grid).all(axis=1))
-    if not len(observed):
-        raise DataError("all values are missing.", repair="Give some numbers.", file=frame.files[0])
-    end = int(observed[-1]) + 1
-    group = np.repeat(np.arange(len(groups)), width)
-    name = spec if "\n" not in spec else "standard input"
-    given = _given(frame, places, end)
-    return Series(name, names, grid, there, group, list(groups), clock, columns, end, given, findings)
+    end = int(np.flatnonzero(~np.isnan(grid_values).all(axis=1))[-1]) + 1
+    return SeriesData(
+        spec if "\n" not in spec else "standard input",
+        _name_series(groups, columns),
+        grid_values,
+        grid_known,
+        np.repeat(np.arange(len(groups)), num_targets),
+        list(groups),
+        grid,
+        columns,
+        end,
+        _find_split_ends(table, steps, end),
+        findings,
+    )
+
+
+def _name_series(groups: dict[str, np.ndarray], columns: SeriesColumns) -> list[str]:
+    """Returns the column of a wide table, the group of a long one, and group/column where there are several."""
+    if not columns.series:
+        return list(columns.targets)
+    if len(columns.targets) == 1:
+        return list(groups)
+    return [f"{group}/{column}" for group in groups for column in columns.targets]
 
 
 def _fill_known(
-    grid: np.ndarray, frame: Frame, columns: Columns, rows: np.ndarray, places: np.ndarray, findings: Findings
+    known: np.ndarray,
+    table: TextTable,
+    columns: SeriesColumns,
+    rows: np.ndarray,
+    steps: np.ndarray,
+    findings: Findings,
 ) -> None:
-    """What is known in advance must be complete; only at stamps that were inserted the value before goes on.
+    """Requires values known in advance in every row; inserted timestamps get the value before.
 
     Before the first row and after the last one of a group nothing is known.
     """
     for row in rows:
-        for at in np.flatnonzero(np.isnan(grid[places[row]])):
-            problem = f"column {columns.known[at]!r} is to be known in advance, but the value is missing."
+        for index in np.flatnonzero(np.isnan(known[steps[row]])):
+            problem = f"column {columns.known[index]!r} is to be known in advance, but the value is missing."
             repair = "Give it a value, or leave the column out of --forecast.known-future."
-            frame.wrong(findings, row, problem, repair)
-    first, last = places[rows].min(), places[rows].max() + 1
-    grid[first:last] = filled(grid[first:last], "previous")
+            table.add_error(findings, row, problem, repair)
+    first, last = steps[rows].min(), steps[rows].max() + 1
+    known[first:last] = fill_missing(known[first:last], "previous")
 
 
-def _given(frame: Frame, places: np.ndarray, end: int) -> tuple[int, int, int] | None:
-    """The ends of the splits that files are named for, which must follow each other in time."""
-    splits = np.array(frame.splits)
+def _find_split_ends(table: TextTable, steps: np.ndarray, end: int) -> tuple[int, int, int] | None:
+    """Returns the ends of the splits that files are named for, which must follow each other in time."""
+    splits = np.array(table.splits)
     if (splits == "train").all():
         return None
-    last = 0
-    ends: list[int] = []
+    ends = [0]
     for split in SPLITS:
-        mine = places[splits == split]
-        if not len(mine):
+        split_steps = steps[splits == split]
+        if not len(split_steps):
             raise DataError(f"there is no file for the split {split!r}.", repair="Name files train, valid and test.")
-        if mine.min() < last:
-            row = int(np.flatnonzero((splits == split) & (places == mine.min()))[0])
+        if split_steps.min() < ends[-1]:
+            row = int(np.flatnonzero((splits == split) & (steps == split_steps.min()))[0])
             raise DataError(
                 f"the {split} rows must come after the ones before them in time.",
                 repair="Splits of a forecast follow each other: train, then valid, then test.",
-                file=frame.files[row],
-                line=frame.lines[row],
+                file=table.files[row],
+                line=table.lines[row],
             )
-        last = int(mine.max()) + 1
-        ends.append(last)
-    return ends[0], ends[1], min(ends[2], end)
+        ends.append(int(split_steps.max()) + 1)
+    return ends[1], ends[2], min(ends[3], end)
 
 
 def _check_missing(
-    frame: Frame, groups: dict[str, np.ndarray], places: np.ndarray, values: np.ndarray, series: Series, policy: str
+    table: TextTable,
+    groups: dict[str, np.ndarray],
+    columns: SeriesColumns,
+    values: np.ndarray,
+    findings: Findings,
+    policy: str,
 ) -> None:
-    """Empty fields from the first to the last value of a series: counted, or an error where the policy is to stop."""
-    width = values.shape[1]
-    for number, rows in enumerate(groups.values()):
-        for at in range(width):
-            name, column = series.names[number * width + at], values[rows, at]
-            there = np.flatnonzero(~np.isnan(column))
-            if not len(there):
+    """Counts empty fields between the first and the last value of a series; they are errors if the policy is stop."""
+    if np.isnan(values).all():
+        raise DataError("all values are missing.", repair="Give some numbers.", file=table.files[0])
+    names = iter(_name_series(groups, columns))
+    for rows in groups.values():
+        for column in values[rows].T:
+            name, present = next(names), np.flatnonzero(~np.isnan(column))
+            if not len(present):
                 repair = "Remove it, or choose others with --target."
-                frame.wrong(series.findings, rows[0], f"series {name!r} has no value at all.", repair)
+                table.add_error(findings, rows[0], f"series {name!r} has no value at all.", repair)
                 continue
-            inside = rows[there[0] : there[-1] + 1][np.isnan(column[there[0] : there[-1] + 1])]
-            for row in inside:
+            inside = slice(present[0], present[-1] + 1)
+            for row in rows[inside][np.isnan(column[inside])]:
                 if policy == "stop":
                     repair = "Fill it in, or let --forecast.missing interpolate or previous do it."
-                    frame.wrong(series.findings, row, f"the value of {name!r} is missing.", repair)
+                    table.add_error(findings, row, f"the value of {name!r} is missing.", repair)
                 else:
-                    frame.note(series.findings, row, f"missing values, filled with {FILLED[policy]}; never a target")
-    series.findings.raise_errors()
+                    warning = f"missing values, filled with {FILL_NAMES[policy]}; never a target"
+                    table.add_warning(findings, row, warning)
+    findings.raise_errors()
 
 
-def filled(values: np.ndarray, policy: str) -> np.ndarray:
-    """(T, C) without gaps. Before the first value the first, after the last one the last goes on."""
-    result = values.copy()
+def fill_missing(values: np.ndarray, policy: str) -> np.ndarray:
+    """Returns (T, C) without gaps. The first value also fills the steps before it, the last those after it."""
+    filled = values.copy()
     steps = np.arange(len(values))
-    for at in range(values.shape[1]):
-        there = np.flatnonzero(~np.isnan(values[:, at]))
-        if not len(there) or len(there) == len(values):
+    for column in range(values.shape[1]):
+        present = np.flatnonzero(~np.isnan(values[:, column]))
+        if not len(present) or len(present) == len(values):
             continue
         if policy == "interpolate":
-            result[:, at] = np.interp(steps, there, values[there, at])
+            filled[:, column] = np.interp(steps, present, values[present, column])
         else:
-            before = np.maximum(np.searchsorted(there, steps, side="right") - 1, 0)
-            result[:, at] = values[there[before], at]
-    return result
+            previous = np.maximum(np.searchsorted(present, steps, side="right") - 1, 0)
+            filled[:, column] = values[present[previous], column]
+    return filled

@@ -1,8 +1,8 @@
-"""`builtin:sunspots`: the yearly mean sunspot number, 1700–2008, as the table it would be in a file.
+"""`builtin:sunspots`: the yearly mean sunspot number, 1700–2008, as a CSV table.
 
-The numbers are facts of observation: the international sunspot number, version 1, of the World Data Center SILSO at the
-Royal Observatory of Belgium, Brussels. One cycle lasts about eleven years, now ten, now twelve, and no two are equally
-high. It knows nothing of splits or models.
+The numbers are observations: the international sunspot number, version 1, of the World Data Center SILSO at the Royal
+Observatory of Belgium, Brussels. One cycle lasts ten to twelve years, and no two are equally high. It knows nothing of
+splits or models.
 """
 
 from __future__ import annotations
@@ -42,15 +42,10 @@ YEARS = """
 """
 
 
-def numbers() -> dict[int, float]:
-    """Year → mean number of sunspots."""
-    found: dict[int, float] = {}
+def to_csv() -> str:
+    """Returns year and mean number of sunspots as the text of a CSV file."""
+    rows = ["year,sunspots"]
     for line in YEARS.strip().splitlines():
-        first, _, values = line.partition(": ")
-        found |= {int(first) + at: float(value) for at, value in enumerate(values.split())}
-    return found
-
-
-def table() -> str:
-    """The same as the text of a CSV file."""
-    return "year,sunspots\n" + "".join(f"{year},{value:g}\n" for year, value in numbers().items())
+        decade, _, values = line.partition(": ")
+        rows += [f"{int(decade) + index},{float(value):g}" for index, value in enumerate(values.split())]
+    return "\n".join(rows) + "\n"

@@ -1,15 +1,14 @@
-"""Windows that roll over series: splits by time, scaling learned on the training part, batches of (past, future).
+"""Rolling windows over series: splits by time, standardised values, batches of (past, future).
 
-    … past past past past | future future …          one window: the last `past` steps, and the `horizon` to forecast
-        past past past past | future future …        the next one, one step later
+    … past past past past | future future …         one window: the last `lookback` steps, and the `horizon` to forecast
+        past past past past | future future …       the next one, one step later
 
-Nothing is shuffled across a border in time. A window of a later split may look back over its border, but its targets
-lie inside. Every series is a row of its own: a model sees one series at a time. It knows nothing of models.
+Splits are consecutive in time. A window of a later split may look back into the split before, but its targets are
+inside its own. Every series is a row of its own: a model sees one series at a time. It knows nothing of models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,27 +17,25 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import BucketLoader
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import parse_columns
 from seqwise.errors import UsageError
-from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.forecast.reader import Series, filled
-from seqwise.tasks.forecast.scaling import Measures, calendar_features
+from seqwise.tasks.forecast.reader import SeriesData, fill_missing
+from seqwise.tasks.forecast.statistics import SeriesStatistics, compute_calendar_features
 
-SHARES = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
+DEFAULT_SPLITS = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
 
 
 @dataclass(frozen=True)
-class SeriesBatch(Batch):
+class WindowBatch(Batch):
     """Windows of single series, standardised."""
 
     position_unit = "window"
 
     past: Tensor  # (B, L) float32
     future: Tensor  # (B, N) float32; zero where the value is missing
-    there: Tensor  # (B, N) bool: the values that were observed, and so count
-    known: Tensor  # (B, L + N, F) float32: what is known in advance, past and future
+    mask: Tensor  # (B, N) bool: the future values that were observed, and so count
+    known: Tensor  # (B, L + N, F) float32: values known in advance, past and future
 
     @property
     def length(self) -> int:
@@ -46,19 +43,17 @@ class SeriesBatch(Batch):
 
     @property
     def num_targets(self) -> int:
-        return int(self.there.sum())
+        return int(self.mask.sum())
 
 
-def borders(series: Series, splits: str) -> dict[str, tuple[int, int]]:
-    """Split → its first step and the one after its last. Steps beyond the last split are not used."""
-    if series.given is not None:
-        ends = list(series.given)
-    else:
-        ends = _ends(splits, series.end)
+def compute_borders(series: SeriesData, splits: str) -> dict[str, tuple[int, int]]:
+    """Returns for each split its first step and the one after its last. Steps after the last split are not used."""
+    ends = _parse_splits(splits, series.end) if series.split_ends is None else list(series.split_ends)
     return dict(zip(SPLITS, zip([0, *ends], ends)))
 
 
-def _ends(splits: str, steps: int) -> list[int]:
+def _parse_splits(splits: str, num_steps: int) -> list[int]:
+    """Returns the ends of three splits given as numbers of steps or as fractions."""
     repair = "Give three numbers of steps, 8640,2880,2880, or three shares, 0.7,0.1,0.2."
     try:
         sizes = [float(part) for part in parse_columns(splits) or []]
@@ -67,115 +62,87 @@ def _ends(splits: str, steps: int) -> list[int]:
     if len(sizes) != 3 or min(sizes) <= 0:
         raise UsageError(f"--forecast.splits: expected three numbers above 0, received {splits!r}.", repair=repair)
     if sum(sizes) <= 1 + 1e-9:
-        sizes = [size * steps for size in sizes]
+        sizes = [size * num_steps for size in sizes]
     elif any(size != round(size) for size in sizes):
         raise UsageError(f"--forecast.splits: the shares add up to {sum(sizes):g}, more than 1.", repair=repair)
     ends = [round(end) for end in np.cumsum(sizes)]
-    if ends[-1] > steps:
-        raise UsageError(f"--forecast.splits asks for {ends[-1]:,} steps; the data has {steps:,}.", repair=repair)
+    if ends[-1] > num_steps:
+        raise UsageError(f"--forecast.splits asks for {ends[-1]:,} steps; the data has {num_steps:,}.", repair=repair)
     return ends
 
 
-def rule_of(series: Series, splits: str) -> str:
-    """How the data is split, as a sentence."""
-    parts = borders(series, splits)
-    sizes = ", ".join(f"{split} {stop - start:,}" for split, (start, stop) in parts.items())
-    rest = series.end - parts["test"][1]
-    how = "as the files are named" if series.given is not None else "by time, in this order"
-    unused = f"; the last {rest:,} are not used" if rest else ""
-    return f"steps are split {how}: {sizes}{unused}."
+def describe_splits(series: SeriesData, splits: str) -> str:
+    """Returns how the data is split, as a sentence. It is part of the fingerprint of the data."""
+    borders = compute_borders(series, splits)
+    sizes = ", ".join(f"{split} {stop - start:,}" for split, (start, stop) in borders.items())
+    num_unused = series.end - borders["test"][1]
+    rule = "as the files are named" if series.split_ends is not None else "by time, in this order"
+    unused = f"; the last {num_unused:,} are not used" if num_unused else ""
+    return f"steps are split {rule}: {sizes}{unused}."
 
 
-class Rolling:
-    """All windows of some series. The numbers of a window are (first step to forecast, series)."""
+class RollingWindows:
+    """All windows of some series. A window is identified by (first step to forecast, series)."""
 
-    def __init__(self, series: Series, measures: Measures, past: int, horizon: int, policy: str):
-        self.series, self.past, self.horizon = series, past, horizon
-        steps = max(len(series.values), series.end + horizon)  # a forecast from the end reaches beyond the table
-        values = np.full((steps, len(series.names)), np.nan)
-        values[: len(series.values)] = series.values
-        self.there = np.asfortranarray(~np.isnan(values))
-        self.original = values
-        # Each series lies in one piece of memory, so that windows are copied as a whole.
-        self.values = np.asfortranarray(measures.scale.apply(filled(values, policy)), dtype=np.float32)
-        self.usable = self._usable(policy)
-        known = np.zeros((series.known.shape[0], steps, series.known.shape[2]))
-        known[:, : len(series.values)] = np.nan_to_num(measures.known.apply(series.known))
-        days = calendar_features(series, measures.calendar, steps)
-        known = np.concatenate([known, np.broadcast_to(days, (len(known), *days.shape))], axis=2)
+    def __init__(self, series: SeriesData, statistics: SeriesStatistics, lookback: int, horizon: int, missing: str):
+        self.series, self.lookback, self.horizon = series, lookback, horizon
+        num_table_steps = len(series.values)
+        num_steps = max(num_table_steps, series.end + horizon)  # a forecast from the end reaches beyond the table
+        self.original = np.full((num_steps, len(series.names)), np.nan)
+        self.original[:num_table_steps] = series.values
+        self.observed = np.asfortranarray(~np.isnan(self.original))
+        # Each series is contiguous in memory, so that a window is copied as a whole.
+        filled = statistics.scaler.transform(fill_missing(self.original, missing))
+        self.values = np.asfortranarray(filled, dtype=np.float32)
+        # Where gaps are interpolated, the past of a window must end in an observed value: a fill at its end would
+        # depend on a value of the future.
+        self.may_end = self.observed if missing == "interpolate" else np.logical_or.accumulate(self.observed, axis=0)
+        known = np.zeros((series.known.shape[0], num_steps, series.known.shape[2]))
+        known[:, :num_table_steps] = np.nan_to_num(statistics.known_scaler.transform(series.known))
+        calendar = compute_calendar_features(series, statistics.calendar, num_steps)
+        known = np.concatenate([known, np.broadcast_to(calendar, (len(known), *calendar.shape))], axis=2)
         self.known = np.moveaxis(np.ascontiguousarray(np.moveaxis(known, 2, 0), dtype=np.float32), 0, 2)
-        self._length = past + horizon
-        self.begins = np.where(self.there.any(axis=0), self.there.argmax(axis=0), steps)
+        self.first_steps = np.where(self.observed.any(axis=0), self.observed.argmax(axis=0), num_steps)
 
-    def _usable(self, policy: str) -> np.ndarray:
-        """(T, C): may a window's past end here?
+    def find(self, start: int, stop: int, season: int = 1) -> np.ndarray:
+        """Returns (windows, 2): all whose targets are in start … stop-1, in the order of time.
 
-        Where gaps are interpolated it must end in an observed value: the fill of a gap at its end would be drawn
-        from a value that lies in the future.
+        At least one target is observed, and the whole past and one season before the window are inside the series.
         """
-        if policy == "interpolate":
-            return self.there.copy()
-        return np.logical_or.accumulate(self.there, axis=0)
-
-    def windows(self, start: int, stop: int, season: int = 1) -> np.ndarray:
-        """(windows, 2): all whose targets lie in start … stop-1, in the order of time; at least one was observed.
-
-        The whole past must lie inside its series, and a season too.
-        """
-        first = max(start, self.past, season)
+        min_history = max(self.lookback, season)
+        first = max(start, min_history)
         origins = np.arange(first, stop - self.horizon + 1)
         if not len(origins):
             return np.zeros((0, 2), dtype=np.int64)
-        enough = origins[:, None] - max(self.past, season) >= self.begins
-        counts = np.vstack([np.zeros((1, self.there.shape[1]), dtype=np.int64), self.there.cumsum(axis=0)])
-        some = counts[origins + self.horizon] > counts[origins]
-        return np.argwhere(self.usable[origins - 1] & enough & some) + np.array([first, 0])
+        has_history = origins[:, None] - min_history >= self.first_steps
+        counts = np.vstack([np.zeros((1, self.observed.shape[1]), dtype=np.int64), self.observed.cumsum(axis=0)])
+        has_target = counts[origins + self.horizon] > counts[origins]
+        return np.argwhere(self.may_end[origins - 1] & has_history & has_target) + np.array([first, 0])
 
-    def batch(self, windows: np.ndarray) -> SeriesBatch:
-        """The windows (B, 2) as tensors."""
-        begins, which = windows[:, 0] - self.past, windows[:, 1]
-        values, there = (
-            _rows(self.values.T, which, begins, self._length),
-            _rows(self.there.T, which, begins, self._length),
-        )
-        future, there = values[:, self.past :], there[:, self.past :]
-        group = self.series.group[which]
-        known = [_rows(self.known[:, :, at], group, begins, self._length) for at in range(self.known.shape[2])]
-        shape = (len(windows), self._length, 0)
-        return SeriesBatch(
-            torch.from_numpy(values[:, : self.past]),
-            torch.from_numpy(np.where(there, future, np.float32(0))),
-            torch.from_numpy(there),
-            torch.from_numpy(np.stack(known, axis=2) if known else np.zeros(shape, dtype=np.float32)),
+    def collate(self, windows: np.ndarray) -> WindowBatch:
+        """Returns the windows (B, 2) as a batch."""
+        starts, series = windows[:, 0] - self.lookback, windows[:, 1]
+        length = self.lookback + self.horizon
+        values = _gather(self.values.T, series, starts, length)
+        mask = _gather(self.observed.T, series, starts, length)[:, self.lookback :]
+        future = np.where(mask, values[:, self.lookback :], np.float32(0))
+        group = self.series.group[series]
+        features = [_gather(self.known[:, :, i], group, starts, length) for i in range(self.known.shape[2])]
+        known = np.stack(features, axis=2) if features else np.zeros((len(windows), length, 0), dtype=np.float32)
+        return WindowBatch(
+            torch.from_numpy(values[:, : self.lookback]),
+            torch.from_numpy(future),
+            torch.from_numpy(mask),
+            torch.from_numpy(known),
             positions=torch.from_numpy(windows[:, 0].astype(np.int64)),
         )
 
-    def repeated(self, windows: np.ndarray, season: int) -> np.ndarray:
-        """(B, N): the last `season` steps before each window again and again; with 1 the naive forecast."""
-        places = windows[:, :1] - season + np.arange(self.horizon) % season
-        return self.values[places, windows[:, 1:]]
+    def forecast_naively(self, windows: np.ndarray, season: int) -> np.ndarray:
+        """Returns (B, N): the last `season` steps before each window, repeated."""
+        steps = windows[:, :1] - season + np.arange(self.horizon) % season
+        return self.values[steps, windows[:, 1:]]
 
 
-class WindowBatches:
-    """Training batches of windows, which are all of one length: shuffled by (seed, epoch), nothing is padded."""
-
-    def __init__(
-        self, rolling: Rolling, windows: np.ndarray, settings: ResolvedSettings, rank: int = 0, world: int = 1
-    ):
-        lengths = np.full(len(windows), rolling.past)
-        rows, tokens = settings.training.batch_size, settings.data.max_tokens
-        self._shuffled = BucketLoader(
-            lengths, lambda at: rolling.batch(windows[at]), rows, tokens, settings.seed, rank, world
-        )
-
-    @property
-    def steps(self) -> int:
-        return self._shuffled.steps
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[SeriesBatch]:
-        return self._shuffled.epoch(number, start)
-
-
-def _rows(table: np.ndarray, which: np.ndarray, begins: np.ndarray, length: int) -> np.ndarray:
-    """(B, length): so many entries of row which[b] of a table (C, T) from begins[b] on."""
-    return sliding_window_view(table, length, axis=1)[which, begins]
+def _gather(table: np.ndarray, rows: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
+    """Returns (B, length): `length` entries of row rows[b] of a table (C, T) from starts[b] on."""
+    return sliding_window_view(table, length, axis=1)[rows, starts]
