@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import seqwise
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
@@ -25,7 +27,10 @@ def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 def test_examples_are_numbered_without_gaps_and_short():
     assert [int(path.name[:2]) for path in EXAMPLES] == list(range(1, len(EXAMPLES) + 1))
-    assert {path.name: lines for path in EXAMPLES if (lines := len(path.read_text().splitlines())) >= 60} == {}
+    lengths = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES}
+    own_task = lengths.pop("11_your_own_task.py")
+    assert own_task < 150
+    assert {name: lines for name, lines in lengths.items() if lines >= 60} == {}
 
 
 def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
@@ -93,3 +98,17 @@ def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: 
     assert [name for name, *_ in errors] == ["mse", "mae", "mase"]
     assert all(float(ours) < float(naive) for _, ours, naive, _ in errors)
     assert (tmp_path / "forecast.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(printed, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes are told the file of the task by it
+    text = printed(11)
+    error = re.search(r"^mean squared error (0\.\d+)$", text, re.MULTILINE)
+    assert error is not None
+    assert float(error[1]) < 0.2  # always predicting the mean has an error of 1
+    assert re.search(r"12\+30 is about \d+, 90\+9 about \d+", text)
+    assert "<Comparison" in text
+    assert (tmp_path / "runs" / "compare-1" / "report.html").exists()
+    run = tmp_path / "runs" / "regress-gru-1"
+    assert "task: regress" in (run / "config.yaml").read_text()
+    assert seqwise.load(run).predict(["1+1"])[0].values["text"] == "1+1"

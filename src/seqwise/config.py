@@ -16,14 +16,16 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from seqwise.errors import UsageError, nearest
+from seqwise.families import MODEL_FAMILIES
+from seqwise.families import RECURRENT as RECURRENT
+from seqwise.task_registry import check_task_name
 
 TaskName = Literal["language", "masked", "classify", "tag", "translate", "caption", "forecast"]
 Family = Literal["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer", "ngram"]
 TokenizerKind = Literal["characters", "words", "spaces", "bpe", "wordpiece"]
 Device = Literal["auto", "cpu", "cuda"]
 
-FAMILIES: tuple[str, ...] = get_args(Family)
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")
+FAMILIES: tuple[str, ...] = tuple(MODEL_FAMILIES)
 TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
@@ -311,7 +313,7 @@ class TrainingSettings(Section):
 class Settings(Section):
     """Everything that determines a run."""
 
-    task: TaskName | None = None
+    task: str | None = None
     """What is learned; guessed from the data unless set."""
     model: Family = "lstm"
     """Model family."""
@@ -344,6 +346,11 @@ class Settings(Section):
     forecast: ForecastSettings = ForecastSettings()
     masked: MaskedSettings = MaskedSettings()
     training: TrainingSettings = TrainingSettings()
+
+    @field_validator("task")
+    @classmethod
+    def _check_task(cls, task: str | None) -> str | None:
+        return check_task_name(task)
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

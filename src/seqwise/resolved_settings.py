@@ -22,7 +22,6 @@ from seqwise.config import (
     Section,
     Settings,
     TagSettings,
-    TaskName,
     TextSettings,
     TokenizerKind,
     TrainingSettings,
@@ -137,7 +136,7 @@ class ResolvedTrainingSettings(ResolvedSection, TrainingSettings):
 class ResolvedSettings(ResolvedSection, Settings):
     """Everything that determines a run, without a gap."""
 
-    task: TaskName = "language"
+    task: str = "language"
     budget: str = ""
     columns: str = ""
     target: str = ""

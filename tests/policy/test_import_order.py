@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "seqwise"
-OPEN = ("errors", "config", "resolved_settings", "environment", "budget", "files")
+OPEN = (
+    *("errors", "families", "task_registry", "config", "resolved_settings"),
+    *("environment", "budget", "files"),
+)
 ORDER = [
     *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "ngram", "decoding", "metrics", "tasks"),
     *("vectors", "training", "compare", "lens", "lab", "server", "studio", "cli"),

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from seqwise.config import parse_settings
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
-from seqwise.tasks.checks import check_model
+from seqwise.tasks.checks import check_family, check_output
 
 
-def test_the_full_softmax_passes():
-    check_model(parse_settings({"task": "tag"}), "cannot")
+def test_the_full_softmax_and_every_neural_family_pass():
+    for model in ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"):
+        settings = ResolvedSettings(task="tag", model=model)
+        check_family(settings)
+        check_output(settings, ("full",))
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
+def test_an_n_gram_model_is_a_language_model_only(task: str):
+    with pytest.raises(UsageError, match=f"ngram cannot do the task {task}: it predicts the next token by counts"):
+        check_family(ResolvedSettings(task=task, model="ngram"))
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "caption", "forecast", "translate", "masked"])
 @pytest.mark.parametrize("output", ["sampled", "adaptive"])
 def test_only_a_language_model_approximates_its_softmax(task: str, output: str):
-    settings = parse_settings({"task": task, "model": "gru", "network": {"output": output}})
+    settings = ResolvedSettings(task=task, model="gru", network={"output": output})
     with pytest.raises(UsageError, match=f"the task {task} has the full softmax only; .* {output}"):
-        get_task(task).check(SimpleNamespace(), settings)  # type: ignore[arg-type]
+        check_output(settings, get_task(task).outputs)

@@ -296,7 +296,7 @@ def test_what_was_learned_elsewhere_is_kept(opinions: str):
 def test_an_ngram_cannot_classify(opinions: str):
     task, settings = prepared(opinions)
     settings.model = "ngram"
-    with pytest.raises(UsageError, match="cannot classify"):
+    with pytest.raises(UsageError, match="cannot do the task classify"):
         task.check(settings)
 
 

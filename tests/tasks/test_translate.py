@@ -253,7 +253,7 @@ def test_the_share_of_exact_answers_is_shown_where_targets_are_single_words():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model": "ngram"}, "an n-gram model reads no source"),
+        ({"model": "ngram"}, "cannot do the task translate"),
         ({"network": {"output": "sampled", "width": 8}}, "the full softmax only; received --network.output sampled"),
         ({"model": "feedforward", "translate": {"attention": "none"}}, "needs attention; received none"),
         ({"translate": {"attention": "dot"}, "network": {"width": 7}}, "dot attention compares vectors of one width"),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import tyro
 from pydantic import BaseModel, ValidationError
@@ -23,6 +23,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 from seqwise.cli.console import warn, write
 from seqwise.config import Mistake, Settings, mistakes, renamed_settings
 from seqwise.errors import UsageError, nearest
+from seqwise.task_registry import task_names
 
 Spec = TypeVar("Spec")
 
@@ -128,6 +129,8 @@ def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructCons
         if isinstance(info.default, BaseModel):
             value = getattr(info.default, name)
         kind: Any = field.annotation
+        if model is Settings and name == "task":
+            kind = Literal[tuple(task_names())] | None
         if value is None:
             kind = Annotated[kind, _BY_RULE]
         if bool in get_args(field.annotation):  # an explicit True or False, because the default may be either

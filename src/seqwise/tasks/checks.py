@@ -1,16 +1,16 @@
-"""What a machine cannot do, said before anything is written. It knows nothing of any particular model."""
+"""Rejects settings that cannot work, before anything is written. It knows nothing of any particular model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 from torch import nn
 
 from seqwise import environment
-from seqwise.config import FAMILIES
 from seqwise.errors import UsageError
+from seqwise.families import families_for, get_family
 from seqwise.ngram import memory_bound
 from seqwise.resolved_settings import ResolvedSettings
 
@@ -29,14 +29,23 @@ def check_precision(settings: ResolvedSettings) -> None:
         )
 
 
-def check_model(settings: ResolvedSettings, ngram: str) -> None:
-    """Refuse what only a language model can be: counted, which `ngram` says why not, or with a softmax cut short."""
-    if settings.model == "ngram":
-        others = ", ".join(family for family in FAMILIES if family != "ngram")
-        raise UsageError(f"an n-gram model {ngram}.", repair=f"Choose another --model: {others}.")
-    if settings.network.output != "full":
+def check_family(settings: ResolvedSettings) -> None:
+    """Rejects a family that has no model for the task."""
+    family = get_family(settings.model)
+    if not family.can_do(settings.task):
         raise UsageError(
-            f"the task {settings.task} has the full softmax only; received --network.output {settings.network.output}.",
+            f"the family {family.name} cannot do the task {settings.task}: it {family.description}.",
+            repair=f"Choose another --model: {', '.join(families_for(settings.task))}.",
+        )
+
+
+def check_output(settings: ResolvedSettings, supported: Sequence[str]) -> None:
+    """Rejects a softmax that the task does not have."""
+    output = settings.network.output
+    if output not in supported:
+        raise UsageError(
+            f"the task {settings.task} has the {' or '.join(supported)} softmax only; "
+            f"received --network.output {output}.",
             repair="Leave out --network.output.",
         )
 

@@ -1,37 +1,50 @@
-"""How long one answer takes, asked for one at a time. It knows nothing of any task or model."""
+"""Timing: how long a block takes, and how long one answer takes. It knows nothing of any task or model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-WARM_UP = 2  # answers that are not measured: memory is taken and kernels are chosen in them
+WARM_UP = 2  # answers that are not measured: memory is allocated and kernels are chosen in them
+
+
+class Stopwatch:
+    """Measures the seconds that a `with` block takes."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._start = perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds = perf_counter() - self._start
 
 
 def median_seconds(
     inputs: Sequence[Any], answer: Callable[[Any], object], answers: int, device: torch.device | None = None
 ) -> float:
-    """Median over so many of the inputs, at even distances; where there are fewer they come again."""
+    """Returns the median time of `answers` calls on evenly spaced inputs; inputs repeat where there are fewer."""
     count = max(1, answers)
     chosen = [inputs[number * max(len(inputs), count) // count % len(inputs)] for number in range(count)]
-    for given in (chosen * WARM_UP)[:WARM_UP]:
-        answer(given)
-    return median(_seconds(answer, given, device) for given in chosen)
+    for each in (chosen * WARM_UP)[:WARM_UP]:
+        answer(each)
+    return median(_measure(answer, each, device) for each in chosen)
 
 
-def _seconds(answer: Callable[[Any], object], given: Any, device: torch.device | None) -> float:
-    _finish(device)
-    began = perf_counter()
-    answer(given)
-    _finish(device)
-    return perf_counter() - began
+def _measure(answer: Callable[[Any], object], each: Any, device: torch.device | None) -> float:
+    _synchronize(device)
+    with Stopwatch() as watch:
+        answer(each)
+        _synchronize(device)
+    return watch.seconds
 
 
-def _finish(device: torch.device | None) -> None:
-    """A GPU works on while the program goes ahead; the clock must wait for it."""
+def _synchronize(device: torch.device | None) -> None:
+    """Waits for the GPU, which computes asynchronously."""
     if device is not None and device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,8 +1,8 @@
-"""`Task`: what training, evaluation and prediction need of any task, and the nouns they exchange.
+"""`Task`: what training, evaluation and prediction need of any task, and the types they exchange.
 
-A task has two faces. An *instance* is the task on some data: vocabularies are learned, examples are read, a model can
-be built, trained and validated. The *class* can use a trained model without that data: restore, evaluate, predict.
-The pages beside this one implement it; `seqwise.tasks.get_task` finds them by name.
+An *instance* is the task on some data: vocabularies are learned, examples are read, a model can be built, trained and
+validated. The *class* uses a trained model without that data: restore, evaluate, predict. `ExampleTask` is the base of
+tasks whose examples fit into memory; `seqwise.tasks.register` adds a task of your own.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from torch import Tensor, nn
 from seqwise.config import DYNAMIC_RATE, Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import RunError
+from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.checks import check_family, check_memory, check_output, check_precision
+from seqwise.tasks.defaults import DefaultsContext, Fill, fill_common
 from seqwise.tasks.latency import median_seconds
 from seqwise.text.tokenizer import Tokenizer
 
@@ -34,15 +37,15 @@ _COPY = "Copy the folder again from where it was made, or train again."
 
 
 def no_log(message: str) -> None:
-    """Where nobody listens."""
+    """Discards the message."""
 
 
 @dataclass
 class Preprocessor:
-    """What was learned from the training split besides weights: vocabularies by name, and plain facts.
+    """What is learned from the training split besides weights: tokenizers by name, and facts such as labels.
 
-    Facts are what JSON can hold: labels, tags, scales, columns. The tokeniser called "text" is saved as
-    `tokenizer.json`, one called "de" as `tokenizer.de.json`, the facts as `task.json`.
+    Facts are JSON values: labels, tags, scales, columns. The tokenizer called "text" is saved as `tokenizer.json`, one
+    called "de" as `tokenizer.de.json`, the facts as `task.json`.
 
     `extra_words` are words that a vocabulary yet to be learned shall have besides; they are not saved.
     """
@@ -83,7 +86,7 @@ def _file(name: str) -> str:
 
 @dataclass(frozen=True)
 class Size:
-    """What the rules for defaults may know of the training data."""
+    """The size of the training data, on which default rules depend."""
 
     tokens: int
     vocabulary: int = 0
@@ -94,7 +97,7 @@ class Size:
 
 @dataclass(frozen=True)
 class InferenceOptions:
-    """What is asked of a trained model in `evaluate` and `predict`, for all tasks; each reads what concerns it."""
+    """Options of `evaluate` and `predict` for all tasks; each task reads those that apply to it."""
 
     beam_search: BeamSearchOptions = BeamSearchOptions()
     sampling: SamplingOptions | None = None  # draw at random instead of searching
@@ -111,7 +114,7 @@ class InferenceOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer: as it is printed, and as `--json` gives it."""
+    """One answer: as it is printed, and as `--json` writes it."""
 
     text: str
     values: dict[str, Any]
@@ -119,7 +122,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Report:
-    """What `seqwise check` shows: a table with a row per split, sentences about the data, and warnings."""
+    """What `seqwise check` prints: a table with a row per split, sentences about the data, and warnings."""
 
     columns: tuple[str, ...]
     rows: dict[str, tuple[int, ...]]  # split → one number per column
@@ -146,14 +149,14 @@ class Summing(Protocol):
 
 
 class Task(ABC):
-    """A task on some data. `fingerprint` and `split_rule` tell which data and how it was split."""
+    """A task on some data. `fingerprint` identifies the data, `split_rule` says how it was split."""
 
+    name: ClassVar[str] = ""  # what `--task` calls a task that is not built in
     unit: ClassVar[str] = "tokens"  # what speed and budgets count
-    example: ClassVar[str] = "the "  # something to ask a model, where `preprocessor.facts` has no better "example"
-    beam_search: ClassVar[BeamSearchOptions] = (
-        BeamSearchOptions()
-    )  # how answers are searched for unless the user says otherwise
-    primary_metric: tuple[str, str] = ("loss", "loss")  # the validation metric to show: its key, and its short name
+    example: ClassVar[str] = "the "  # an input for the model card, unless `preprocessor.facts` has an "example"
+    outputs: ClassVar[tuple[str, ...]] = ("full",)  # kinds of softmax that its models may have
+    beam_search: ClassVar[BeamSearchOptions] = BeamSearchOptions()  # unless the user sets other options
+    primary_metric: tuple[str, str] = ("loss", "loss")  # key and short name of the validation metric to show
 
     fingerprint: str
     split_rule: str
@@ -171,56 +174,74 @@ class Task(ABC):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        """Read and check the data; learn the vocabularies from the training split unless `preprocessor` brings them.
+        """Reads and checks the data; learns the vocabularies from the training split unless `preprocessor` has them.
 
-        What is learned or chosen here (such as the kind of tokeniser) is also filled into `settings`.
+        What is learned or chosen here, such as the kind of tokeniser, is also written into `settings`.
         """
 
     @abstractmethod
     def size(self) -> Size:
-        """What the rules for defaults may look at."""
+        """Returns the size of the training data, on which default rules depend."""
 
-    @abstractmethod
+    @staticmethod
+    def fill_defaults(settings: ResolvedSettings, context: DefaultsContext, fill: Fill, /) -> None:
+        """Chooses the settings that the user left open, by calling `fill(path, value)`."""
+        fill_common(settings, context, fill)
+
     def check(self, settings: ResolvedSettings) -> None:
-        """Refuse resolved settings that cannot work with this data or machine, before anything is written."""
+        """Rejects resolved settings that cannot work with this data or machine, before anything is written."""
+        check_family(settings)
+        check_output(settings, self.outputs)
+        self.check_settings(settings)
+        if get_family(settings.model).has_gradients:
+            self.batches(settings)
+            check_precision(settings)
+            model = check_memory(lambda: self.restore(settings, self.preprocessor), settings)
+            self.run_layers(model.eval())
 
-    @abstractmethod
+    def check_settings(self, settings: ResolvedSettings) -> None:  # noqa: B027
+        """Rejects settings for reasons that only this task has."""
+
+    def run_layers(self, model: Any) -> None:  # noqa: B027
+        """Runs a model once on the meta device, without memory: some layers reject their sizes only then."""
+
     def build(self, settings: ResolvedSettings) -> nn.Module:
-        """An untrained model, called as `model(batch, carry) → (Loss, carry)`."""
+        """Returns an untrained model, called as `model(batch, state) → (Loss, state)`."""
+        return self.restore(settings, self.preprocessor)
 
     @abstractmethod
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> Batches:
-        """Training batches."""
+        """Returns the training batches of one of `world` processes."""
 
     @abstractmethod
     def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Metrics on the validation split, shared among the processes: `loss`, and `primary_metric`.
+        """Returns metrics on the validation split, computed by all processes: `loss`, and the primary metric.
 
         The best weights are those with the smallest `goal`, or `loss` where there is no `goal`.
         """
 
     def embeddings(self, model: Any) -> dict[str, Embedding]:
-        """The layers with a row for each token, by the name of their vocabulary. Word vectors can start them."""
+        """Returns the layers with a row for each token, by the name of their vocabulary, for `--vectors`."""
         return {"text": model.embedding}
 
     def token_counts(self) -> dict[str, Tensor]:
-        """How often each token of a vocabulary occurs in the training split, (V,), by the name of the vocabulary."""
+        """Returns how often each token occurs in the training split, (V,), by the name of its vocabulary."""
         return {}
 
     def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """What needs no model reaches on a split, by the headline; what `evaluate` itself measures is not repeated."""
+        """Returns the primary metric of rules without a model, unless `evaluate` computes them itself."""
         return ()
 
     @abstractmethod
     def report(self) -> Report:
-        """What `seqwise check` says."""
+        """Returns what `seqwise check` prints."""
 
     # A trained model, without that data
 
     @classmethod
     @abstractmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> nn.Module:
-        """A model into which trained weights can be loaded."""
+        """Returns a model into which trained weights can be loaded."""
 
     @classmethod
     @abstractmethod
@@ -236,7 +257,7 @@ class Task(ABC):
         options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        """Metrics with their definitions. `trained_on` is the fingerprint of the training data."""
+        """Returns metrics with their definitions. `trained_on` is the fingerprint of the training data."""
 
     @classmethod
     @abstractmethod
@@ -248,7 +269,7 @@ class Task(ABC):
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        """One answer per input, in their order."""
+        """Yields one answer per input, in their order."""
 
     @classmethod
     def measure_latency(
@@ -262,8 +283,10 @@ class Task(ABC):
         trained_on: str = "",
         answers: int = 20,
     ) -> Callable[[], float]:
-        """What times some answers to inputs of a split, asked for one at a time on the device of the model: each call
-        gives the median seconds of one answer. The data is read once, here."""
+        """Returns a function that measures the median seconds of one answer, for inputs of a split given one at a time.
+
+        The data is read once, here; the function can be called repeatedly.
+        """
         inputs, answer = cls.latency_inputs(model, settings, preprocessor, data, split, trained_on)
         device = next(model.parameters()).device if isinstance(model, nn.Module) else None
         return lambda: median_seconds(inputs, answer, answers, device)
@@ -279,9 +302,9 @@ class Task(ABC):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        """Inputs out of a split, and what gives the answer to one of them."""
+        """Returns inputs of a split, and a function that answers one of them."""
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """The inputs that a word on the command line stands for, where it is more than lines of text; None: no more."""
+        """Returns the inputs that an argument of `seqwise predict` names, or None if it is text or a file of lines."""
         return None

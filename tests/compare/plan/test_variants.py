@@ -9,6 +9,7 @@ import pytest
 from seqwise.compare.plan.variants import REFUSED, contestants, refuse_twins, refuse_unable
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import DefaultsContext, resolve
 
@@ -250,6 +251,8 @@ def test_an_ngram_outside_language_hears_who_can(tmp_path):
     settings = parse_settings({"task": "classify", "model": "ngram"})
     task = get_task("classify").prepare(str(path), settings)
     with pytest.raises(UsageError) as caught:
-        refuse_unable(task, "baseline", settings)
-    assert caught.value.problem == "baseline: an n-gram model predicts the next token; it cannot classify."
+        refuse_unable(task, "baseline", ResolvedSettings.from_settings(settings))
+    assert caught.value.problem == (
+        "baseline: the family ngram cannot do the task classify: it predicts the next token by counts."
+    )
     assert "feedforward, rnn, gru, lstm, attentive-rnn, transformer" in caught.value.repair

@@ -292,7 +292,7 @@ def test_settings_that_contradict_the_data_are_refused(pictures: Path, more: dic
 def test_models_that_cannot_work_are_refused_before_training(pictures: Path):
     task, settings = prepared(pictures)
     settings.model = "ngram"
-    with pytest.raises(UsageError, match="cannot read an image"):
+    with pytest.raises(UsageError, match="cannot do the task caption"):
         task.check(settings)
     task, settings = prepared(pictures, "transformer", network={"width": 15, "embedding": 15})
     with pytest.raises(UsageError):

@@ -312,7 +312,7 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
 
 @pytest.mark.parametrize(
     ("values", "fragment"),
-    [({"model": "ngram"}, "cannot forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
+    [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
 )
 def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
     settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"lookback": 11, "patch": 1}, **values})

@@ -327,7 +327,7 @@ def test_the_most_words_that_are_read_at_once_are_filled_in(data: str):
 
 def test_an_ngram_cannot_tag(data: str):
     task, settings = prepared(data)
-    with pytest.raises(UsageError, match="cannot tag"):
+    with pytest.raises(UsageError, match="cannot do the task tag"):
         task.check(settings.model_copy(update={"model": "ngram"}))
 
 

@@ -28,13 +28,13 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import SPECIAL_TOKENS, CaptionBatch, EncodedCaptions
+from seqwise.tasks.caption.defaults import fill_caption
 from seqwise.tasks.caption.generation import BATCH_SIZE, decode_captions, describe_generation, generate_captions
 from seqwise.tasks.caption.images import KINDS
 from seqwise.tasks.caption.inputs import check_kind, find_inputs, get_kind, load_inputs
 from seqwise.tasks.caption.metrics import compute_metrics, get_references, score_examples
 from seqwise.tasks.caption.model import CaptionModel
 from seqwise.tasks.caption.reader import CaptionData, CaptionedImage, read_captions
-from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -60,6 +60,7 @@ MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing 
 class Caption(Task):
     """Captioning of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
+    fill_defaults = staticmethod(fill_caption)
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
     example = "picture.png"
@@ -135,14 +136,9 @@ class Caption(Task):
         vocabulary = len(self.preprocessor.tokenizer)
         return Size(sum(train.lengths), vocabulary, len(train.examples), max(train.lengths), regions)
 
-    def check(self, settings: ResolvedSettings) -> None:
-        check_model(settings, "predicts the next token; it cannot read an image")
-        self.batches(settings)
-        check_precision(settings)
-        model = check_memory(lambda: self.build(settings), settings)
-        # Some layers reject their sizes only when they first run.
+    def run_layers(self, model: CaptionModel) -> None:
         batch = self.captions["train"].collate(np.arange(1), self.max_length).to("meta")
-        model.eval().writer.read(batch.ids, None, model.encode(batch.images, batch.lengths))
+        model.writer.read(batch.ids, None, model.encode(batch.images, batch.lengths))
 
     def build(self, settings: ResolvedSettings) -> CaptionModel:
         """Returns an untrained model that already predicts each token by its frequency."""

@@ -27,7 +27,7 @@ from seqwise.files import check_output_path, write_text
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_memory, check_model, check_precision
+from seqwise.tasks.classify.defaults import fill_classify
 from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
 from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
 from seqwise.tasks.classify.reader import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
@@ -55,6 +55,7 @@ MANY_UNKNOWN = 0.1  # share of held-out tokens from which on the user is told
 class Classify(Task):
     """The task on some labelled texts: a vocabulary and labels are known, a model can be built, trained and scored."""
 
+    fill_defaults = staticmethod(fill_classify)
     primary_metric = ("accuracy", "acc")
     example = "a text"
 
@@ -135,14 +136,8 @@ class Classify(Task):
         lengths = [len(row) for row in self.ids["train"]]
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths), len(self.labels))
 
-    def check(self, settings: ResolvedSettings) -> None:
-        """Refuse settings that cannot work with this data or this machine."""
-        check_model(settings, "predicts the next token; it cannot classify")
-        self.batches(settings)
-        check_precision(settings)
-        model = check_memory(lambda: self.build(settings), settings)
-        # Some layers complain only when they first run.
-        model.eval().encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
+    def run_layers(self, model: Classifier) -> None:
+        model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Classifier:
         """An untrained model, whose first guess is the frequency of each label."""

@@ -27,8 +27,8 @@ from seqwise.errors import DataError, UsageError, nearest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.forecast.block_errors import BlockErrors
+from seqwise.tasks.forecast.defaults import fill_forecast
 from seqwise.tasks.forecast.evaluation import (
     build_evaluation,
     compute_errors,
@@ -70,6 +70,7 @@ class Forecast(Task):
     """Forecasting of the series of one table."""
 
     unit = "values"
+    fill_defaults = staticmethod(fill_forecast)
     primary_metric = ("mse", "mse")
 
     def __init__(self, series: SeriesData, statistics: SeriesStatistics, settings: ResolvedSettings):
@@ -154,20 +155,15 @@ class Forecast(Task):
         num_windows, horizon = len(self.windows["train"]), self.rolling.horizon
         return Size(num_windows * horizon, examples=num_windows, longest=self.rolling.lookback, outputs=horizon)
 
-    def check(self, settings: ResolvedSettings) -> None:
-        check_model(settings, "counts tokens; it cannot forecast")
+    def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:
             raise UsageError(
                 "a forecast uses the last state, which a second direction does not reach.",
                 repair="Leave out --recurrent.bidirectional.",
             )
-        check_precision(settings)
-        model = check_memory(lambda: self.build(settings), settings)
-        # Some layers reject their sizes only when they first run.
-        model.eval().forecast(self.rolling.collate(self.windows["train"][:1]).to("meta"))
 
-    def build(self, settings: ResolvedSettings) -> ForecastModel:
-        return self.restore(settings, self.preprocessor)
+    def run_layers(self, model: ForecastModel) -> None:
+        model.forecast(self.rolling.collate(self.windows["train"][:1]).to("meta"))
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[WindowBatch]:
         """Returns shuffled training windows, which all have the same length."""

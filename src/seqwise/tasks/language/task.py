@@ -30,9 +30,10 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
 from seqwise.ngram import NGram
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_counting, check_memory, check_precision
+from seqwise.tasks.checks import check_counting
 from seqwise.tasks.language.blocks import blocks_of, examples_of
 from seqwise.tasks.language.counted import CountedModel
+from seqwise.tasks.language.defaults import fill_language
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import write_on as write_on
@@ -62,7 +63,9 @@ LONG_LINE = 80  # characters; shorter lines occur twice by chance
 class Language(Task):
     """The task on one corpus: tokeniser and token stores are ready, a model can be built, trained and scored."""
 
+    fill_defaults = staticmethod(fill_language)
     primary_metric = ("perplexity", "ppl")
+    outputs = ("full", "adaptive", "sampled")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
         self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
@@ -90,8 +93,7 @@ class Language(Task):
     def size(self) -> Size:
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
-    def check(self, settings: ResolvedSettings) -> None:
-        """Refuse settings that cannot work with this data or this machine before anything is written."""
+    def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.model == "ngram":
             check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
@@ -114,11 +116,9 @@ class Language(Task):
             )
         if settings.model == "transformer" and window == "full":
             raise UsageError("a Transformer needs a window of limited length.", repair="Set --data.window to a number.")
-        self.batches(settings)
-        check_precision(settings)
-        model = check_memory(lambda: LanguageModel(settings, len(self.tokenizer)), settings)
-        # Some layers complain only when they first run.
-        model.eval().backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
+
+    def run_layers(self, model: LanguageModel) -> None:
+        model.backbone(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def report(self) -> Report:
         columns = ("lines", "words", "characters", "tokens", "unknown")

@@ -28,9 +28,9 @@ from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.language.task import Language, text_to_score
 from seqwise.tasks.masked.blocks import Fillings
+from seqwise.tasks.masked.defaults import fill_masked
 from seqwise.tasks.masked.filling import MASK, PAD, fill_in
 from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, Masks
 from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
@@ -68,6 +68,7 @@ DEFINITIONS = {
 class Masked(Task):
     """The task on one corpus: tokeniser and token stores are ready."""
 
+    fill_defaults = staticmethod(fill_masked)
     primary_metric = ("perplexity", "masked ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
@@ -96,9 +97,7 @@ class Masked(Task):
     def size(self) -> Size:
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
-    def check(self, settings: ResolvedSettings) -> None:
-        """Refuse settings that cannot work with this data or this machine before anything is written."""
-        check_model(settings, "sees one side of a token only")
+    def check_settings(self, settings: ResolvedSettings) -> None:
         recurrent = settings.recurrent
         if settings.model not in AT_ONCE and (not recurrent.bidirectional or recurrent.concat_directions):
             raise UsageError(
@@ -111,12 +110,10 @@ class Masked(Task):
                 f"--data.window: expected a number from {LEAST_WINDOW} on; received {settings.data.window}.",
                 repair="Leave it out, or set it to 64.",
             )
-        self.batches(settings)
         self._scored(self.stores["valid"], settings)
-        check_precision(settings)
-        model = check_memory(lambda: build_model(settings, len(self.tokenizer)), settings)
-        # Some layers complain only when they first run.
-        model.eval().states(torch.zeros(1, LEAST_WINDOW, dtype=torch.int64, device="meta"))
+
+    def run_layers(self, model: MaskedModel | TwoWayModel) -> None:
+        model.states(torch.zeros(1, LEAST_WINDOW, dtype=torch.int64, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> MaskedModel | TwoWayModel:
         """An untrained model that already predicts each token by its frequency."""

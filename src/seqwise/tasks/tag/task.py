@@ -27,7 +27,6 @@ from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.tag.batches import (
     EncodedSentences,
     TagBatch,
@@ -37,6 +36,7 @@ from seqwise.tasks.tag.batches import (
     list_tags,
 )
 from seqwise.tasks.tag.code import find_code_tokens
+from seqwise.tasks.tag.defaults import fill_tag
 from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_metrics
 from seqwise.tasks.tag.model import TagModel
 from seqwise.tasks.tag.output import format_prediction, score_examples, write_conll
@@ -64,6 +64,7 @@ WORD_TOKENIZERS = ("words", "spaces")  # tokenisers in which a word is one token
 class Tag(Task):
     """Tagging of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
+    fill_defaults = staticmethod(fill_tag)
     primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
 
@@ -127,14 +128,9 @@ class Tag(Task):
             outputs=len(self.vocabulary.tags),
         )
 
-    def check(self, settings: ResolvedSettings) -> None:
-        check_model(settings, "predicts the next word; it cannot tag")
-        self.batches(settings)
-        check_precision(settings)
-        model = check_memory(lambda: TagModel(settings, self.vocabulary), settings)
-        # Some layers reject their sizes only when they first run.
-        width = model.embedding.width + settings.tag.characters
-        model.eval().encoder(torch.zeros(1, 1, width, device="meta"))
+    def run_layers(self, model: TagModel) -> None:
+        width = model.embedding.width + (model.characters.width if model.characters is not None else 0)
+        model.encoder(torch.zeros(1, 1, width, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> TagModel:
         return TagModel(settings, self.vocabulary, self.word_counts)

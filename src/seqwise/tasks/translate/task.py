@@ -33,7 +33,6 @@ from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_memory, check_model, check_precision
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -46,6 +45,7 @@ from seqwise.tasks.task import (
     Task,
     no_log,
 )
+from seqwise.tasks.translate.defaults import fill_translate
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.output import how, measured, one_by_one, prediction, translate_all, write_lines
@@ -65,6 +65,7 @@ SPELLED = 4  # words: below, an n-gram of four words says little, and the share 
 class Translate(Task):
     """The task on some pairs: vocabularies are known, a model can be built, trained and scored."""
 
+    fill_defaults = staticmethod(fill_translate)
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
     example = "a text"
@@ -169,9 +170,7 @@ class Translate(Task):
         vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.names)
         return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.names))
 
-    def check(self, settings: ResolvedSettings) -> None:
-        """Refuse settings that cannot work with this data or this machine before anything is written."""
-        check_model(settings, "reads no source")
+    def check_settings(self, settings: ResolvedSettings) -> None:
         model, attention = settings.model, settings.translate.attention
         if settings.translate.input_feeding and not can_be_fed(model, attention):
             raise UsageError(
@@ -179,12 +178,10 @@ class Translate(Task):
                 f"received {model} with {attention} attention.",
                 repair="Pass --translate.attention general with such a model, or leave out --translate.input-feeding.",
             )
-        self.batches(settings)
-        check_precision(settings)
-        built = check_memory(lambda: build_model(settings, self.preprocessor), settings).eval()
-        # Some layers complain only when they first run.
+
+    def run_layers(self, model: Translator) -> None:
         one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
-        built.writer(0).losses(built.encode(one), one, one)
+        model.writer(0).losses(model.encode(one), one, one)
 
     def build(self, settings: ResolvedSettings) -> Translator:
         """An untrained model that already predicts each token by its frequency."""

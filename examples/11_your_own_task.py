@@ -1,0 +1,149 @@
+"""An eighth task in one file: regression, one number per text. It trains, evaluates, predicts and is compared.
+
+    python examples/11_your_own_task.py
+
+The data are sums such as 12+7 with their values, made here. `@register` makes the task known to `train`, `load` and
+`compare`; the package is not changed. Put your own reader into `open_splits` and your own network into `Regressor`.
+"""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import seqwise
+from seqwise.backbones.encoder import build_encoder
+from seqwise.data.batch import Batch
+from seqwise.data.buckets import BucketLoader, pad_sequences
+from seqwise.data.examples import Splits, open_examples
+from seqwise.data.findings import Findings
+from seqwise.data.tables import SUFFIXES, read_table
+from seqwise.heads.label import MeanPooling
+from seqwise.layers import Embedding
+from seqwise.losses import Loss
+from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks import register
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.task import Prediction, Preprocessor
+from seqwise.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Example:
+    text: str
+    value: float
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class ValueBatch(Batch):
+    ids: Tensor  # (B, T) int64, padded with 0
+    lengths: Tensor  # (B,) int64
+    values: Tensor  # (B,) float32, scaled
+
+    @property
+    def length(self) -> int:
+        return self.ids.shape[1]
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.values)
+
+
+class Regressor(nn.Module):
+    """Embedding, encoder of any family, mean of the states, one number."""
+
+    def __init__(self, settings: ResolvedSettings, vocabulary: int):
+        super().__init__()
+        self.embedding = Embedding(vocabulary, settings.network.embedding)
+        self.encoder = build_encoder(settings, settings.network.embedding, settings.data.max_length)
+        self.pooling, self.output = MeanPooling(self.encoder.width), nn.Linear(self.encoder.width, 1)
+
+    def forward(self, batch: ValueBatch, state: None = None) -> tuple[Loss, None]:
+        errors = self.predict(batch) - batch.values
+        return Loss(errors.square().sum(), batch.num_targets), None
+
+    def predict(self, batch: ValueBatch) -> Tensor:
+        states = self.encoder(self.embedding(batch.ids), lengths=batch.lengths).vectors
+        return self.output(self.pooling(states, batch.lengths)).squeeze(-1)
+
+
+@register
+class Regress(ExampleTask):
+    name = "regress"
+    primary_metric = ("mse", "mse")
+
+    @classmethod
+    def open_splits(cls, data: str, settings: Any, valid_fraction: float, test_fraction: float) -> Splits[Example]:
+        def read(path: Path, findings: Findings) -> list[Example]:
+            rows = read_table(path, ("text", "value"), findings).rows
+            return [Example(row.values["text"], float(row.values["value"]), row.file, row.line) for row in rows]
+
+        return open_examples(data, read, SUFFIXES, {}, valid_fraction, test_fraction)
+
+    @classmethod
+    def learn(cls, splits: Splits[Example], settings: Any, log: Any) -> Preprocessor:
+        train = splits.parts["train"]
+        values = np.array([example.value for example in train])
+        tokenizer = Tokenizer.train("characters", [example.text for example in train], specials=("<pad>",))
+        return Preprocessor({"text": tokenizer}, {"mean": values.mean(), "std": values.std()})
+
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[ValueBatch]:
+        def make(numbers: np.ndarray) -> ValueBatch:
+            return collate([self.splits.parts["train"][number] for number in numbers], self.preprocessor)
+
+        rows, tokens = settings.training.batch_size, settings.data.max_tokens
+        return BucketLoader(self.train_lengths, make, rows, tokens, settings.seed, rank, world)
+
+    @classmethod
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Regressor:
+        return Regressor(settings, len(preprocessor.tokenizer))
+
+    @classmethod
+    def score_examples(cls, model: Any, settings: Any, preprocessor: Any, examples: Any, *_: Any) -> ExampleScores:
+        errors = predict_values(model, examples, preprocessor) - collate(examples, preprocessor).values.numpy()
+        texts = tuple(ExampleText(example.text, f"{example.value:g}") for example in examples)
+        return ExampleScores("mse", "texts", np.stack([errors**2, np.ones_like(errors)], axis=1), texts)
+
+    @classmethod
+    def predict(cls, model: Any, settings: Any, preprocessor: Any, inputs: Any, *_: Any) -> Iterator[Prediction]:
+        values = predict_values(model, [Example(text, 0.0) for text in inputs], preprocessor)
+        for text, value in zip(inputs, values * preprocessor.facts["std"] + preprocessor.facts["mean"]):
+            yield Prediction(f"{value:.0f}", {"text": text, "value": float(value)})
+
+
+def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBatch:
+    rows, facts = preprocessor.tokenizer.encode_many([example.text for example in examples]), preprocessor.facts
+    lengths = torch.tensor([len(row) for row in rows])
+    values = torch.tensor([(example.value - facts["mean"]) / facts["std"] for example in examples])
+    return ValueBatch(torch.from_numpy(pad_sequences(rows)), lengths, values.float())
+
+
+@torch.no_grad()
+def predict_values(model: Regressor, examples: Sequence[Example], preprocessor: Preprocessor) -> np.ndarray:
+    batch = collate(examples, preprocessor).to(model.output.weight.device)
+    return model.eval().predict(batch).double().cpu().numpy()
+
+
+def main() -> None:
+    pairs = random.Random(0).sample([(a, b) for a in range(100) for b in range(100)], 1800)
+    Path("sums.csv").write_text("text,value\n" + "".join(f"{a}+{b},{a + b}\n" for a, b in pairs), encoding="utf-8")
+    small: dict[str, Any] = {"network": {"width": 32}, "training": {"learning_rate": 0.01}}
+    trained = seqwise.train("sums.csv", task="regress", model="gru", budget="8-epochs", settings=small)
+    print(f"mean squared error {trained.evaluate('sums.csv').metrics['mse']:.4f}")
+    print(f"12+30 is about {trained.predict('12+30').text}, 90+9 about {trained.predict('90+9').text}")
+    print(seqwise.compare("sums.csv", task="regress", models="rnn,gru", budget="4k-tokens", seeds=2, tries=1, **small))
+
+
+if __name__ == "__main__":
+    main()
