@@ -114,7 +114,7 @@ def test_values_and_gradients_over_random_shapes(kind: str, seed: int) -> None:
 def test_2048_units(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from seqwise.kernels.recurrence.gpu import persistent
 
-    monkeypatch.setattr(persistent, "pays", lambda *_: True)  # also where cuDNN is faster
+    monkeypatch.setattr(persistent, "is_faster_than_cudnn", lambda *_: True)  # also where cuDNN is faster
     values, gradients = worst(layer_of(kind, 32, 2048, torch.bfloat16), 8, 6, None)
     assert values < 6e-3
     assert gradients < 2.5e-2
@@ -188,7 +188,7 @@ def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.Mo
     def broken(*_: object) -> None:
         raise RuntimeError("Triton Error [CUDA]: no such luck")
 
-    monkeypatch.setattr(persistent, "rehearse", broken)
+    monkeypatch.setattr(persistent, "verify_backward_launch", broken)
     monkeypatch.setattr(fused, "_refused", set())
     layer = layer_of("lstm", 8, 16, torch.float32)
     x = torch.randn(2, 5, 8, device=DEVICE)

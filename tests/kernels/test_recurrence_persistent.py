@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from interpreted import side_by_side
+from interpreter import run_concurrently
 from torch import Tensor, nn
 
 from seqwise.layers import cells, recurrent
@@ -72,7 +72,7 @@ def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list
     backend("reference")
     wanted = run(layer, x, states, sizes, both)
     backend("triton")
-    with side_by_side():
+    with run_concurrently():
         found = run(layer, x, states, sizes, both)
     assert all(part.backend == "triton" for part in layer.modules() if isinstance(part, Recurrent))
     for mine, true in zip(found, wanted, strict=True):
@@ -85,7 +85,7 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend)
     layer, (h, *others), found = layer_of(name, False), state_of(name, False), []
     for way in ("reference", "triton"):
         backend(way)
-        with side_by_side():
+        with run_concurrently():
             outputs, last = layer(torch.ones(len(LENGTHS), 4, 3), (h, *others))
             found.append(torch.autograd.grad([outputs, *last][part].sum(), [h, layer.cell.weight_hidden]))
     for true, mine in zip(*found, strict=True):
@@ -98,7 +98,7 @@ def test_what_is_recorded_is_what_the_open_scan_sees(name: str, backend) -> None
     x, looks = torch.randn(len(LENGTHS), 4, 3), []
     for way in ("reference", "triton"):
         backend(way)
-        with side_by_side(), record(layer) as seen:
+        with run_concurrently(), record(layer) as seen:
             layer(x, None, lengths)
         looks.append(dict(seen))
     assert looks[0].keys() == looks[1].keys()
@@ -112,7 +112,7 @@ def test_a_start_of_another_type_is_taken_and_looked_at(name: str, backend) -> N
     x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in state_of(name, False)]
     for way in ("reference", "triton"):
         backend(way)
-        with side_by_side(), record(layer) as seen:
+        with run_concurrently(), record(layer) as seen:
             found.append([layer(x, tuple(states))[0], *dict(seen).values()])
     for true, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, true, atol=1e-4, rtol=1e-3)
@@ -123,7 +123,7 @@ def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
     dirty = torch.randn(len(LENGTHS), 4, 3)
     dirty[torch.arange(4) >= lengths[:, None]] = float("nan")
     backend("triton")
-    with side_by_side():
+    with run_concurrently():
         outputs, _ = layer(dirty.requires_grad_(), None, lengths)
         (gradient,) = torch.autograd.grad(outputs.sum(), dirty)
     assert outputs.isfinite().all()
@@ -134,7 +134,7 @@ def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
 def test_a_copy_of_a_layer_that_has_run_runs_too(backend) -> None:
     layer, x = layer_of("gru", False), torch.randn(2, 4, 3)
     backend("triton")
-    with side_by_side():
+    with run_concurrently():
         outputs, _ = layer(x)
         again, _ = copy.deepcopy(layer)(x)
     assert torch.equal(outputs, again)

@@ -76,8 +76,8 @@ def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monke
     def broken(*_):
         raise RuntimeError("first line\nTriton Error [CUDA]: no such luck")
 
-    monkeypatch.setattr(persistent, "run", broken)
-    monkeypatch.setattr(persistent, "rehearse", lambda *_: None)
+    monkeypatch.setattr(persistent, "run_scan", broken)
+    monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: None)
     monkeypatch.setattr(fused, "_refused", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.warns(UserWarning, match="lstm with 4 units does not run here.*no such luck"):
@@ -94,12 +94,12 @@ def test_memory_that_runs_out_and_mistakes_are_not_taken_for_a_broken_kernel(mon
     def full(*_):
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(persistent, "rehearse", full)
+    monkeypatch.setattr(persistent, "verify_backward_launch", full)
     monkeypatch.setattr(fused, "_refused", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
-    monkeypatch.setattr(persistent, "rehearse", lambda *_: 1 / 0)
+    monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     assert not fused._refused

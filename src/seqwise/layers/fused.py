@@ -89,9 +89,9 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
         return other
     from seqwise.kernels.recurrence.gpu import persistent
 
-    if not persistent.fits(kind, x, cell.units, scans):
+    if not persistent.is_supported(kind, x, cell.units, scans):
         return other
-    return "triton" if other == "reference" or persistent.pays(kind, x, cell.units, scans) else other
+    return "triton" if other == "reference" or persistent.is_faster_than_cudnn(kind, x, cell.units, scans) else other
 
 
 @_untraced
@@ -142,13 +142,13 @@ def fused_scan(
 
     steps = Steps(len(x), x.shape[1], lengths, x.device)
     with pause_recording():
-        ready = persistent.prepare(x, directions, steps)
+        ready = persistent.prepare_inputs(x, directions, steps)
         try:
-            persistent.rehearse(kind, ready)
-            done = persistent.run(kind, ready, steps, look)
+            persistent.verify_backward_launch(kind, ready)
+            done = persistent.run_scan(kind, ready, steps, look)
         except Exception as error:
             # While a graph is recorded nothing is ever launched; that says nothing about this kernel.
-            if not persistent.cannot_launch(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+            if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
                 raise
             _refuse(_key(kind, x, cell.units, len(directions)), cell, error)
             return None

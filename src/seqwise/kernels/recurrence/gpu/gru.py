@@ -1,12 +1,14 @@
-"""The GRU over a whole sequence, reset after the product, forward and backward, in Triton.
+"""The GRU over a whole sequence, with the reset gate after the product, forward and backward, in Triton.
 
-How programs exchange values is in `exchange.py`; the reset before the product is in `early_gru.py`. A program of the
-forward pass owns 16 units, so 48 rows of the recurrent matrix, and 16 empty ones. The backward pass multiplies the
-gradients of all gates by quarters (`quarters.py`).
+    r, z = σ(x_t + W h_{t−1})     n = tanh(x_t + r (W h_{t−1} + b))     h_t = z h_{t−1} + (1 − z) n
 
-Layout: slots (`rows.py`), scans (directions), units: gates (N, S, 3U) as r, z, n; hidden (B + N + B, S, U) with the
-starts; last states (B, S, U). It knows nothing of gradients of weights: those are products over all steps, taken
-elsewhere.
+With UPDATE_REPLACES the update gate has the other convention, h_t = (1 − z) h_{t−1} + z n. The reset gate before the
+product is in `gru_reset_before.py`. A program of the forward pass owns 16 units, so 48 rows of the recurrent matrix and
+16 empty ones. The backward pass multiplies the gradients of all gates by quarters (`step_matmul.py`).
+
+Layout: packed rows (`packed_rows.py`), D directions, U units: gates (N, D, 3U) as r, z, n; hidden (B + N + B, D, U)
+with the initial states; last states (B, D, U). Gradients of weights are products over all steps, computed elsewhere
+(`scans.py`).
 """
 
 from __future__ import annotations
@@ -14,169 +16,152 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, tanh
-from seqwise.kernels.recurrence.gpu.quarters import joined, multiplied, quartered
-from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.packed_rows import (
+    UNSPECIALIZED,
+    UNSPECIALIZED_BACKWARD,
+    locate_previous_states,
+    locate_sequences,
+    locate_step,
+)
+from seqwise.kernels.recurrence.gpu.step_matmul import (
+    locate_quarters,
+    multiply_previous_states,
+    multiply_quarters,
+    sum_quarters,
+)
+from seqwise.kernels.recurrence.gpu.sync import load_weight_chunks, publish, sigmoid, split_gates, tanh
+from seqwise.kernels.recurrence.gpu.tile_io import (
+    load_float,
+    load_gates,
+    load_optional_grad,
+    publish_gates,
+    publish_initial_state,
+    store_gates,
+)
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def gru_forward(
-    gates,
-    weight,
-    bias,
-    start_hidden,
-    hidden,
-    last_hidden,
-    lengths,
-    begins,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    SAVE: tl.constexpr,
-    REPLACES: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """gates: the projected inputs, overwritten by the gates. hidden takes the start and what follows.
-
-    Without SAVE only hidden and the last state are written.
-    """
-    block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, reverse)
-    weight, gates, hidden = weight + scan * 3 * U * U, gates + scan * 3 * U, hidden + scan * U
-    line = tl.arange(0, 4 * OWN)
-    owner = block * OWN + line // 4
-    rows, there = ((line % 4) * U + owner) * U, (owner < U) & (line % 4 < 3)
-    chunks = held(weight, rows, there, 1, U, KC, HELD)
+    gates, weight, bias, initial_h, hidden, last_h,
+    lengths, step_offsets, num_steps, batch_size, num_rows, reverse, first_sequence,
+    SAVE: tl.constexpr, UPDATE_REPLACES: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Write all hidden states and the last ones; with SAVE also the gates, in place of their projected inputs."""
+    U: tl.constexpr = config.units
+    OWN: tl.constexpr = config.own_units
+    block, direction = tl.program_id(0), tl.program_id(2)
+    stride = tl.num_programs(2) * U  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * 3 * U * U
+    gates += direction * 3 * U
+    hidden += direction * U
+    line = tl.arange(0, 4 * OWN)  # three rows of the matrix for each unit, and an empty one
+    unit_of_row = block * OWN + line // 4
+    weight_rows, row_mask = ((line % 4) * U + unit_of_row) * U, (unit_of_row < U) & (line % 4 < 3)
+    chunks = load_weight_chunks(weight, weight_rows, row_mask, 1, U, config)
     unit = block * OWN + tl.arange(0, OWN)
-    some = (unit < U)[:, None]
-    at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
-    b = tl.load(bias + scan * U + unit, mask=unit < U, other=0.0).to(tl.float32)[:, None]
-    everybody = some & real[None, :]
-    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
-    states = first
-    for step in range(longest):
-        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
-        now, mine = gates + begin * (3 * wide) + gate_at, some & active[None, :]
-        x_r, x_z, x_n = read(now, mine, U, 3)
-        places = before(step, states, first, longest, length, row, back, VARIABLE)
-        total = product(
-            chunks, weight, rows, there, hidden, places * wide, active, (states + top) * wide,
-            1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
-        )  # fmt: skip
-        u_r, u_z, u_n, _ = four(total, OWN)
+    unit_mask = (unit < U)[:, None]
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    gate_offsets = sequences.index[None, :] * (3 * stride) + unit[:, None]
+    b = load_float(bias + direction * U + unit, unit < U)[:, None]
+    mask = unit_mask & sequences.exist[None, :]
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial * stride, mask, config)
+    states = sequences.initial
+    for step in range(sequences.longest):
+        _, begin, active = locate_step(step_offsets, step, sequences, config)
+        gate_pointers = gates + begin * (3 * stride) + gate_offsets
+        step_mask = unit_mask & active[None, :]
+        x_r, x_z, x_n = load_gates(gate_pointers, step_mask, U, 3)
+        product = multiply_previous_states(
+            chunks, weight, weight_rows, row_mask, hidden, step, states, active, sequences, stride, config
+        )
+        u_r, u_z, u_n, _ = split_gates(product, OWN)
         r, z = sigmoid(x_r + u_r), sigmoid(x_z + u_z)
         n = tanh(x_n + r * (u_n + b))
-        share = 1 - z if REPLACES else z
+        share = 1 - z if UPDATE_REPLACES else z
         h = tl.where(active[None, :], share * h + (1 - share) * n, h)
-        states = batch + begin
-        publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
+        states = batch_size + begin
+        publish(hidden + states * stride + offsets, h, step_mask, config)
         if SAVE:
-            keep(now, (r, z, n), mine, U, 3, DTYPE)
-    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
+            store_gates(gate_pointers, (r, z, n), step_mask, 3, config)
+    tl.store(last_h + direction * U + offsets, h.to(config.dtype), mask=mask)
 
 
-@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
+@triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
 def gru_backward(
-    gates,
-    weight,
-    hidden,
-    candidate,
-    slopes,
-    of_outputs,
-    of_last,
-    of_start,
-    lengths,
-    begins,
-    ring,
-    by_step,
-    by_row,
-    by_scan,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    V: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    SPLIT: tl.constexpr,
-    ROUNDS: tl.constexpr,
-    REPLACES: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """slopes (N, S, 3V): the gradients of the inputs of r and z, and of what r multiplies: those of U h, together.
+    gates, weight, hidden, candidate, grad_gates, grad_outputs, grad_last_h, grad_initial_h,
+    lengths, step_offsets, ring, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows,
+    reverse, first_sequence,
+    PADDED_UNITS: tl.constexpr, SPLIT: tl.constexpr, ROUNDS: tl.constexpr, UPDATE_REPLACES: tl.constexpr,
+    config: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of W h_{t−1} for r, z and n, (N, D, 3V), and of the initial states (B, D, U).
 
-    candidate (N, S, U): what r multiplies, overwritten by the gradient of the input of n. of_outputs: those of the
-    outputs, (T, B, S, U) in memory of any order, `by_step` apart and so on; with lengths, (N, S, U), and a step is as
-    far as a row. of_last (B, S, U): that of the last state, or none. of_start: that of the first. V is U rounded
-    up to a multiple of 32, also in the rows of weight, so that quarters are whole; what is too much holds zeros.
+    V = PADDED_UNITS is U rounded up to a multiple of 32, also in the rows of `weight`, so that quarters are whole; the
+    surplus holds zeros. candidate (N, D, U): W h_{t−1} + b of n, which r multiplies; it is overwritten by the gradient
+    of the pre-activation of n. grad_outputs and grad_last_h: as in `lstm.py`. ring: partial sums (`sync.py`).
     """
+    U: tl.constexpr = config.units
+    V: tl.constexpr = PADDED_UNITS
     K: tl.constexpr = 3 * V // 4
-    scan, wide, deep = tl.program_id(2), tl.num_programs(2) * U, tl.num_programs(2) * (3 * V)  # from slot to slot
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, reverse)
-    weight, gates, slopes = weight + scan * 3 * V * U, gates + scan * 3 * U, slopes + scan * 3 * V
-    hidden, candidate = hidden + scan * U, candidate + scan * U
-    rows, there, starts, lasting = quartered(row, real, length, deep, U, K, M, OWN, SPLIT)
-    chunks = held(weight, rows, there, U, K, KC, HELD)
-    signs = top * deep + 2 * V + tl.minimum(tl.arange(0, SIGNS) * OWN, U - 1)  # what each program publishes last
-    unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
-    some = (unit < U)[:, None]
-    at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (3 * wide) + unit[:, None]
-    slope_at = row[None, :] * deep + unit[:, None]
-    everybody = some & real[None, :]
-    dh, kept = given(of_last, scan * U + at, everybody, OWN, M), tl.zeros((OWN, M), tl.float32)
-    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
-    time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    gone, later, went = longest, tl.zeros((), tl.int64), real
-    for turn in range(longest + 1):  # one more, for the state before the first step
-        step, mine = longest - 1 - turn, some & active[None, :]
-        earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)
-        states = tl.where(step > 0, batch + previous, first)
-        places = before(step, states, first, longest, length, row, back, VARIABLE)
-        values = read(gates + begin * (3 * wide) + gate_at, mine, U, 3)
-        h, u = one(hidden + places[None, :] * wide + unit[:, None], mine), one(candidate + begin * wide + at, mine)
-        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+    direction = tl.program_id(2)
+    stride, grad_stride = tl.num_programs(2) * U, tl.num_programs(2) * (3 * V)  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * 3 * V * U
+    gates += direction * 3 * U
+    grad_gates += direction * 3 * V
+    hidden += direction * U
+    candidate += direction * U
+    weight_rows, row_mask, starts, num_steps_of = locate_quarters(sequences, grad_stride, K, SPLIT, config)
+    chunks = load_weight_chunks(weight, weight_rows, row_mask, U, K, config)
+    # The values that each program publishes last.
+    probes = sequences.first * grad_stride + 2 * V
+    probes += tl.minimum(tl.arange(0, config.num_probes) * config.own_units, U - 1)
+    unit = tl.program_id(0) * config.own_units + tl.arange(0, config.own_units)
+    unit_mask = (unit < U)[:, None]
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    gate_offsets = sequences.index[None, :] * (3 * stride) + unit[:, None]
+    grad_offsets = sequences.index[None, :] * grad_stride + unit[:, None]
+    mask = unit_mask & sequences.exist[None, :]
+    grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
+    direct = tl.zeros((config.own_units, config.batch_tile), tl.float32)  # the part of grad_h without the matrix
+    grad_outputs += (
+        direction * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride + unit[:, None]
+    )
+    time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)
+    done_time, done_begin, done_active = sequences.longest, tl.zeros((), tl.int64), sequences.exist
+    for turn in range(sequences.longest + 1):  # one more, for the initial state
+        step = sequences.longest - 1 - turn
+        step_mask = unit_mask & active[None, :]
+        next_time, next_begin, next_active = locate_step(step_offsets, step - 1, sequences, config)
+        states = tl.where(step > 0, batch_size + next_begin, sequences.initial)
+        previous_rows = locate_previous_states(step, states, sequences, config)
+        values = load_gates(gates + begin * (3 * stride) + gate_offsets, step_mask, U, 3)
+        h = load_float(hidden + previous_rows[None, :] * stride + unit[:, None], step_mask)
+        u = load_float(candidate + begin * stride + offsets, step_mask)
+        output_row = begin if config.has_lengths else time.to(tl.int64)
+        grad_output = load_float(grad_outputs + output_row * step_stride, step_mask)
         if turn > 0:
-            parts = multiplied(
-                chunks, weight, rows, there, slopes + later * deep, starts, gone < lasting, signs,
-                U, K, KC, HELD, SIGNS, OWN, M, SPLIT, DTYPE, PRECISION,
+            parts = multiply_quarters(
+                chunks, weight, weight_rows, row_mask, grad_gates + done_begin * grad_stride, starts,
+                done_time < num_steps_of, probes, K, SPLIT, config,
             )  # fmt: skip
-            dh = tl.where(went[None, :], kept + joined(parts, ring, turn - 1, OWN, ROUNDS, SPLIT), dh)
+            product = sum_quarters(parts, ring, turn - 1, ROUNDS, SPLIT, config)
+            grad_h = tl.where(done_active[None, :], direct + product, grad_h)
         if step >= 0:
-            of_z, of_n, kept = through_blend(values, h, dh + of_output, REPLACES)
-            found = of_n * u * values[0] * (1 - values[0]), of_z, of_n * values[0]
-            publish_all(slopes + begin * deep + slope_at, found, mine, V, 3, DTYPE, BITS)
-            tl.store(candidate + begin * wide + at, of_n.to(DTYPE), mask=mine)
-        gone, later, went = time, begin, active
-        time, begin, active = earlier, previous, others
-    tl.store(of_start + scan * U + at, dh, mask=everybody)
+            grad_z, grad_n, direct = differentiate_blend(values, h, grad_h + grad_output, UPDATE_REPLACES)
+            grads = grad_n * u * values[0] * (1 - values[0]), grad_z, grad_n * values[0]
+            publish_gates(grad_gates + begin * grad_stride + grad_offsets, grads, step_mask, V, 3, config)
+            tl.store(candidate + begin * stride + offsets, grad_n.to(config.dtype), mask=step_mask)
+        done_time, done_begin, done_active = time, begin, active
+        time, begin, active = next_time, next_begin, next_active
+    tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)
 
 
 @triton.jit
-def through_blend(gates, h, d, REPLACES: tl.constexpr):
-    """The gradient d of the new state → those of the inputs of z and n, and the part that goes straight to h."""
+def differentiate_blend(gates, h, grad_new_h, UPDATE_REPLACES: tl.constexpr):
+    """Return the gradients of the pre-activations of z and n, and the part of grad h_{t−1} that passes z alone."""
     _, z, n = gates
-    share = 1 - z if REPLACES else z
-    of_z = d * (n - h if REPLACES else h - n) * z * (1 - z)
-    return of_z, d * (1 - share) * (1 - n * n), d * share
+    share = 1 - z if UPDATE_REPLACES else z
+    grad_z = grad_new_h * (n - h if UPDATE_REPLACES else h - n) * z * (1 - z)
+    return grad_z, grad_new_h * (1 - share) * (1 - n * n), grad_new_h * share

@@ -1,6 +1,8 @@
-"""Where the rows of a batch lie in the memory of the recurrent kernels, seen from outside; `rows.py` is the inside.
+"""The packed memory of the recurrent kernels, seen from the host; `packed_rows.py` is the view of a kernel.
 
-It knows no units and no cells.
+Packed memory has N rows, one per real step of a sequence (see `SequencePacking`). Memory of states (B + N + B, D, U)
+has B more rows on both sides: the initial states of a forward direction come before those after each step, the initial
+states of a reversed direction after them. This module knows nothing of units and cells.
 """
 
 from __future__ import annotations
@@ -15,98 +17,98 @@ from seqwise.kernels.recurrence.steps import Steps
 
 
 @dataclass(frozen=True)
-class RowLayout:
-    """The rows of a batch: so many, of so many steps, with N slots for all steps of all rows.
+class PackedLayout:
+    """The packed rows of a batch. `reverse` says of each direction whether it reads from the end.
 
-    `reverse` says of each scan whether it reads from the end. Where rows differ in length there are, int32, lengths
-    (B,), longest first, and begins (T + 1,), the slots at which steps begin; and of each slot (N,) row and step.
+    Where sequences differ in length there are, as int32, lengths (B,), longest first, and step_offsets (T + 1,), the
+    rows at which steps begin; and for each packed row (N,) the rank of its sequence and its step.
     """
 
-    batch: int
-    steps: int
-    slots: int
+    batch_size: int
+    num_steps: int
+    num_rows: int
     reverse: tuple[bool, ...] = (False,)
     lengths: Tensor | None = None
-    begins: Tensor | None = None
-    ranks: Tensor | None = None
-    times: Tensor | None = None
+    step_offsets: Tensor | None = None
+    row_ranks: Tensor | None = None
+    row_steps: Tensor | None = None
 
     @classmethod
-    def of(cls, steps: Steps, reverse: tuple[bool, ...] = (False,)) -> RowLayout:
-        if not steps.padded:
-            return cls(steps.batch, steps.time, steps.total, reverse)
-        sizes = steps.ordered.int(), steps.starts.int()
-        return cls(steps.batch, steps.time, steps.total, reverse, *sizes, steps.ranks, steps.times)
+    def from_packing(cls, packing: Steps, reverse: tuple[bool, ...] = (False,)) -> PackedLayout:
+        if not packing.padded:
+            return cls(packing.batch, packing.time, packing.total, reverse)
+        lengths, step_offsets = packing.ordered.int(), packing.starts.int()
+        sizes = packing.batch, packing.time, packing.total
+        return cls(*sizes, reverse, lengths, step_offsets, packing.ranks, packing.times)
 
-    def one_step(self) -> RowLayout:
-        """As many rows, with one step each, for the same kernels."""
-        if self.lengths is None or self.begins is None:
-            return RowLayout(self.batch, 1, self.batch, self.reverse)
-        ranks = torch.arange(self.batch, device=self.lengths.device)
-        ones, begins = torch.ones_like(self.lengths), self.begins.new_tensor([0, self.batch])
-        return RowLayout(self.batch, 1, self.batch, self.reverse, ones, begins, ranks, torch.zeros_like(ranks))
+    def with_one_step(self) -> PackedLayout:
+        """As many sequences, with one step each, for the same kernels."""
+        if self.lengths is None or self.step_offsets is None:
+            return PackedLayout(self.batch_size, 1, self.batch_size, self.reverse)
+        ranks = torch.arange(self.batch_size, device=self.lengths.device)
+        ones, offsets = torch.ones_like(self.lengths), self.step_offsets.new_tensor([0, self.batch_size])
+        return PackedLayout(
+            self.batch_size, 1, self.batch_size, self.reverse, ones, offsets, ranks, torch.zeros_like(ranks)
+        )
 
     @property
-    def variable(self) -> bool:
-        """Do rows differ in length?"""
+    def has_lengths(self) -> bool:
+        """Whether sequences differ in length."""
         return self.lengths is not None
 
     @property
-    def sizes(self) -> tuple[Tensor | None, Tensor | None]:
-        """What every kernel reads: lengths and begins."""
-        return self.lengths, self.begins
+    def kernel_tensors(self) -> tuple[Tensor | None, Tensor | None]:
+        """The tensors that every kernel reads."""
+        return self.lengths, self.step_offsets
 
     @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """What every kernel is told: steps, batch, slots, and the bits of the scans that are turned."""
-        return self.steps, self.batch, self.slots, sum(reverse << scan for scan, reverse in enumerate(self.reverse))
+    def kernel_scalars(self) -> tuple[int, int, int, int]:
+        """The numbers that every kernel takes. `reverse` has one bit per direction."""
+        reverse = sum(is_reversed << direction for direction, is_reversed in enumerate(self.reverse))
+        return self.num_steps, self.batch_size, self.num_rows, reverse
 
-    def room(self, units: int) -> tuple[int, int, int]:
-        """The shape of all states: those before the first steps, those after each step, and again those before."""
-        return self.slots + 2 * self.batch, len(self.reverse), units
+    def state_shape(self, units: int) -> tuple[int, int, int]:
+        """(B + N + B, D, U)"""
+        return self.num_rows + 2 * self.batch_size, len(self.reverse), units
 
-    def after(self, states: Tensor) -> Tensor:
-        """Of the states (B + N + B, S, …), those after each step: (N, S, …), or (T, B, S, …) where rows are whole."""
-        found = states[self.batch : self.batch + self.slots]
-        return found if self.variable else found.view(self.steps, self.batch, *found.shape[1:])
+    def select_outputs(self, states: Tensor) -> Tensor:
+        """Of the states (B + N + B, D, …), those after each step: (N, D, …), or (T, B, D, …) without lengths."""
+        outputs = states[self.batch_size : self.batch_size + self.num_rows]
+        return outputs if self.has_lengths else outputs.view(self.num_steps, self.batch_size, *outputs.shape[1:])
 
-    def apart(self, of_outputs: Tensor | None, states: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Gradients of what `after` gave of the states, units side by side in memory, and how far apart steps, rows and
-        scans are. None are zeros."""
-        if of_outputs is None:
-            of_outputs = torch.zeros_like(self.after(states))
-        if of_outputs.stride(-1) != 1:
-            of_outputs = in_order(of_outputs)
-        *_, row, scan, _ = strides = of_outputs.stride()
-        return of_outputs, (row if self.variable else strides[0], row, scan)
+    def prepare_grad_outputs(self, grad_outputs: Tensor | None, states: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """The gradients of what `select_outputs` returned, with contiguous units, and the strides of steps, sequences
+        and directions. None becomes zeros."""
+        if grad_outputs is None:
+            grad_outputs = torch.zeros_like(self.select_outputs(states))
+        if grad_outputs.stride(-1) != 1:
+            grad_outputs = in_order(grad_outputs)
+        *_, sequence, direction, _ = strides = grad_outputs.stride()
+        return grad_outputs, (sequence if self.has_lengths else strides[0], sequence, direction)
 
-    def before(self, states: Tensor) -> list[Tensor]:
-        """Of the states (B + N + B, S, …), for each scan those before each step: (N, …), in the order of the slots."""
-        return [self._before(states[:, scan], reverse) for scan, reverse in enumerate(self.reverse)]
+    def select_previous(self, states: Tensor) -> list[Tensor]:
+        """Of the states (B + N + B, D, …), for each direction those before each step: (N, …) in packed order."""
+        return [self._select_previous(states[:, n], is_reversed) for n, is_reversed in enumerate(self.reverse)]
 
-    def _before(self, states: Tensor, reverse: bool) -> Tensor:
-        if self.lengths is None or self.begins is None or self.times is None or self.ranks is None:
-            first = 2 * self.batch if reverse else 0
-            return states[first : first + self.slots]
-        if reverse:
-            ends = self.times + 1 == self.lengths[self.ranks]
-            place = torch.where(ends, self.slots, self.begins[self.times + 1])
+    def _select_previous(self, states: Tensor, is_reversed: bool) -> Tensor:
+        if self.lengths is None or self.step_offsets is None or self.row_steps is None or self.row_ranks is None:
+            first = 2 * self.batch_size if is_reversed else 0
+            return states[first : first + self.num_rows]
+        if is_reversed:
+            is_last = self.row_steps + 1 == self.lengths[self.row_ranks]
+            begins = torch.where(is_last, self.num_rows, self.step_offsets[self.row_steps + 1])
         else:
-            place = torch.where(self.times == 0, -self.batch, self.begins[(self.times - 1).clamp(min=0)])
-        return states.index_select(0, place + self.batch + self.ranks)
+            previous = self.step_offsets[(self.row_steps - 1).clamp(min=0)]
+            begins = torch.where(self.row_steps == 0, -self.batch_size, previous)
+        return states.index_select(0, begins + self.batch_size + self.row_ranks)
 
 
-def unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory in which nothing has been published yet, as integers."""
+def allocate_unwritten(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory in which no value is published yet (`sync.py`), as integers of the size of `dtype`."""
     return torch.full(shape, -1, dtype={2: torch.int16, 4: torch.int32}[dtype.itemsize], device=device)
 
 
-def whole(slopes: Tensor | None) -> Tensor | None:
-    """Gradients of last states as kernels read them: in order, or none."""
-    return None if slopes is None else slopes.contiguous()
-
-
-def products(left: Tensor, right: list[Tensor]) -> Tensor:
-    """For each scan the product over all slots of left (N, S, A) and right (N, C): (S, A, C)."""
-    found = [left[:, scan].mT @ one for scan, one in enumerate(right)]
-    return torch.stack(found) if len(found) > 1 else found[0][None]
+def multiply_over_rows(left: Tensor, right: list[Tensor]) -> Tensor:
+    """For each direction the product over all packed rows of left (N, D, A) and right (N, C): (D, A, C)."""
+    products = [left[:, direction].mT @ one for direction, one in enumerate(right)]
+    return torch.stack(products) if len(products) > 1 else products[0][None]

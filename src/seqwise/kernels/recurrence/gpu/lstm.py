@@ -1,12 +1,13 @@
-"""The LSTM over a whole sequence, forward and backward, in Triton. How programs exchange values is in `exchange.py`.
+"""The LSTM over a whole sequence, forward and backward, in Triton.
 
-A program of the forward pass owns 16 units, so 64 rows of the recurrent matrix. In the backward pass the gradient of a
-unit's output needs the gradients of all gates of all units, four times as many values. So 64 units belong to four
-programs: each multiplies the values of one gate, they exchange the partial sums, and each goes on with 16 units.
+    i, f, o = σ(x_t + W h_{t−1})     g = tanh(x_t + W h_{t−1})     c_t = f c_{t−1} + i g     h_t = o tanh(c_t)
 
-Layout: slots (`rows.py`), scans (directions), units: gates (N, S, 4U) as i, f, g, o; hidden and cell (B + N + B, S, U)
-with the starts; last states (B, S, U). It knows nothing of gradients of weights: those are products over all steps,
-taken elsewhere.
+A program of the forward pass owns 16 units, so 64 rows of the recurrent matrix. In the backward pass 64 units belong to
+four programs, which divide the product by gates (`step_matmul.py`).
+
+Layout: packed rows (`packed_rows.py`), D directions, U units: gates (N, D, 4U) as i, f, g, o; hidden and cell
+(B + N + B, D, U) with the initial states; last states (B, D, U). Gradients of weights are products over all steps,
+computed elsewhere (`scans.py`).
 """
 
 from __future__ import annotations
@@ -14,170 +15,145 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from seqwise.kernels.recurrence.gpu.exchange import four, held, product, publish, sigmoid, summed, tanh
-from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, given, keep, one, publish_all, read
+from seqwise.kernels.recurrence.gpu.packed_rows import (
+    UNSPECIALIZED,
+    UNSPECIALIZED_BACKWARD,
+    locate_previous_states,
+    locate_sequences,
+    locate_step,
+)
+from seqwise.kernels.recurrence.gpu.step_matmul import multiply_by_gate, multiply_previous_states
+from seqwise.kernels.recurrence.gpu.sync import load_weight_chunks, publish, sigmoid, split_gates, tanh
+from seqwise.kernels.recurrence.gpu.tile_io import (
+    load_float,
+    load_gates,
+    load_optional_grad,
+    publish_gates,
+    publish_initial_state,
+    store_gates,
+)
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def lstm_forward(
-    gates,
-    weight,
-    start_hidden,
-    start_cell,
-    hidden,
-    cell,
-    last_hidden,
-    last_cell,
-    lengths,
-    begins,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    SAVE: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """gates: the projected inputs, overwritten by the gates. hidden and cell take the start and what follows.
-
-    Without SAVE only hidden and the last states are written.
-    """
-    block, scan, wide = tl.program_id(0), tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, reverse)
-    weight, gates, hidden, cell = weight + scan * 4 * U * U, gates + scan * 4 * U, hidden + scan * U, cell + scan * U
-    line = tl.arange(0, 4 * OWN)
-    owner = block * OWN + line // 4
-    rows, there = ((line % 4) * U + owner) * U, owner < U
-    chunks = held(weight, rows, there, 1, U, KC, HELD)
+    gates, weight, initial_h, initial_c, hidden, cell, last_h, last_c,
+    lengths, step_offsets, num_steps, batch_size, num_rows, reverse, first_sequence,
+    SAVE: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Write all hidden states and the last states; with SAVE also all cells, and the gates in place of their projected
+    inputs."""
+    U: tl.constexpr = config.units
+    OWN: tl.constexpr = config.own_units
+    block, direction = tl.program_id(0), tl.program_id(2)
+    stride = tl.num_programs(2) * U  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * 4 * U * U
+    gates += direction * 4 * U
+    hidden += direction * U
+    cell += direction * U
+    line = tl.arange(0, 4 * OWN)  # four rows of the matrix for each unit
+    unit_of_row = block * OWN + line // 4
+    weight_rows, row_mask = ((line % 4) * U + unit_of_row) * U, unit_of_row < U
+    chunks = load_weight_chunks(weight, weight_rows, row_mask, 1, U, config)
     unit = block * OWN + tl.arange(0, OWN)
-    some = (unit < U)[:, None]
-    at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (4 * wide) + unit[:, None]
-    everybody = some & real[None, :]
-    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
-    c = one(start_cell + scan * U + at, everybody)
+    unit_mask = (unit < U)[:, None]
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    gate_offsets = sequences.index[None, :] * (4 * stride) + unit[:, None]
+    mask = unit_mask & sequences.exist[None, :]
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial * stride, mask, config)
+    c = load_float(initial_c + direction * U + offsets, mask)
     if SAVE:
-        tl.store(cell + first * wide + at, c.to(DTYPE), mask=everybody)
-    states = first
-    for step in range(longest):
-        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
-        now, mine = gates + begin * (4 * wide) + gate_at, some & active[None, :]
-        x_i, x_f, x_g, x_o = read(now, mine, U, 4)
-        places = before(step, states, first, longest, length, row, back, VARIABLE)
-        total = product(
-            chunks, weight, rows, there, hidden, places * wide, active, (states + top) * wide,
-            1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
-        )  # fmt: skip
-        a_i, a_f, a_g, a_o = four(total, OWN)
-        i, f, g, o = sigmoid(a_i + x_i), sigmoid(a_f + x_f), tanh(a_g + x_g), sigmoid(a_o + x_o)
+        tl.store(cell + sequences.initial * stride + offsets, c.to(config.dtype), mask=mask)
+    states = sequences.initial
+    for step in range(sequences.longest):
+        _, begin, active = locate_step(step_offsets, step, sequences, config)
+        gate_pointers = gates + begin * (4 * stride) + gate_offsets
+        step_mask = unit_mask & active[None, :]
+        x_i, x_f, x_g, x_o = load_gates(gate_pointers, step_mask, U, 4)
+        product = multiply_previous_states(
+            chunks, weight, weight_rows, row_mask, hidden, step, states, active, sequences, stride, config
+        )
+        u_i, u_f, u_g, u_o = split_gates(product, OWN)
+        i, f, g, o = sigmoid(u_i + x_i), sigmoid(u_f + x_f), tanh(u_g + x_g), sigmoid(u_o + x_o)
         c = tl.where(active[None, :], f * c + i * g, c)
         h = tl.where(active[None, :], o * tanh(c), h)
-        states = batch + begin
-        publish(hidden + states * wide + at, h, mine, DTYPE, BITS)
+        states = batch_size + begin
+        publish(hidden + states * stride + offsets, h, step_mask, config)
         if SAVE:
-            keep(now, (i, f, g, o), mine, U, 4, DTYPE)
-            tl.store(cell + states * wide + at, c.to(DTYPE), mask=mine)
-    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
-    tl.store(last_cell + scan * U + at, c.to(DTYPE), mask=everybody)
+            store_gates(gate_pointers, (i, f, g, o), step_mask, 4, config)
+            tl.store(cell + states * stride + offsets, c.to(config.dtype), mask=step_mask)
+    tl.store(last_h + direction * U + offsets, h.to(config.dtype), mask=mask)
+    tl.store(last_c + direction * U + offsets, c.to(config.dtype), mask=mask)
 
 
 @triton.jit
-def _slopes(gates, dh, dc, c_old, shown, of_output, active):
-    """What the gradients of a step's output and cell are before the gates, and that of the cell before the step."""
+def differentiate_step(gates, grad_h, grad_c, previous_c, tanh_c, grad_output, active):
+    """Return the gradients of the four pre-activations and of the cell before the step, from those of h and c."""
     i, f, g, o = gates
-    d = dh + of_output
-    through = dc + d * o * (1 - shown * shown)
-    of_i, of_f = through * g * i * (1 - i), through * c_old * f * (1 - f)
-    of_g, of_o = through * i * (1 - g * g), d * shown * o * (1 - o)
-    return (of_i, of_f, of_g, of_o), tl.where(active, through * f, dc)
+    grad_h += grad_output
+    through = grad_c + grad_h * o * (1 - tanh_c * tanh_c)
+    grad_i, grad_f = through * g * i * (1 - i), through * previous_c * f * (1 - f)
+    grad_g, grad_o = through * i * (1 - g * g), grad_h * tanh_c * o * (1 - o)
+    return (grad_i, grad_f, grad_g, grad_o), tl.where(active, through * f, grad_c)
 
 
-@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
+@triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
 def lstm_backward(
-    gates,
-    weight,
-    slopes,
-    cell,
-    of_outputs,
-    of_last,
-    of_last_cell,
-    of_start,
-    of_start_cell,
-    lengths,
-    begins,
-    ring,
-    by_step,
-    by_row,
-    by_scan,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    ROUNDS: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """slopes (N, S, 4U): the gradients of what goes into the gates. of_outputs: those of the outputs, (T, B, S, U) in
-    memory of any order, `by_step` apart and so on; with lengths, (N, S, U), and a step is as far as a row.
+    gates, weight, grad_gates, cell, grad_outputs, grad_last_h, grad_last_c, grad_initial_h, grad_initial_c,
+    lengths, step_offsets, ring, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows,
+    reverse, first_sequence,
+    ROUNDS: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of the gates' pre-activations (N, D, 4U) and of the initial states (B, D, U).
 
-    of_last, of_last_cell (B, S, U): gradients of the last state, or none. of_start, of_start_cell: those of the first.
+    grad_outputs: (T, B, D, U) with any strides or, with lengths, (N, D, U), where a step is as far as a sequence.
+    grad_last_h, grad_last_c (B, D, U): may be None. ring: partial sums (`sync.py`).
     """
-    share, block, scan = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
-    wide = tl.num_programs(2) * U  # from a slot to the next
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, reverse)
-    weight, cell = weight + scan * 4 * U * U, cell + scan * U
-    gates, slopes = gates + scan * 4 * U, slopes + scan * 4 * U
-    owner = block * (4 * OWN) + tl.arange(0, 4 * OWN)
-    rows, there = share * U * U + owner, owner < U
-    chunks = held(weight, rows, there, U, U, KC, HELD)
-    unit = block * (4 * OWN) + share * OWN + tl.arange(0, OWN)
-    some = (unit < U)[:, None]
-    at, gate_at = row[None, :] * wide + unit[:, None], row[None, :] * (4 * wide) + unit[:, None]
-    everybody = some & real[None, :]
-    dh, dc = given(of_last, scan * U + at, everybody, OWN, M), given(of_last_cell, scan * U + at, everybody, OWN, M)
-    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
-    sums = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * (tl.num_programs(0) // 4) + block
-    time, begin, active = stepped(begins, longest - 1, longest, length, real, batch, back, VARIABLE)
-    later, went = tl.zeros((), tl.int64), real
-    for turn in range(longest + 1):  # one more, for the state before the first step
-        step, mine = longest - 1 - turn, some & active[None, :]
-        earlier, previous, others = stepped(begins, step - 1, longest, length, real, batch, back, VARIABLE)
-        states = tl.where(step > 0, batch + previous, first)
-        places = before(step, states, first, longest, length, row, back, VARIABLE)
-        values = read(gates + begin * (4 * wide) + gate_at, mine, U, 4)
-        c_old = one(cell + places[None, :] * wide + unit[:, None], mine)
-        shown = tanh(one(cell + (batch + begin) * wide + at, mine))
-        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+    U: tl.constexpr = config.units
+    OWN: tl.constexpr = config.own_units
+    gate, block, direction = tl.program_id(0) % 4, tl.program_id(0) // 4, tl.program_id(2)
+    stride = tl.num_programs(2) * U  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * 4 * U * U
+    cell += direction * U
+    gates += direction * 4 * U
+    grad_gates += direction * 4 * U
+    unit_of_row = block * (4 * OWN) + tl.arange(0, 4 * OWN)
+    weight_rows, row_mask = gate * U * U + unit_of_row, unit_of_row < U
+    chunks = load_weight_chunks(weight, weight_rows, row_mask, U, U, config)
+    unit = block * (4 * OWN) + gate * OWN + tl.arange(0, OWN)
+    unit_mask = (unit < U)[:, None]
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    gate_offsets = sequences.index[None, :] * (4 * stride) + unit[:, None]
+    mask = unit_mask & sequences.exist[None, :]
+    grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
+    grad_c = load_optional_grad(grad_last_c, direction * U + offsets, mask, config)
+    grad_outputs += (
+        direction * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride + unit[:, None]
+    )
+    time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)
+    done_begin, done_active = tl.zeros((), tl.int64), sequences.exist
+    for turn in range(sequences.longest + 1):  # one more, for the initial state
+        step = sequences.longest - 1 - turn
+        step_mask = unit_mask & active[None, :]
+        next_time, next_begin, next_active = locate_step(step_offsets, step - 1, sequences, config)
+        states = tl.where(step > 0, batch_size + next_begin, sequences.initial)
+        previous_rows = locate_previous_states(step, states, sequences, config)
+        values = load_gates(gates + begin * (4 * stride) + gate_offsets, step_mask, U, 4)
+        previous_c = load_float(cell + previous_rows[None, :] * stride + unit[:, None], step_mask)
+        tanh_c = tanh(load_float(cell + (batch_size + begin) * stride + offsets, step_mask))
+        output_row = begin if config.has_lengths else time.to(tl.int64)
+        grad_output = load_float(grad_outputs + output_row * step_stride, step_mask)
         if turn > 0:
-            total = product(
-                chunks, weight, rows, there, slopes + later * (4 * wide), row * (4 * wide) + share * U, went,
-                top * (4 * wide) + share * U, U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
+            product = multiply_by_gate(
+                chunks, weight, weight_rows, row_mask, grad_gates + done_begin * (4 * stride), gate, done_active,
+                sequences, 4 * stride, ring, turn - 1, ROUNDS, config,
             )  # fmt: skip
-            dh = tl.where(went[None, :], summed(total, ring, sums, share, turn - 1, 4, OWN, ROUNDS), dh)
+            grad_h = tl.where(done_active[None, :], product, grad_h)
         if step >= 0:
-            found, dc = _slopes(values, dh, dc, c_old, shown, of_output, active[None, :])
-            publish_all(slopes + begin * (4 * wide) + gate_at, found, mine, U, 4, DTYPE, BITS)
-        later, went = begin, active
-        time, begin, active = earlier, previous, others
-    tl.store(of_start + scan * U + at, dh, mask=everybody)
-    tl.store(of_start_cell + scan * U + at, dc, mask=everybody)
+            grads, grad_c = differentiate_step(values, grad_h, grad_c, previous_c, tanh_c, grad_output, active[None, :])
+            publish_gates(grad_gates + begin * (4 * stride) + gate_offsets, grads, step_mask, U, 4, config)
+        done_begin, done_active = begin, active
+        time, begin, active = next_time, next_begin, next_active
+    tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)
+    tl.store(grad_initial_c + direction * U + offsets, grad_c, mask=mask)

@@ -1,203 +1,147 @@
 """Recurrent scans on a GPU by persistent kernels. Importing this imports triton.
 
     steps = Steps(B, T, lengths, device)
-    ready = prepare(x, [Direction(project, weight_hidden, (), (h, c))], steps)
-    outputs, after, seen = run(Kind("lstm"), ready, steps)
+    inputs = prepare_inputs(x, [Direction(project, weight_hidden, (), (h, c))], steps)
+    outputs, last, activations = run_scan(Kind("lstm"), inputs, steps)
 
-One or two directions run at the same time. Beside each kernel stands the rule by which it is worth its launch; whether
-the machine has what it takes is asked in `availability.py`. It knows nothing of modules.
+One or two directions run at the same time. Beside the kernels is the rule by which they are worth their launch; whether
+the machine has what they need is checked in `availability.py`. This module knows nothing of layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gpu.gru_scan import early_gru_scan, gru_scan
-from seqwise.kernels.recurrence.gpu.launch import HELD_ROWS, NAMES, OWN, Cut, cut, needed
-from seqwise.kernels.recurrence.gpu.layout import RowLayout
-from seqwise.kernels.recurrence.gpu.lstm_scan import lstm_scan
-from seqwise.kernels.recurrence.gpu.normalised import normalised_gru, normalised_lstm, normalised_rnn
-from seqwise.kernels.recurrence.gpu.projection import projected
-from seqwise.kernels.recurrence.gpu.rnn_scan import rnn_scan
+from seqwise.kernels.recurrence.gpu import layer_norm_scans, scans
+from seqwise.kernels.recurrence.gpu.launch import TRITON_DTYPES, Tiling, choose_tiling, needs_grad
+from seqwise.kernels.recurrence.gpu.layout import PackedLayout
+from seqwise.kernels.recurrence.gpu.projection import project_inputs
+from seqwise.kernels.recurrence.gpu.scans import Activations, Scan
 from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
 from seqwise.kernels.recurrence.layout import time_first
 from seqwise.kernels.recurrence.steps import Steps
 
-_rehearsed: set[tuple[Any, ...]] = set()
+_verified: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
 
-Seen = dict[str, Tensor]
 States = tuple[Tensor, ...]
 
 
-def fits(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
-    """Can the kernels run this?"""
+@cache
+def get_scan(kind: Kind) -> Scan:
+    """The kernels of the cell."""
+    replaces = kind.update == "replaces"
+    if kind.name == "rnn":
+        cls = layer_norm_scans.LayerNormRNNScan if kind.layer_norm else scans.RNNScan
+        return cls(ACTIVATION=kind.activation)
+    if kind.name == "lstm":
+        return layer_norm_scans.LayerNormLSTMScan() if kind.layer_norm else scans.LSTMScan()
+    if kind.layer_norm:
+        return layer_norm_scans.LayerNormGRUScan(UPDATE_REPLACES=replaces)
+    gru = scans.ResetBeforeGRUScan if kind.reset == "before" else scans.GRUScan
+    return gru(UPDATE_REPLACES=replaces)
+
+
+def is_supported(kind: Kind, x: Tensor, units: int, directions: int) -> bool:
+    """Whether the kernels can run this batch."""
     dtype = scan_dtype(x)
-    return len(x) > 0 and dtype in NAMES and _cut(kind, len(x), dtype, x.device, units, scans) is not None
+    if len(x) == 0 or dtype not in TRITON_DTYPES:
+        return False
+    return _choose_tiling(kind, len(x), dtype, x.device, units, directions) is not None
 
 
-def pays(kind: Kind, x: Tensor, units: int, scans: int) -> bool:
-    """Are they faster than cuDNN? Where the matrix stays on chip and one launch takes all rows, they are; for single
-    steps that is supposed: cuDNN copies weights that do not lie in one buffer, at every call."""
-    shape = _cut(kind, len(x), scan_dtype(x), x.device, units, scans)
-    return shape is not None and shape.whole and shape.taken >= len(x)
+def is_faster_than_cudnn(kind: Kind, x: Tensor, units: int, directions: int) -> bool:
+    """Whether the kernels are expected to beat cuDNN: where the matrix stays on chip and one launch takes all
+    sequences.
+
+    For single steps that is an assumption: cuDNN copies weights that are not in one buffer, at every call.
+    """
+    tiling = _choose_tiling(kind, len(x), scan_dtype(x), x.device, units, directions)
+    return tiling is not None and tiling.is_weight_resident and tiling.batch_capacity >= len(x)
 
 
-class Ready(NamedTuple):
-    """What a launch needs: projected inputs (N, S, …), matrices (S, …), what stands beside them, states (B, S, U)."""
+class ScanInputs(NamedTuple):
+    """The tensors of a launch, as `scans.py` describes them."""
 
     gates: Tensor
-    matrices: Tensor
+    weight: Tensor
     vectors: list[Tensor]
     states: list[Tensor]
-    rows: RowLayout
+    layout: PackedLayout
 
 
-def prepare(x: Tensor, directions: Sequence[Direction], steps: Steps) -> Ready:
-    """Everything that is no kernel of ours."""
+def prepare_inputs(x: Tensor, directions: Sequence[Direction], steps: Steps) -> ScanInputs:
+    """Pack and project x (B, T, D), and stack the tensors of all directions."""
     dtype = scan_dtype(x)
     x = steps.pack(x) if steps.padded else time_first(x).flatten(0, 1)
-    states = [_beside([part.to(dtype) for part in parts]) for parts in zip(*(one.state for one in directions))]
-    return Ready(
-        _inputs(x, [one.project for one in directions], dtype),
-        _together([one.weight_hidden.to(dtype) for one in directions]),
-        [_together(list(group)) for group in zip(*(one.vectors for one in directions), strict=True)],
+    states = [_stack([part.to(dtype) for part in parts], 1) for parts in zip(*(one.state for one in directions))]
+    return ScanInputs(
+        _project(x, [one.project for one in directions], dtype),
+        _stack([one.weight_hidden.to(dtype) for one in directions], 0),
+        [_stack(list(group), 0) for group in zip(*(one.vectors for one in directions), strict=True)],
         [steps.sort(state) if steps.padded else state for state in states],
-        RowLayout.of(steps, tuple(one.reverse for one in directions)),
+        PackedLayout.from_packing(steps, tuple(one.reverse for one in directions)),
     )
 
 
-def run(kind: Kind, ready: Ready, steps: Steps, look: bool = False) -> tuple[Tensor, list[States], list[Seen]]:
-    """Outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after each row's
-    last step and, if `look` is set, every gate by its name, (B, T, …)."""
-    outputs, after, seen = RUNS[kind.name, kind.layer_norm](kind, *ready, look)
+def run_scan(
+    kind: Kind, inputs: ScanInputs, steps: Steps, record: bool = False
+) -> tuple[Tensor, list[States], list[Activations]]:
+    """Return the outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
+    each sequence's last step and, with `record`, every gate by its name, (B, T, …)."""
+    outputs, last, activations = get_scan(kind).run(*inputs, record)
     joined = steps.unpack(outputs.flatten(1)) if steps.padded else outputs.flatten(2).transpose(0, 1)
-    after = tuple(steps.unsort(part) for part in after)
-    places = range(len(ready.rows.reverse))
-    looks = [{name: steps.unpack(value.flatten(0, -3)[:, place]) for name, value in seen.items()} for place in places]
-    return joined, [tuple(part[:, place] for part in after) for place in places], looks
+    last = tuple(steps.unsort(part) for part in last)
+    directions = range(len(inputs.layout.reverse))
+    recorded = [{name: steps.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
+    return joined, [tuple(part[:, n] for part in last) for n in directions], recorded
 
 
-def rehearse(kind: Kind, ready: Ready) -> None:
-    """One step forward and back, the first time that a shape is met with a gradient to come.
+def verify_backward_launch(kind: Kind, inputs: ScanInputs) -> None:
+    """Run one step forward and backward, the first time that a shape occurs with a gradient to come.
 
-    So a kernel of the backward pass that this machine cannot launch is found while there is still another way.
+    So a backward kernel that this machine cannot launch is found while another backend can still take over.
     """
-    gates, units, rows = ready.gates, ready.matrices.shape[-1], ready.rows
-    shape = _cut(kind, rows.batch, gates.dtype, gates.device, units, len(rows.reverse))
-    key = kind, units, shape, rows.variable, gates.dtype, gates.device
-    if key in _rehearsed or not needed(gates, ready.matrices, *ready.vectors, *ready.states):
+    gates, units, layout = inputs.gates, inputs.weight.shape[-1], inputs.layout
+    tiling = _choose_tiling(kind, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
+    key = kind, units, tiling, layout.has_lengths, gates.dtype, gates.device
+    if key in _verified or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
         return
     with torch.enable_grad():
-        matrices, *others = (part.detach() for part in (ready.matrices, *ready.vectors, *ready.states))
-        vectors, states = others[: len(ready.vectors)], others[len(ready.vectors) :]
-        one = gates.new_zeros(rows.batch, *gates.shape[1:], requires_grad=True)
-        outputs, *_ = RUNS[kind.name, kind.layer_norm](
-            kind, one.clone(), matrices, vectors, states, rows.one_step(), False
-        )
+        one = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
+        weight, vectors = inputs.weight.detach(), [vector.detach() for vector in inputs.vectors]
+        states = [state.detach() for state in inputs.states]
+        outputs, *_ = get_scan(kind).run(one.clone(), weight, vectors, states, layout.with_one_step())
         torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
-    _rehearsed.add(key)
+    _verified.add(key)
 
 
-def cannot_launch(error: Exception) -> bool:
-    """Is it the compiler's or the driver's refusal, and not somebody's mistake?"""
+def is_launch_failure(error: Exception) -> bool:
+    """Whether the compiler or the driver refused the kernel, rather than its arguments being wrong."""
     refusals = (triton.CompilationError, triton.OutOfResources, triton.runtime.errors.PTXASError)
     return isinstance(error, refusals) or "Triton Error" in str(error)
 
 
-def _together(tensors: list[Tensor]) -> Tensor:
-    """(S, …) of S tensors."""
-    return tensors[0][None].contiguous() if len(tensors) == 1 else torch.stack(tensors)
+def _stack(tensors: list[Tensor], dim: int) -> Tensor:
+    return tensors[0].unsqueeze(dim).contiguous() if len(tensors) == 1 else torch.stack(tensors, dim)
 
 
-def _beside(tensors: list[Tensor]) -> Tensor:
-    """(B, S, …) of S tensors (B, …)."""
-    return tensors[0][:, None].contiguous() if len(tensors) == 1 else torch.stack(tensors, 1)
-
-
-def _inputs(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
-    """x (N, D) → (N, S, …), in one product where that can be."""
+def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: torch.dtype) -> Tensor:
+    """x (N, D) → (N, directions, …), in one product where possible."""
     plain = [one for one in projects if isinstance(one, Projection)]
     weights, biases = [one.weight for one in plain], [one.bias for one in plain if one.bias is not None]
     if len(biases) < len(projects):
-        return _beside([project(x).to(dtype) for project in projects])
+        return _stack([project(x).to(dtype) for project in projects], 1)
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
-    return projected(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
+    return project_inputs(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
 
 
-Run = Callable[[Kind, Tensor, Tensor, list[Tensor], list[Tensor], RowLayout, bool], tuple[Tensor, States, Seen]]
-
-
-def _rnn(
-    kind: Kind,
-    gates: Tensor,
-    matrices: Tensor,
-    vectors: list[Tensor],
-    states: list[Tensor],
-    rows: RowLayout,
-    look: bool,
-) -> tuple[Tensor, States, Seen]:
-    (h,) = states
-    outputs, h = rnn_scan(gates, matrices, h, rows, kind.activation)
-    return outputs, (h,), {}
-
-
-def _lstm(
-    kind: Kind,
-    gates: Tensor,
-    matrices: Tensor,
-    vectors: list[Tensor],
-    states: list[Tensor],
-    rows: RowLayout,
-    look: bool,
-) -> tuple[Tensor, States, Seen]:
-    h, c = states
-    outputs, h, c, cells = lstm_scan(gates, matrices, h, c, rows, keep=look)
-    if not look:
-        return outputs, (h, c), {}
-    i, f, g, o = gates.detach().chunk(4, dim=-1)
-    return outputs, (h, c), _seen(input=i, forget=f, candidate=g, output=o, cell=cells, hidden=outputs)
-
-
-def _gru(
-    kind: Kind,
-    gates: Tensor,
-    matrices: Tensor,
-    vectors: list[Tensor],
-    states: list[Tensor],
-    rows: RowLayout,
-    look: bool,
-) -> tuple[Tensor, States, Seen]:
-    (h,), replaces = states, kind.update == "replaces"
-    if kind.reset == "before":
-        outputs, h = early_gru_scan(gates, matrices, h, rows, replaces, keep=look)
-    else:
-        (bias,) = vectors
-        outputs, h = gru_scan(gates, matrices, bias.to(gates.dtype), h, rows, replaces, keep=look)
-    if not look:
-        return outputs, (h,), {}
-    r, z, n = gates.detach().chunk(3, dim=-1)
-    return outputs, (h,), _seen(reset=r, update=z, candidate=n, hidden=outputs)
-
-
-def _seen(**values: Tensor) -> Seen:
-    return {name: value.detach() for name, value in values.items()}
-
-
-RUNS: dict[tuple[str, bool], Run] = {  # name, layer_norm
-    ("rnn", False): _rnn,
-    ("lstm", False): _lstm,
-    ("gru", False): _gru,
-    ("rnn", True): normalised_rnn,
-    ("lstm", True): normalised_lstm,
-    ("gru", True): normalised_gru,
-}
-
-
-def _cut(kind: Kind, batch: int, dtype: torch.dtype, device: torch.device, units: int, scans: int) -> Cut | None:
-    own = HELD_ROWS if kind.name == "rnn" else OWN
-    return cut(units, own, batch, scans, dtype.itemsize, device)
+def _choose_tiling(
+    kind: Kind, batch_size: int, dtype: torch.dtype, device: torch.device, units: int, directions: int
+) -> Tiling | None:
+    return choose_tiling(units, get_scan(kind).own_units, batch_size, directions, dtype.itemsize, device)

@@ -1,11 +1,13 @@
-"""The plain recurrent network over a whole sequence, forward and backward, in Triton.
+"""The simple recurrent network over a whole sequence, forward and backward, in Triton.
 
-How programs exchange values is in `exchange.py`. With one matrix, a program owns 64 units in both passes, so a step has
-one exchange. The derivative of every activation follows from its value: the outputs are all that the backward pass
-needs.
+    h_t = f(x_t + W h_{t−1})        x_t: the projected input, with the bias
 
-Layout: slots (`rows.py`), scans (directions), units: inputs (N, S, U); hidden (B + N + B, S, U) with the starts; last
-states (B, S, U). It knows nothing of gradients of weights: those are products over all steps, taken elsewhere.
+With one matrix, a program owns 64 units in both passes, so a step has one exchange. The derivative of every activation
+f follows from its value: the outputs are all that the backward pass needs.
+
+Layout: packed rows (`packed_rows.py`), D directions, U units: inputs (N, D, U); hidden (B + N + B, D, U) with the
+initial states; last states (B, D, U). Gradients of weights are products over all steps, computed elsewhere
+(`scans.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +15,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from seqwise.kernels.recurrence.gpu.exchange import held, product, publish, sigmoid, tanh
-from seqwise.kernels.recurrence.gpu.rows import FREE, before, origin, placed, stepped
-from seqwise.kernels.recurrence.gpu.tiles import begun, given, one
+from seqwise.kernels.recurrence.gpu.packed_rows import (
+    UNSPECIALIZED,
+    UNSPECIALIZED_BACKWARD,
+    locate_sequences,
+    locate_step,
+)
+from seqwise.kernels.recurrence.gpu.step_matmul import multiply_previous_states
+from seqwise.kernels.recurrence.gpu.sync import load_weight_chunks, matmul_published, publish, sigmoid, tanh
+from seqwise.kernels.recurrence.gpu.tile_io import load_float, load_optional_grad, publish_initial_state
 
 
 @triton.jit
-def activated(a, ACTIVATION: tl.constexpr):
+def activate(a, ACTIVATION: tl.constexpr):
     if ACTIVATION == "tanh":
         a = tanh(a)
     elif ACTIVATION == "relu":
@@ -30,130 +38,98 @@ def activated(a, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def derivative(h, ACTIVATION: tl.constexpr):
-    """Of the activation, from its value."""
+def activation_derivative(h, ACTIVATION: tl.constexpr):
+    """The derivative of the activation, from its value h."""
     if ACTIVATION == "tanh":
-        slope = 1 - h * h
+        derivative = 1 - h * h
     elif ACTIVATION == "relu":
-        slope = (h > 0).to(tl.float32)
+        derivative = (h > 0).to(tl.float32)
     elif ACTIVATION == "sigmoid":
-        slope = h * (1 - h)
+        derivative = h * (1 - h)
     else:
-        slope = tl.full(h.shape, 1.0, tl.float32)
-    return slope
+        derivative = tl.full(h.shape, 1.0, tl.float32)
+    return derivative
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=UNSPECIALIZED)
 def rnn_forward(
-    inputs,
-    weight,
-    start_hidden,
-    hidden,
-    last_hidden,
-    lengths,
-    begins,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """inputs: the projected ones. hidden takes the start and what follows."""
-    scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, first = origin(batch, slots, reverse)
-    weight, inputs, hidden = weight + scan * U * U, inputs + scan * U, hidden + scan * U
-    unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
-    rows, there = unit * U, unit < U
-    chunks = held(weight, rows, there, 1, U, KC, HELD)
-    at = row[None, :] * wide + unit[:, None]
-    everybody, states = there[:, None] & real[None, :], first
-    h = begun(start_hidden + scan * U, hidden, at, first, wide, everybody, DTYPE, BITS)
-    for step in range(longest):
-        _, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
-        mine = there[:, None] & active[None, :]
-        x = one(inputs + begin * wide + at, mine)
-        places = before(step, states, first, longest, length, row, back, VARIABLE)
-        total = product(
-            chunks, weight, rows, there, hidden, places * wide, active, (states + top) * wide,
-            1, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
-        )  # fmt: skip
-        new, states = activated(x + total, ACTIVATION), batch + begin
-        publish(hidden + states * wide + at, new, mine, DTYPE, BITS)
+    inputs, weight, initial_h, hidden, last_h,
+    lengths, step_offsets, num_steps, batch_size, num_rows, reverse, first_sequence,
+    ACTIVATION: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Write all states to `hidden` and the last ones to `last_h`. The inputs are only read."""
+    U: tl.constexpr = config.units
+    direction = tl.program_id(2)
+    stride = tl.num_programs(2) * U  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * U * U
+    inputs += direction * U
+    hidden += direction * U
+    unit = tl.program_id(0) * config.own_units + tl.arange(0, config.own_units)
+    weight_rows, unit_mask = unit * U, unit < U
+    chunks = load_weight_chunks(weight, weight_rows, unit_mask, 1, U, config)
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    mask = unit_mask[:, None] & sequences.exist[None, :]
+    states = sequences.initial
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, states * stride, mask, config)
+    for step in range(sequences.longest):
+        _, begin, active = locate_step(step_offsets, step, sequences, config)
+        step_mask = unit_mask[:, None] & active[None, :]
+        x = load_float(inputs + begin * stride + offsets, step_mask)
+        product = multiply_previous_states(
+            chunks, weight, weight_rows, unit_mask, hidden, step, states, active, sequences, stride, config
+        )
+        new = activate(x + product, ACTIVATION)
+        states = batch_size + begin
+        publish(hidden + states * stride + offsets, new, step_mask, config)
         h = tl.where(active[None, :], new, h)
-    tl.store(last_hidden + scan * U + at, h.to(DTYPE), mask=everybody)
+    tl.store(last_h + direction * U + offsets, h.to(config.dtype), mask=mask)
 
 
-@triton.jit(do_not_specialize=(*FREE, "by_step", "by_row", "by_scan"))
+@triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
 def rnn_backward(
-    weight,
-    hidden,
-    slopes,
-    of_outputs,
-    of_last,
-    of_start,
-    lengths,
-    begins,
-    by_step,
-    by_row,
-    by_scan,
-    steps,
-    batch,
-    slots,
-    reverse,
-    offset,
-    U: tl.constexpr,
-    M: tl.constexpr,
-    OWN: tl.constexpr,
-    KC: tl.constexpr,
-    HELD: tl.constexpr,
-    SIGNS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    VARIABLE: tl.constexpr,
-    DTYPE: tl.constexpr,
-    BITS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """slopes (N, S, U): the gradients of the inputs. of_outputs: those of the outputs, as in the LSTM.
+    weight, hidden, grad_inputs, grad_outputs, grad_last_h, grad_initial_h,
+    lengths, step_offsets, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows, reverse,
+    first_sequence,
+    ACTIVATION: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of the inputs (N, D, U) and of the initial states (B, D, U).
 
-    of_last (B, S, U): the gradient of the last state, or none. of_start: that of the first.
+    grad_outputs: (T, B, D, U) with any strides or, with lengths, (N, D, U), where a step is as far as a sequence.
+    grad_last_h (B, D, U): may be None.
     """
-    scan, wide = tl.program_id(2), tl.num_programs(2) * U  # wide: from a slot to the next
-    top, row, real, length, longest = placed(lengths, steps, batch, offset, M, VARIABLE)
-    back, _ = origin(batch, slots, reverse)
-    weight, slopes, hidden = weight + scan * U * U, slopes + scan * U, hidden + scan * U
-    unit = tl.program_id(0) * OWN + tl.arange(0, OWN)
-    there = unit < U
-    chunks = held(weight, unit, there, U, U, KC, HELD)
-    at = row[None, :] * wide + unit[:, None]
-    everybody = there[:, None] & real[None, :]
-    dh = given(of_last, scan * U + at, everybody, OWN, M)
-    of_outputs += scan * by_scan + row.to(tl.int64)[None, :] * by_row + unit[:, None]
-    later, went = tl.zeros((), tl.int64), real
-    for turn in range(longest + 1):  # one more, for the state before the first step
-        step = longest - 1 - turn
-        time, begin, active = stepped(begins, step, longest, length, real, batch, back, VARIABLE)
-        mine = there[:, None] & active[None, :]
-        h = one(hidden + (batch + begin) * wide + at, mine)
-        of_output = one(of_outputs + (begin if VARIABLE else time.to(tl.int64)) * by_step, mine)
+    U: tl.constexpr = config.units
+    direction = tl.program_id(2)
+    stride = tl.num_programs(2) * U  # from one packed row to the next
+    sequences = locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config)
+    weight += direction * U * U
+    grad_inputs += direction * U
+    hidden += direction * U
+    unit = tl.program_id(0) * config.own_units + tl.arange(0, config.own_units)
+    unit_mask = unit < U
+    chunks = load_weight_chunks(weight, unit, unit_mask, U, U, config)
+    offsets = sequences.index[None, :] * stride + unit[:, None]
+    mask = unit_mask[:, None] & sequences.exist[None, :]
+    grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
+    grad_outputs += (
+        direction * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride + unit[:, None]
+    )
+    done_begin, done_active = tl.zeros((), tl.int64), sequences.exist
+    for turn in range(sequences.longest + 1):  # one more, for the initial state
+        step = sequences.longest - 1 - turn
+        time, begin, active = locate_step(step_offsets, step, sequences, config)
+        step_mask = unit_mask[:, None] & active[None, :]
+        h = load_float(hidden + (batch_size + begin) * stride + offsets, step_mask)
+        output_row = begin if config.has_lengths else time.to(tl.int64)
+        grad_output = load_float(grad_outputs + output_row * step_stride, step_mask)
         if turn > 0:
-            total = product(
-                chunks, weight, unit, there, slopes + later * wide, row * wide, went, top * wide,
-                U, U, KC, HELD, OWN, SIGNS, DTYPE, PRECISION,
+            product = matmul_published(
+                chunks, weight, unit, unit_mask, grad_inputs + done_begin * stride, sequences.index * stride,
+                done_active, sequences.first * stride, U, U, config.own_units, config,
             )  # fmt: skip
-            dh = tl.where(went[None, :], total, dh)
+            grad_h = tl.where(done_active[None, :], product, grad_h)
         if step >= 0:
-            publish(slopes + begin * wide + at, (dh + of_output) * derivative(h, ACTIVATION), mine, DTYPE, BITS)
-        later, went = begin, active
-    tl.store(of_start + scan * U + at, dh, mask=everybody)
+            grad_input = (grad_h + grad_output) * activation_derivative(h, ACTIVATION)
+            publish(grad_inputs + begin * stride + offsets, grad_input, step_mask, config)
+        done_begin, done_active = begin, active
+    tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)

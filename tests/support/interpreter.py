@@ -1,7 +1,7 @@
-"""Triton's interpreter, with every program of a grid in a process of its own.
+"""Triton's interpreter, with every program of a grid in its own process.
 
-The interpreter runs programs one after another; those of a recurrent kernel wait for each other. Here each program is
-forked off, and all of them work on shared memory.
+The interpreter runs programs one after another, but those of a recurrent kernel wait for each other. Here each program
+is forked, and all of them work on shared memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from triton.runtime import interpreter
 
 
 @contextmanager
-def side_by_side() -> Iterator[None]:
-    """Within, interpreted programs run at the same time."""
+def run_concurrently() -> Iterator[None]:
+    """Interpreted programs run at the same time inside the block."""
     builder = interpreter.InterpreterBuilder
     call, patch, splat = interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor, builder.create_splat
 
     def patch_index(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)  # its own __index__ is refused by new versions of numpy
+        patch(tensor, scope)  # new versions of numpy refuse its own __index__
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     def launch(self: Any, *arguments: Any, **options: Any) -> None:
@@ -49,13 +49,13 @@ def side_by_side() -> Iterator[None]:
             failed = [os.waitpid(child, 0)[1] for child in children]
         assert not any(failed), "a program failed"
 
-    def splat_truth(self: Any, kind: Any, handle: Any) -> Any:
-        if handle.data.dtype == bool:  # a scalar comparison; Triton 3.9 takes it for a number
+    def splat_boolean(self: Any, kind: Any, handle: Any) -> Any:
+        if handle.data.dtype == bool:  # a scalar comparison, which Triton 3.9 treats as a number
             return interpreter.TensorHandle(np.full(kind.shape, handle.data), tl.int1)
         return splat(self, kind, handle)
 
     interpreter.GridExecutor.__call__, interpreter._patch_lang_tensor = launch, patch_index
-    builder.create_splat = splat_truth
+    builder.create_splat = splat_boolean
     try:
         yield
     finally:
@@ -75,7 +75,7 @@ def _run(program: Any, values: dict[str, Any]) -> None:
 
 
 def _same_signature(program: Any, start: Any) -> Any:
-    """A function with the parameters of the program, which the interpreter looks at."""
+    """A function with the parameters of the program, which the interpreter inspects."""
     names = inspect.getfullargspec(program).args
     space = {"tl": tl, "start": start}
     pairs = ", ".join(f"{name}={name}" for name in names)

@@ -1,0 +1,211 @@
+"""Layer normalisation inside a recurrent kernel, in Triton: the statistics of a vector whose units several programs
+own.
+
+A norm is over all units of a sequence's vector, and each program owns only some of them. So each publishes the
+statistics of its own values, a few numbers per sequence, and every program combines those of all. All read the same
+bits in the same order and get the same result.
+
+Means and sums of squared deviations are combined exactly (Chan, Golub & LeVeque 1979), without the difference of two
+large sums. The backward pass needs two plain sums for each norm: of the gradients, and of gradients times normalised
+values.
+
+The numbers are exchanged in a ring buffer `ring` (ROUNDS, D · groups, programs, M, numbers), whose lowest bits say in
+which round a number was written, as in `sync.py`. Shapes: M sequences, N numbers for each of them. NUM_PROGRAMS is the
+number of programs of a group, rounded up to a power of two. This module knows nothing of cells.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from seqwise.kernels.recurrence.gpu.sync import MAX_POLLS
+from seqwise.kernels.recurrence.gpu.tile_io import load_gates
+
+EPSILON = tl.constexpr(1e-5)  # that of the layer
+MAX_LOADED = tl.constexpr(4096)  # numbers that a program loads at once, at most
+MAX_THREADS = tl.constexpr(256)  # of a program
+
+
+@triton.constexpr_function
+def programs_per_load(programs, sequences, numbers):
+    """The number of programs whose statistics are loaded at once.
+
+    A tile that is polled has at least as many numbers as a program has threads (see `sync.py`).
+    """
+    size = sequences * numbers
+    return max(min(programs, MAX_LOADED.value // size), MAX_THREADS.value // size)
+
+
+@triton.jit
+def any_stale(bits, mask, parity):
+    """Whether a number was written in another round."""
+    return tl.max(tl.where(mask, bits ^ parity, 0) & 1, axis=None) > 0
+
+
+@triton.jit
+def publish_numbers(numbers, ring, turn, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr):
+    """Publish this program's numbers (M, N) to its group. Return where those of all programs are, and the round's
+    parity.
+
+    `turn` counts the calls from 0. All programs of a group publish, also one without units: none continues before it
+    has the numbers of all, so none can be a whole ring ahead.
+    """
+    M: tl.constexpr = numbers.shape[0]
+    N: tl.constexpr = numbers.shape[1]
+    programs = tl.num_programs(0)
+    group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    pointers = ring + ((turn % ROUNDS) * (tl.num_programs(1) * tl.num_programs(2)) + group) * programs * (M * N)
+    parity = (turn // ROUNDS) & 1  # the ring is initialised with all bits set: no number looks written in round 0
+    offsets = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(pointers + tl.program_id(0) * (M * N) + offsets, (numbers.to(tl.int32, bitcast=True) & -2) | parity)
+    if NUM_PROGRAMS * M * N > MAX_LOADED:  # one number of each program is awaited first, as in `matmul_published`
+        program = tl.arange(0, NUM_PROGRAMS)
+        waits, polls = programs > 0, 0
+        while waits & (polls < MAX_POLLS):
+            polls += 1
+            waits = any_stale(
+                tl.load(pointers + program * (M * N), mask=program < programs, other=0, volatile=True),
+                program < programs,
+                parity,
+            )
+    return pointers, parity
+
+
+@triton.jit
+def wait_for_numbers(pointers, parity, start, M: tl.constexpr, N: tl.constexpr, COUNT: tl.constexpr):
+    """Return the numbers of COUNT programs from `start` on, (COUNT, M, N), once all of them are written."""
+    program = start + tl.arange(0, COUNT)[:, None, None]
+    mask = program < tl.num_programs(0)
+    places = pointers + program * (M * N) + tl.arange(0, M)[None, :, None] * N + tl.arange(0, N)[None, None, :]
+    bits = tl.load(places, mask=mask, other=0, volatile=True)
+    polls = 0
+    while any_stale(bits, mask, parity) & (polls < MAX_POLLS):
+        polls += 1
+        bits = tl.load(places, mask=mask, other=0, volatile=True)
+    return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def local_statistics(values, mask):
+    """Mean and sum of squared deviations, (M,) each, of the values (R, M) under the mask (R, 1); zeros for none."""
+    count = tl.maximum(tl.sum(mask.to(tl.float32), axis=None), 1.0)
+    mean = tl.sum(tl.where(mask, values, 0.0), axis=0) / count
+    deviations = tl.where(mask, values - mean[None, :], 0.0)
+    return mean, tl.sum(deviations * deviations, axis=0)
+
+
+@triton.jit
+def merge_statistics(mean, squares, more_means, more_squares, start, PER_UNIT: tl.constexpr, config: tl.constexpr):
+    """Merge mean and squared deviations of the programs before `start`, (M,), with those of some that follow,
+    (COUNT, M). A program has PER_UNIT values for each unit; the last has fewer units, and some may have none."""
+    U: tl.constexpr = config.units
+    OWN: tl.constexpr = config.own_units
+    units = tl.minimum(tl.maximum(U - (start + tl.arange(0, more_means.shape[0])) * OWN, 0), OWN)
+    counts = (units * PER_UNIT).to(tl.float32)[:, None]
+    count, added = tl.minimum(start * OWN, U) * PER_UNIT * 1.0, tl.sum(counts, axis=None)
+    added_mean = tl.sum(counts * more_means, axis=0) / tl.maximum(added, 1.0)
+    deviations = more_means - added_mean[None, :]
+    added_squares = tl.sum(more_squares + counts * deviations * deviations, axis=0)
+    difference, share = added_mean - mean, added / (count + added)
+    return mean + difference * share, squares + added_squares + difference * difference * count * share
+
+
+@triton.jit
+def norm_statistics(
+    values, mask, ring, turn,
+    PER_UNIT: tl.constexpr, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """Mean and 1 / √(variance + ε), (M,) each, over the values (R, M) of all programs under their masks (R, 1)."""
+    M: tl.constexpr = values.shape[1]
+    COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, 2)
+    mean, squares = local_statistics(values, mask)
+    pointers, parity = publish_numbers(tl.join(mean, squares), ring, turn, NUM_PROGRAMS, ROUNDS)
+    mean, squares = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
+    for start in range(0, NUM_PROGRAMS, COUNT):
+        more_means, more_squares = tl.split(wait_for_numbers(pointers, parity, start, M, 2, COUNT))
+        mean, squares = merge_statistics(mean, squares, more_means, more_squares, start, PER_UNIT, config)
+    return mean, tl.rsqrt(squares / (config.units * PER_UNIT) + EPSILON)
+
+
+@triton.jit
+def two_norm_statistics(
+    values, mask_a, mask_b, ring, turn,
+    PER_UNIT_A: tl.constexpr, PER_UNIT_B: tl.constexpr, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr,
+    config: tl.constexpr,
+):  # fmt: skip
+    """The statistics of two norms in one exchange: over the values under `mask_a`, and over those under `mask_b`."""
+    U: tl.constexpr = config.units
+    M: tl.constexpr = values.shape[1]
+    COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, 4)
+    mean_a, squares_a = local_statistics(values, mask_a)
+    mean_b, squares_b = local_statistics(values, mask_b)
+    numbers = tl.reshape(tl.join(tl.join(mean_a, squares_a), tl.join(mean_b, squares_b)), (M, 4))
+    pointers, parity = publish_numbers(numbers, ring, turn, NUM_PROGRAMS, ROUNDS)
+    mean_a, squares_a = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
+    mean_b, squares_b = mean_a, squares_a
+    for start in range(0, NUM_PROGRAMS, COUNT):
+        a, b = tl.split(tl.reshape(wait_for_numbers(pointers, parity, start, M, 4, COUNT), (COUNT, M, 2, 2)))
+        means, squares = tl.split(a)
+        more_means, more_squares = tl.split(b)
+        mean_a, squares_a = merge_statistics(mean_a, squares_a, means, squares, start, PER_UNIT_A, config)
+        mean_b, squares_b = merge_statistics(mean_b, squares_b, more_means, more_squares, start, PER_UNIT_B, config)
+    inverse_a = tl.rsqrt(squares_a / (U * PER_UNIT_A) + EPSILON)
+    inverse_b = tl.rsqrt(squares_b / (U * PER_UNIT_B) + EPSILON)
+    return mean_a, inverse_a, mean_b, inverse_b
+
+
+@triton.jit
+def sum_over_units(parts, ring, turn, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr):
+    """Parts (R, M, N) of N numbers per sequence → their sums over the units of all programs, (M, N)."""
+    M: tl.constexpr = parts.shape[1]
+    N: tl.constexpr = parts.shape[2]
+    COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, N)
+    pointers, parity = publish_numbers(tl.sum(parts, axis=0), ring, turn, NUM_PROGRAMS, ROUNDS)
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, NUM_PROGRAMS, COUNT):
+        total += tl.sum(wait_for_numbers(pointers, parity, start, M, N, COUNT), axis=0)
+    return total
+
+
+@triton.jit
+def normalize_gates(values, mean, inverse, COUNT: tl.constexpr):
+    """(values − mean) · inverse, tile by tile; gain and bias are not applied."""
+    normalized = ()
+    for n in tl.static_range(COUNT):
+        normalized += ((values[n] - mean[None, :]) * inverse[None, :],)  # type: ignore[assignment]
+    return normalized
+
+
+@triton.jit
+def differentiate_norm(grad, normalized, mean_grad, mean_product, inverse):
+    """The gradient of the input of a norm, from that of the normalised values, its mean, and the mean of their product:
+    (grad − mean(grad) − normalised · mean(grad · normalised)) / √(variance + ε)."""
+    return inverse[None, :] * (grad - mean_grad[None, :] - normalized * mean_product[None, :])
+
+
+@triton.jit
+def store_statistics(statistics, rows, values, mask, COUNT: tl.constexpr):
+    """Store a step's statistics (M,) for the backward pass, in (N, D, COUNT); one program of a group does."""
+    writes = mask & (tl.program_id(0) == 0)
+    pointers = statistics + (rows * tl.num_programs(2) + tl.program_id(2)) * COUNT
+    for n in tl.static_range(COUNT):
+        tl.store(pointers + n, values[n], mask=writes)
+
+
+@triton.jit
+def load_statistics(statistics, rows, mask, COUNT: tl.constexpr):
+    """Load what `store_statistics` stored."""
+    return load_gates(statistics + (rows * tl.num_programs(2) + tl.program_id(2)) * COUNT, mask, 1, COUNT)
+
+
+@triton.jit
+def store_norm_grads(pointers, grads, mask, batch_size, first_sequence, COUNT: tl.constexpr, config: tl.constexpr):
+    """Store the sums of the gradients (own_units, M) of gains and biases over a group's sequences, in
+    (D, groups, COUNT, U)."""
+    M: tl.constexpr = config.batch_tile
+    groups, group = (batch_size + M - 1) // M, first_sequence // M + tl.program_id(1)
+    mask = mask & (group < groups)
+    for n in tl.static_range(COUNT):
+        place = pointers + ((tl.program_id(2) * groups + group) * COUNT + n) * config.units
+        tl.store(place, tl.sum(grads[n], axis=1)[:, None], mask=mask)

@@ -1,0 +1,91 @@
+"""Which sequences and steps a program of a recurrent kernel computes, and where they are in packed memory, in Triton.
+
+Sequences are sorted by length, the longest first. Packed memory has one row per real step of a sequence: the first
+steps of all sequences, then the second steps of those that have one, and so on, as in PyTorch's `PackedSequence`. A
+direction reads its sequences from the first step to the last or, reversed, from the last to the first. Memory of states
+has `batch_size` more rows at the beginning for the initial states, and as many at the end for those of a reversed
+direction.
+
+This module knows nothing of cells and units.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+# They change from batch to batch, which must not compile a kernel anew.
+UNSPECIALIZED = ("num_steps", "batch_size", "num_rows", "reverse", "first_sequence")
+UNSPECIALIZED_BACKWARD = (*UNSPECIALIZED, "step_stride", "sequence_stride", "direction_stride")
+
+
+class Sequences(NamedTuple):
+    """The M sequences of a program.
+
+    first: the first of them; index (M,): all; exist (M,): which are part of the batch; length (M,); longest: the
+    largest length; is_reversed: 0 or 1; initial: the row of the first initial state in memory of states; batch_size.
+    """
+
+    first: Any
+    index: Any
+    exist: Any
+    length: Any
+    longest: Any
+    is_reversed: Any
+    initial: Any
+    batch_size: Any
+
+
+@triton.jit
+def locate_sequences(lengths, num_steps, batch_size, num_rows, reverse, first_sequence, config: tl.constexpr):
+    """Return the `Sequences` of this program. A group beyond the end of the batch has no steps and waits for nothing.
+
+    `reverse` has one bit per direction.
+    """
+    M: tl.constexpr = config.batch_tile
+    first = first_sequence + tl.program_id(1) * M
+    index = first + tl.arange(0, M)
+    exist = index < batch_size
+    length, longest = tl.full((M,), num_steps, tl.int32), num_steps * (first < batch_size)
+    if config.has_lengths:
+        length = tl.load(lengths + index, mask=exist, other=0)
+        longest = tl.max(length)
+    is_reversed = (reverse >> tl.program_id(2)) & 1
+    initial = (batch_size + num_rows).to(tl.int64) * is_reversed
+    return Sequences(first, index, exist, length, longest, is_reversed, initial, batch_size)
+
+
+@triton.jit
+def locate_step(step_offsets, step, sequences, config: tl.constexpr):
+    """Return, for the step of that number in the direction's order: its time, the packed row at which it begins, and
+    which sequences (M,) have it. Step −1, before the first, belongs to no sequence."""
+    time = tl.where(sequences.is_reversed != 0, sequences.longest - 1 - step, step)
+    active = sequences.exist & (step >= 0)
+    if config.has_lengths:
+        begin = tl.load(step_offsets + tl.minimum(tl.maximum(time, 0), sequences.longest)).to(tl.int64)
+        active = active & (time < sequences.length)
+    else:
+        begin = time.to(tl.int64) * sequences.batch_size
+    return time, begin, active
+
+
+@triton.jit
+def locate_previous_states(step, begin, sequences, config: tl.constexpr):
+    """Return the rows (M,), in memory of states, of the states before a step; those of the step before start at
+    `begin`.
+
+    In a reversed direction a shorter sequence starts later than others, from its initial state.
+    """
+    rows = begin + sequences.index
+    if config.has_lengths:
+        starts_here = (sequences.is_reversed != 0) & (sequences.longest - step == sequences.length)
+        rows = tl.where(starts_here, sequences.initial + sequences.index, rows)
+    return rows
+
+
+@triton.jit
+def locate_outputs(sequences, sequence_stride, direction_stride):
+    """Return the offsets (1, M) of the program's direction and sequences in the gradients of the outputs."""
+    return tl.program_id(2) * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride

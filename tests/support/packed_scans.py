@@ -1,0 +1,81 @@
+"""Scans of the persistent kernels on tensors (D, T, B, …), and the same by the reference implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from seqwise.kernels.recurrence.gpu.layout import PackedLayout
+from seqwise.kernels.recurrence.gpu.scans import Scan
+from seqwise.kernels.recurrence.steps import Steps
+from seqwise.layers.cells import Cell
+from seqwise.layers.scan import scan as reference_scan
+
+
+def run_packed(
+    scan: Scan, inputs: Tensor, weight: Tensor, vectors: Sequence[Tensor], states: Sequence[Tensor],
+    lengths: Sequence[int] | None = None, reverse: Sequence[bool] | None = None, record: bool = False,
+) -> tuple[list[Tensor], dict[str, Tensor]]:  # fmt: skip
+    """Run the scan on inputs (D, T, B, …) and states (D, B, U): outputs (D, T, B, U) and last states (D, B, U), and the
+    recorded activations in packed order. The inputs are not overwritten."""
+    directions, time, batch, _ = inputs.shape
+    steps = Steps(batch, time, None if lengths is None else torch.tensor(lengths))
+    layout = PackedLayout.from_packing(steps, tuple(reverse or (False,) * directions))
+    sorted_states = [steps.sort(state.transpose(0, 1)).contiguous() for state in states]
+    gates = pack(inputs, steps).clone(memory_format=torch.contiguous_format)
+    outputs, last, activations = scan.run(gates, weight, vectors, sorted_states, layout, record)
+    return [unpack(outputs, steps), *(steps.unsort(part).transpose(0, 1) for part in last)], activations
+
+
+def run_reference(
+    cell: Cell, inputs: Tensor, weight: Tensor, states: Sequence[Tensor], lengths: Sequence[int] | None = None,
+    reverse: Sequence[bool] | None = None, parameters: dict[str, Tensor] | None = None,
+) -> list[Tensor]:  # fmt: skip
+    """The same by the loop over the cell's own equation, one direction after another. `parameters` (D, …) take the
+    place of the cell's own."""
+    directions, steps, batch, _ = inputs.shape
+    real = None if lengths is None else torch.arange(steps) < torch.tensor(lengths)[:, None]
+    results = []
+    for n, is_reversed in enumerate(reverse or (False,) * directions):
+        projected = reverse_steps(inputs[n], lengths) if is_reversed else inputs[n]
+        cell.project = lambda x, projected=projected: projected.transpose(0, 1)  # type: ignore[method-assign]
+        for name, values in (parameters or {}).items():
+            delattr(cell, name)
+            setattr(cell, name, values[n])
+        initial = tuple(state[n] for state in states)
+        outputs, last = reference_scan(cell, inputs.new_empty(batch, steps, 1), initial, weight[n], real)
+        outputs = outputs.transpose(0, 1)
+        results.append((reverse_steps(outputs, lengths) if is_reversed else outputs, *last))
+    return [torch.stack(parts) for parts in zip(*results, strict=True)]
+
+
+def pack(values: Tensor, steps: Steps) -> Tensor:
+    """(D, T, B, n) → (N, D, n)"""
+    rows = values.permute(1, 2, 0, 3)
+    return rows[steps.times, steps.rows] if steps.padded else rows.flatten(0, 1)
+
+
+def unpack(values: Tensor, steps: Steps) -> Tensor:
+    """(N, D, n) or (T, B, D, n) → (D, T, B, n), zero in the padding"""
+    if not steps.padded:
+        return values.permute(2, 0, 1, 3)
+    full = values.new_zeros(steps.time, steps.batch, *values.shape[1:])
+    full[steps.times, steps.rows] = values
+    return full.permute(2, 0, 1, 3)
+
+
+def reverse_steps(values: Tensor, lengths: Sequence[int] | None) -> Tensor:
+    """(T, B, …) with each sequence's real steps in reverse order."""
+    if lengths is None:
+        return values.flip(0)
+    rows = [torch.cat([row[:n].flip(0), row[n:]]) for row, n in zip(values.unbind(1), lengths, strict=True)]
+    return torch.stack(rows, dim=1)
+
+
+def mark_slow(shapes: dict[str, Any], *fast: str) -> list[Any]:
+    """The names as parameters of a test; all but the fast ones are slow, since an interpreted kernel takes seconds."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in shapes]

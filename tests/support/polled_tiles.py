@@ -1,0 +1,107 @@
+"""Compile a kernel for Hopper, without a GPU, and list the polled tiles that several warps load. Run as a program:
+
+    python polled_tiles.py layer_norm_rnn 256 8
+
+prints nothing if there are none. A tile that is polled must not be loaded twice: see `gpu/sync.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "0"
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from seqwise.kernels.recurrence.gpu.launch import (
+    ROUNDS,
+    build_options,
+    build_quarter_options,
+    choose_tiling,
+)
+from seqwise.kernels.recurrence.gpu.packed_rows import UNSPECIALIZED_BACKWARD
+from seqwise.kernels.recurrence.gpu.persistent import get_scan
+from seqwise.kernels.recurrence.gpu.scans import PADDING
+from seqwise.kernels.recurrence.kinds import Kind
+
+CELLS = {
+    "rnn": Kind("rnn"),
+    "lstm": Kind("lstm"),
+    "gru": Kind("gru"),
+    "gru_reset_before": Kind("gru", reset="before"),
+    "layer_norm_rnn": Kind("rnn", layer_norm=True),
+    "layer_norm_lstm": Kind("lstm", layer_norm=True),
+    "layer_norm_gru": Kind("gru", layer_norm=True),
+}
+INTEGERS = ("lengths", "step_offsets", "ring", "statistics_ring")
+FLOATS = ("gains", "biases", "statistics", "grad_norms")
+PUBLISHED = {"forward": ("hidden", "reset_hidden"), "backward": ("grad_inputs", "grad_gates", "grad_products")}
+
+
+def compile_kernel(kernel: Any, constants: dict[str, Any], warps: int, published: tuple[str, ...]) -> str:
+    """The kernel in Triton's own language for GPUs."""
+    constants = {name: value for name, value in constants.items() if name in kernel.arg_names}
+    kinds = dict.fromkeys(INTEGERS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(published, "*i16")
+    signature = {
+        name: "constexpr"
+        if name in constants
+        else "i32"
+        if name in UNSPECIALIZED_BACKWARD
+        else kinds.get(name, "*bf16")
+        for name in kernel.arg_names
+    }
+    attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if signature[name][0] == "*"}
+    source = ASTSource(kernel, signature=signature, constexprs=constants, attrs=attributes)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ttgir"]
+
+
+def find_shared_tiles(code: str) -> list[str]:
+    """Shapes of volatile loads whose tile is smaller than the threads that load it."""
+    form = (
+        r"^#(\w+) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\], "
+        r"warpsPerCTA = \[([\d, ]+)\]"
+    )
+    layouts = {m[1]: [[int(n) for n in m[i].split(",")] for i in (2, 3, 4)] for m in re.finditer(form, code, re.M)}
+    found = []
+    for load in re.finditer(r"(%\S+) = tt\.load .*isVolatile = true\} : tensor<([\dx]+)x!tt\.ptr<i\d+>, #(\w+)>", code):
+        size = [int(n) for n in load[2].split("x")]
+        each, threads, warps = layouts[load[3]]
+        reach = math.prod(max(1, e * t * w // n) for n, e, t, w in zip(size, each, threads, warps, strict=True))
+        if reach > 1 and len(size) > 1:  # the probes, one value of each program, are not used
+            found.append(load[2])
+    return found
+
+
+def main(name: str, units: int, batch: int) -> None:
+    scan, device = get_scan(CELLS[name]), torch.device("cpu")
+    tiling = choose_tiling(units, scan.own_units, batch, 1, 2, device)
+    assert tiling is not None
+    options = build_options(tiling, scan.own_units, torch.bfloat16, False, "tf32")
+    constants = {
+        **scan.constants, "SAVE": True, "ROUNDS": ROUNDS, "NUM_PROGRAMS": triton.next_power_of_2(tiling.unit_blocks),
+        "lengths": None, "step_offsets": None,
+    }  # fmt: skip
+    backward_options = options
+    if name.startswith("gru"):
+        padded = -(-units // PADDING) * PADDING
+        columns, matrices = (3 * padded, 1) if name == "gru" else (padded, 3)
+        quarters = build_quarter_options(options["config"], columns, matrices, 2, device)
+        backward_options = {**options, **quarters, "PADDED_UNITS": padded}
+    for kernel, extra, published in (
+        (scan.forward_kernel, options, PUBLISHED["forward"]),
+        (scan.backward_kernel, backward_options, PUBLISHED["backward"]),
+    ):
+        code = compile_kernel(kernel, {**constants, **extra}, extra["num_warps"], published)
+        for tile in find_shared_tiles(code):
+            sys.stdout.write(f"{kernel.__name__} {units} units, {batch} sequences: {tile} is loaded by several warps\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
