@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.data.corpus.sources import TooShortError
 from seqwise.data.examples import (
     Splits,
     find_split_files,
@@ -19,6 +18,7 @@ from seqwise.data.examples import (
     split_examples,
 )
 from seqwise.data.findings import Findings
+from seqwise.data.splitting import TooShortError
 from seqwise.errors import DataError
 
 
@@ -136,7 +136,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path):
     cases = [
         (tmp_path, "test.txt: no examples were found"),
         (tmp_path / "trian.txt", "Perhaps you meant 'train.txt'"),
-        (folder(tmp_path / "pictures", a_png="x"), r"holds no .txt, .tsv \(1 other files\)"),
+        (folder(tmp_path / "pictures", a_png="x"), r"contains no .txt, .tsv \(1 other files\)"),
         (tmp_path / "pictures" / "a.png", "files ending in '.png' are not read"),
     ]
     for spec, part in cases:

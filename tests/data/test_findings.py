@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.data.findings import SHOWN, Findings
+from seqwise.data.findings import MAX_ERRORS, Findings
 from seqwise.errors import DataError
 
 
@@ -42,23 +42,23 @@ def test_several_errors_are_raised_as_one_with_each_repair_once():
 
 def test_of_many_errors_the_first_ones_are_spelled_out_and_the_rest_counted():
     findings = Findings()
-    for line in range(1, SHOWN + 4):
+    for line in range(1, MAX_ERRORS + 4):
         findings.error("empty.", file="a.csv", line=line)
     with pytest.raises(DataError) as caught:
         findings.raise_errors()
     lines = str(caught.value).splitlines()
-    assert lines[0] == f"{SHOWN + 3} errors in the data:"
-    assert lines[-2:] == [f"a.csv:{SHOWN}: empty.", "… and 3 more."]
+    assert lines[0] == f"{MAX_ERRORS + 3} errors in the data:"
+    assert lines[-2:] == [f"a.csv:{MAX_ERRORS}: empty.", "… and 3 more."]
 
 
 def test_remarks_of_a_kind_are_one_sentence_with_number_and_first_place():
     findings = Findings()
-    findings.warn("blank lines, which are passed over", "a.csv", 4)
-    findings.warn("blank lines, which are passed over", "a.csv", 9)
+    findings.warn("blank lines, which are skipped", "a.csv", 4)
+    findings.warn("blank lines, which are skipped", "a.csv", 9)
     findings.warn("files whose names tell no split, which are not read", "notes.txt")
     findings.warn("rare label")
     assert findings.warning_messages() == [
-        "2 blank lines, which are passed over (first: a.csv:4).",
+        "2 blank lines, which are skipped (first: a.csv:4).",
         "1 files whose names tell no split, which are not read (notes.txt).",
         "1 rare label.",
     ]

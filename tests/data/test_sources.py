@@ -257,7 +257,7 @@ def test_an_empty_validation_file(tmp_path: Path) -> None:
 def test_a_folder_without_texts(tmp_path: Path) -> None:
     refused(tmp_path, "the folder is empty")
     (tmp_path / "a.png").write_bytes(b"x")
-    refused(tmp_path, r"holds no text \(1 other files\)")
+    refused(tmp_path, r"contains no text \(1 other files\)")
 
 
 def test_a_binary_file(tmp_path: Path) -> None:

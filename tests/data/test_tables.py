@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seqwise.data.findings import Findings
-from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, get_format_suffix, parse_columns, read_table
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, parse_columns, read_table
 from seqwise.errors import DataError
 
 NAMES = ("text", "label")
@@ -90,7 +91,7 @@ def test_blank_lines_are_counted_but_not_those_at_the_end(tmp_path: Path, name: 
     }
     found, findings = table(tmp_path, name, "\n\n".join(lines[name]) + "\n\n\n")
     assert [row.line for row in found.rows] == [1, 3]
-    assert findings.warning_messages() == [f"1 blank lines, which are passed over ({tmp_path / name}:2)."]
+    assert findings.warning_messages() == [f"1 blank lines, which are skipped ({tmp_path / name}:2)."]
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", "a,1\n,\nb,0\n"), ("a.tsv", "a\t1\n\t\nb\t0\n")])
@@ -104,7 +105,7 @@ def test_ragged_rows_are_all_reported_with_their_lines(tmp_path: Path):
         (2, "expected 2 fields as in line 1, found 3."),
         (4, "expected 2 fields as in line 1, found 1."),
     ]
-    assert "must stand in quotes" in findings.errors[0].repair
+    assert "must be quoted" in findings.errors[0].repair
 
 
 def test_an_unclosed_quote_is_reported_where_it_is_opened(tmp_path: Path):

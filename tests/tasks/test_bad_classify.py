@@ -21,7 +21,7 @@ BAD = {
     "empty file": ({"a.csv": b""}, ["a.csv: the file is empty", "text, label"]),
     "header alone": ({"a.csv": b"text,label\n"}, ["a.csv: no examples were found"]),
     "broken gzip": ({"a.csv.gz": b"\x1f\x8b\x08nothing"}, ["a.csv.gz: the gzip file is damaged"]),
-    "ragged": ({"a.csv": f"{GOOD}one, two,yes\n"}, ["a.csv:41: expected 2 fields", "found 3", "quotes"]),
+    "ragged": ({"a.csv": f"{GOOD}one, two,yes\n"}, ["a.csv:41: expected 2 fields", "found 3", "quoted"]),
     "too few fields": ({"a.tsv": f"{TABS}no tab here\n"}, ["a.tsv:41: expected 2 fields", "found 1", "tab"]),
     "unclosed quote": ({"a.csv": f'{GOOD}"open,yes\nlast,no\n'}, ["a.csv:41: a quote is opened", 'double a quote']),
     "text behind a quote": ({"a.csv": f'{GOOD}"done"more,yes\n'}, ["a.csv:41: not valid CSV", 'double a quote']),
@@ -62,7 +62,7 @@ def test_a_bad_file_is_refused_with_place_and_repair(tmp_path: Path, name: str):
 
 # name of the case: files, settings, what the remarks must hold
 LET_PASS = {
-    "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank lines, which are passed over", "a.csv:1"]),
+    "blank lines": ({"a.csv": f"\n{GOOD}"}, {}, ["1 blank lines, which are skipped", "a.csv:1"]),
     "empty texts": ({"a.csv": f"{GOOD},yes\n"}, {"data": {"on_empty": "drop"}},
                     ["1 examples with an empty text", "dropped", "a.csv:41"]),
     "long texts": ({"a.csv": f"{GOOD}{'word ' * 30},yes\n"}, {"data": {"max_length": 20}},

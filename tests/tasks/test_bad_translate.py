@@ -122,7 +122,7 @@ ERRORS = {
         {"train.csv": b"source,target\na,b\nhello, world,c\n"},
         {"target": None},
         "train.csv:3: expected 2 fields as in line 1, found 3.",
-        "must stand in quotes",
+        "must be quoted",
     ),
     "an unclosed quote": (
         {"train.csv": b'source,target\na,b\n"c,d\ne,f\n'},

@@ -1,6 +1,6 @@
-"""What reading finds wrong: errors, which stop, and warnings, which are counted with the policy that was applied.
+"""`Findings`: errors and warnings that are collected while data is read.
 
-Reading goes on after an error, so that a user sees many mistakes at once and not the first of them again and again.
+Reading continues after an error, so that a user sees many mistakes at once instead of one after the other.
 """
 
 from __future__ import annotations
@@ -10,45 +10,44 @@ from pathlib import Path
 
 from seqwise.errors import DataError
 
-SHOWN = 10  # errors that are spelled out
+MAX_ERRORS = 10  # that are spelled out
 
 
 @dataclass
 class Findings:
-    """Collects while files are read. `stop()` raises what was found; `sentences()` says what was let pass."""
+    """`raise_errors()` stops if there are errors; `warning_messages()` counts each kind of warning."""
 
     errors: list[DataError] = field(default_factory=list)
-    warnings: dict[str, list[str]] = field(default_factory=dict)  # what and policy → where
+    warnings: dict[str, list[str]] = field(default_factory=dict)  # what was found → where, each time
 
     def error(self, problem: str, *, repair: str = "", file: str | Path | None = None, line: int | None = None) -> None:
-        """Something that must be repaired before anything can be learned."""
+        """Add an error that must be fixed before training."""
         self.errors.append(DataError(problem, repair=repair, file=file, line=line))
 
     def warn(self, what: str, file: str | Path | None = None, line: int | None = None) -> None:
-        """Something that was let pass. `what` names it and the policy: "empty texts, which are dropped"."""
-        place = "" if file is None else f"{file}:{line}" if line else f"{file}"
-        self.warnings.setdefault(what, []).append(place)
+        """Add a warning. `what` is a plural and says how it was handled: "empty texts, which are dropped"."""
+        location = "" if file is None else f"{file}:{line}" if line else f"{file}"
+        self.warnings.setdefault(what, []).append(location)
 
     def warning_messages(self) -> list[str]:
-        """Each kind of remark once, with its number and the first place."""
-        found = []
-        for what, places in self.warnings.items():
-            first = "first: " if len(places) > 1 else ""
-            found.append(f"{len(places):,} {what}" + (f" ({first}{places[0]})." if places[0] else "."))
-        return found
+        """Return a sentence for each kind of warning, with its number and first location."""
+        messages = []
+        for what, locations in self.warnings.items():
+            first = "first: " if len(locations) > 1 else ""
+            messages.append(f"{len(locations):,} {what}" + (f" ({first}{locations[0]})." if locations[0] else "."))
+        return messages
 
     def raise_errors(self) -> None:
-        """Raise the errors, if there are any, as one; a repair that several share is said once."""
+        """Raise the errors, if there are any, as one error; equal fixes are listed once."""
         if not self.errors:
             return
-        first = self.errors[0]
         if len(self.errors) == 1:
-            raise first
-        lines = [str(DataError(error.problem, file=error.file, line=error.line)) for error in self.errors[:SHOWN]]
-        repairs = dict.fromkeys(error.repair for error in self.errors[:SHOWN] if error.repair)
-        more = len(self.errors) - SHOWN
-        if more > 0:
-            lines.append(f"… and {more:,} more.")
-        error = DataError("\n".join([f"{len(self.errors):,} errors in the data:", *lines]), repair="\n".join(repairs))
-        error.parts = tuple(self.errors)
-        raise error
+            raise self.errors[0]
+        listed = self.errors[:MAX_ERRORS]
+        lines = [str(DataError(error.problem, file=error.file, line=error.line)) for error in listed]
+        if len(self.errors) > MAX_ERRORS:
+            lines.append(f"… and {len(self.errors) - MAX_ERRORS:,} more.")
+        problem = "\n".join([f"{len(self.errors):,} errors in the data:", *lines])
+        combined = DataError(problem, repair="\n".join(dict.fromkeys(error.repair for error in listed if error.repair)))
+        combined.parts = tuple(self.errors)
+        raise combined

@@ -1,7 +1,7 @@
-"""Reading files of text, plain or gzip: checked bytes → pieces of text. It knows nothing of splits or tokens.
+"""Reading text files, plain or gzip: checked bytes → documents. It knows nothing of splits or tokens.
 
 Text must be UTF-8. A byte order mark is dropped, CRLF becomes a line break, and a line break is added at the end of a
-document that has none, so that documents never run into each other. Every complaint names file, line and repair.
+document that has none, so that documents stay separate. Every error names the file, the line and the fix.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from seqwise.errors import DataError
+from seqwise.errors import DataError, nearest_path
 
-CHUNK_BYTES = 4 << 20  # most bytes of text in memory at once
+CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
 BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Document:
-    """Some text with the place it came from. A file larger than a piece comes as several in a row."""
+    """Text with its origin. A file larger than CHUNK_BYTES is read as several consecutive documents."""
 
     text: str
     file: str
@@ -32,34 +33,44 @@ class Document:
 
 
 @dataclass(frozen=True)
-class FileSummary:
-    """What one look at a whole source tells."""
+class SourceSummary:
+    """Sizes and hash of a source, from reading it once."""
 
-    sizes: tuple[int, ...]  # bytes of text of each document; one for a text file, none where all is blank
+    sizes: tuple[int, ...]  # bytes of each document; one for a text file, none if the text is blank
     digest: str
 
 
-class TextFile:
-    """One file of plain text: one document, read in pieces."""
+def summarize_documents(documents: Iterable[Document]) -> SourceSummary:
+    """Return sizes and hash of a source of many documents."""
+    digest, sizes = hashlib.blake2b(digest_size=16), []
+    for document in documents:
+        data = document.text.encode("utf-8", "surrogatepass")
+        digest.update(data + b"\0")
+        sizes.append(len(data))
+    return SourceSummary(tuple(sizes), digest.hexdigest())
 
-    whole = False  # may be cut inside
+
+class TextFile:
+    """A plain text file: one document, read in chunks."""
+
+    is_divisible = True  # a split may take a part of the text
 
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def summarize(self) -> FileSummary:
-        """Read and check everything once."""
+    def summarize(self) -> SourceSummary:
+        """Read and check the whole file."""
         digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
-        for data, offset, _ in self._pieces():
+        for data, offset, _ in self._chunks():
             digest.update(data)
             size += len(data)
             blank = blank and not data.removeprefix(BOM if offset == 0 else b"").strip()
-        return FileSummary(() if blank else (size,), digest.hexdigest())
+        return SourceSummary(() if blank else (size,), digest.hexdigest())
 
     def documents(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
-        """The text of the bytes start … stop-1 (of the unpacked file) in pieces that end at line breaks."""
+        """Yield the text of the (unpacked) bytes start … stop-1 in chunks that end at line breaks."""
         ended = True
-        for data, offset, line in self._pieces(start, stop):
+        for data, offset, line in self._chunks(start, stop):
             text = data.removeprefix(BOM if offset == 0 else b"").decode("utf-8").replace("\r\n", "\n")
             ended = text.endswith("\n")
             if text:
@@ -67,26 +78,29 @@ class TextFile:
         if not ended:
             yield Document("\n", self.name, line)
 
-    def cut(self, target: int, reach: int) -> int:
-        """The first place at or after `target` where a line ends; within reach a blank or any character will do."""
+    def find_cut(self, target: int, reach: int) -> int:
+        """Return the first byte at or after `target`, within `reach`, that follows a line break.
+
+        Without a line break it is the first that follows a blank, or else the first that begins a character.
+        """
         with open_binary(self.path) as file:
             file.seek(target)
             data = file.read(min(reach, 1 << 20))
-        for mark in (b"\n", b" "):
-            place = data.find(mark)
+        for separator in (b"\n", b" "):
+            place = data.find(separator)
             if place >= 0:
                 return target + place + 1
         return target + next((i for i, byte in enumerate(data) if byte & 0xC0 != 0x80), 0)
 
-    def _pieces(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
-        """(bytes, where they begin, line number) of pieces that were found to be UTF-8 text."""
+    def _chunks(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[bytes, int, int]]:
+        """Yield (bytes, their offset, line number) of chunks of valid UTF-8."""
         offset, line, rest = start, 1, b""
         with open_binary(self.path) as file:
             if start:
-                line += _skip(file, start)
+                line += sum(block.count(b"\n") for block in _blocks(file, start))
             for block in _blocks(file, None if stop is None else stop - start):
                 rest += block
-                end = _end_of_piece(rest)
+                end = _chunk_end(rest)
                 if end:
                     check_utf8(rest[:end], offset, line, self.path)
                     yield rest[:end], offset, line
@@ -100,31 +114,26 @@ class TextFile:
 class JsonLines:
     """One object with a `text` per line: many documents."""
 
-    whole = True
+    is_divisible = False
 
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
-    def summarize(self) -> FileSummary:
-        digest, sizes = hashlib.blake2b(digest_size=16), []
-        for document in self.documents():
-            data = document.text.encode("utf-8", "surrogatepass")
-            digest.update(data + b"\0")
-            sizes.append(len(data))
-        return FileSummary(tuple(sizes), digest.hexdigest())
+    def summarize(self) -> SourceSummary:
+        return summarize_documents(self.documents())
 
     def documents(self) -> Iterator[Document]:
-        """Every document in turn, without those that are blank."""
+        """Yield every document that is not blank."""
         offset = 0
         with open_binary(self.path) as file:
-            for number, data in enumerate(file, start=1):
-                check_utf8(data, offset, number, self.path)
-                text = self._text(data.removeprefix(BOM if not offset else b""), number)
+            for line, data in enumerate(file, start=1):
+                check_utf8(data, offset, line, self.path)
+                text = self._parse(data.removeprefix(BOM if not offset else b""), line)
                 offset += len(data)
                 if text.strip():
-                    yield Document(text if text.endswith("\n") else text + "\n", self.name, number)
+                    yield Document(text if text.endswith("\n") else text + "\n", self.name, line)
 
-    def _text(self, data: bytes, line: int) -> str:
+    def _parse(self, data: bytes, line: int) -> str:
         if not data.strip():
             return ""
         try:
@@ -145,18 +154,50 @@ class JsonLines:
                 file=self.path,
                 line=line,
             )
-        text = str(content["text"]).replace("\r\n", "\n")
-        # JSON can spell half a surrogate pair, which is no character and which no tokeniser takes.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return replace_surrogates(content["text"].replace("\r\n", "\n"))
+
+
+def replace_surrogates(text: str) -> str:
+    """Return the text with � for each lone surrogate, which JSON can spell but no tokeniser accepts."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def is_gzip(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
+def get_format_suffix(path: Path) -> str:
+    """Return the suffix that tells the format, in lower case and without `.gz`."""
+    return (Path(path.stem).suffix if is_gzip(path) else path.suffix).lower()
+
+
+def list_files(folder: Path) -> Iterator[Path]:
+    """Yield all files that are not hidden. An unreadable folder is an error; `rglob` would skip it."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(root, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
+
+
+def missing_file_error(path: Path) -> DataError:
+    """Return the `DataError` for a file that does not exist, with a similar name as the fix."""
+    folder = path.parent
+    if not folder.is_dir():
+        return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
+    others = [Path(entry.name) for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
+    hint = nearest_path(path, others) if others else "Its folder is empty."
+    return DataError("there is no such file or folder.", repair=hint or "Check the path.", file=path)
+
+
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """The unpacked bytes of a file. Whatever goes wrong until the block is left is a complaint about that file."""
+    """Open a file for reading, unpacking gzip. Errors inside the block are raised as a `DataError` about the file."""
     try:
         with cast(BinaryIO, gzip.open(path, "rb")) if is_gzip(path) else path.open("rb") as file:
             yield file
@@ -172,15 +213,16 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_error(error: OSError, path: str | Path) -> DataError:
-    """What the system says when it refuses to read, as a complaint."""
-    reason = error.strerror or str(error)
-    return DataError(f"cannot be read: {reason}.", repair="Check the path and its permissions.", file=path)
+    """Return the `DataError` for a file that the system cannot read."""
+    return DataError(
+        f"cannot be read: {error.strerror or error}.", repair="Check the path and its permissions.", file=path
+    )
 
 
 def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
-    """Complain about bytes that are not UTF-8 text; `offset` and `line` say where they begin."""
+    """Raise if bytes are not UTF-8 text; `offset` and `line` say where they begin in the file."""
     if offset == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError("the text is UTF-16, not UTF-8.", repair=_convert(path, "utf-16"), file=path, line=1)
+        raise DataError("the text is UTF-16, not UTF-8.", repair=_conversion_hint(path, "utf-16"), file=path, line=1)
     zero = data.find(b"\0")
     if zero >= 0:
         raise DataError(
@@ -195,20 +237,20 @@ def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
         row = line + data.count(b"\n", 0, error.start)
         raise DataError(
             f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {row}) is not UTF-8.",
-            repair=_convert(path, "latin1"),
+            repair=_conversion_hint(path, "latin1"),
             file=path,
             line=row,
         ) from None
 
 
-def _convert(path: Path, encoding: str) -> str:
+def _conversion_hint(path: Path, encoding: str) -> str:
     source, target = (f"<(zcat {path})", path.with_suffix("")) if is_gzip(path) else (path, path)
-    made = target.with_name(f"{target.stem}.utf8{target.suffix}")
-    return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {made}"
+    converted = target.with_name(f"{target.stem}.utf8{target.suffix}")
+    return f"If it is {encoding}, convert it: iconv -f {encoding} -t utf8 {source} > {converted}"
 
 
 def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
-    """The next `count` bytes (all if None) in blocks."""
+    """Yield the next `count` bytes (all if None) in blocks of CHUNK_BYTES."""
     while count is None or count > 0:
         block = file.read(CHUNK_BYTES if count is None else min(CHUNK_BYTES, count))
         if not block:
@@ -217,20 +259,8 @@ def _blocks(file: BinaryIO, count: int | None) -> Iterator[bytes]:
         yield block
 
 
-def _skip(file: BinaryIO, count: int) -> int:
-    """Pass over bytes; returns the number of line breaks among them."""
-    lines = 0
-    while count > 0:
-        block = file.read(min(CHUNK_BYTES, count))
-        if not block:
-            break
-        lines += block.count(b"\n")
-        count -= len(block)
-    return lines
-
-
-def _end_of_piece(data: bytes) -> int:
-    """Where to cut: after the last line break; in a line longer than a piece after a blank, or between characters."""
+def _chunk_end(data: bytes) -> int:
+    """Return where a chunk ends: after the last line break; in a very long line after a blank or a character."""
     end = data.rfind(b"\n") + 1
     if end or len(data) < CHUNK_BYTES:
         return end
@@ -238,7 +268,7 @@ def _end_of_piece(data: bytes) -> int:
     if end:
         return end
     end = len(data) - (1 if data.endswith(b"\r") else 0)
-    for back in range(1, 5):  # leave the bytes of an unfinished character for the next piece
+    for back in range(1, 5):  # leave the bytes of an incomplete character for the next chunk
         if data[end - back] & 0xC0 != 0x80:
             return end - back if data[end - back] >= 0xC0 else end
     return end

@@ -1,10 +1,12 @@
-"""Which part of the data is for training, validation and testing. Pure functions of names, counts and fractions."""
+"""Dividing data into training, validation and test: pure functions of file names, counts and fractions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+
+from seqwise.errors import DataError
 
 SPLITS = ("train", "valid", "test")
 SPLIT_NAMES = {
@@ -14,8 +16,12 @@ SPLIT_NAMES = {
 }
 
 
+class TooShortError(DataError):
+    """The data is too short to be divided into training, validation and test."""
+
+
 def parse_split_name(path: Path) -> str | None:
-    """The split that a name spells out between dots, dashes and underscores: `ptb.train.txt` is train."""
+    """Return the split named between dots, dashes and underscores of a path: `ptb.train.txt` is train."""
     for part in path.parts:
         for word in re.split(r"[._\-\s]+", part.lower()):
             if word in SPLIT_NAMES:
@@ -24,42 +30,44 @@ def parse_split_name(path: Path) -> str | None:
 
 
 def group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
-    """Files by split, or None where the names are no splits.
+    """Return the files of each split, or None where the names are no splits.
 
     They are if some file is for training and either another split is named or every file names one. Otherwise
     `test_drive.txt` or `train-journey.txt` among others is a name like any other.
     """
     groups: dict[str, list[Path]] = {}
-    nameless = False
+    has_other_names = False
     for path in paths:
         split = parse_split_name(path)
         if split is None:
-            nameless = True
+            has_other_names = True
         else:
             groups.setdefault(split, []).append(path)
-    return groups if "train" in groups and (len(groups) > 1 or not nameless) else None
+    return groups if "train" in groups and (len(groups) > 1 or not has_other_names) else None
+
+
+def describe_fractions(fractions: Mapping[str, float]) -> str:
+    """Return the share of each held-out split in words, as split rules contain it."""
+    return " and ".join(f"{fraction:.0%} for {split}" for split, fraction in fractions.items() if fraction)
 
 
 def evenly_spaced_splits(count: int, valid: float, test: float) -> Callable[[int], str]:
-    """Document number → split: the held-out documents stand at even distances, validation and test in turn.
+    """Return the function document number → split: held-out documents at even distances, validation and test in turn.
 
     Each fraction above zero gets at least one document.
     """
-    held = {"valid": _share(count, valid), "test": _share(count, test)}
-    total = sum(held.values())
+    fractions = {"valid": valid, "test": test}
+    sizes = {split: max(1, round(count * share)) if share > 0 else 0 for split, share in fractions.items()}
+    total = sum(sizes.values())
 
-    def before(number: int) -> int:
-        """Held-out documents among the first `number`: their even share, rounded."""
+    def held_out_before(number: int) -> int:
+        """Return how many of the first `number` documents are held out: their even share, rounded."""
         return (2 * number * total + count) // (2 * count)
 
     def assign(number: int) -> str:
-        turn = before(number)
-        if turn == before(number + 1):
+        index = held_out_before(number)
+        if index == held_out_before(number + 1):
             return "train"
-        return "valid" if (turn + 1) * held["valid"] // total > turn * held["valid"] // total else "test"
+        return "valid" if (index + 1) * sizes["valid"] // total > index * sizes["valid"] // total else "test"
 
     return assign
-
-
-def _share(count: int, fraction: float) -> int:
-    return max(1, round(count * fraction)) if fraction > 0 else 0

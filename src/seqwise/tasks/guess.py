@@ -14,8 +14,7 @@ from typing import get_args
 
 from seqwise.config import TaskName
 from seqwise.data.examples import find_split_files
-from seqwise.data.reading import BOM, open_binary, read_error
-from seqwise.data.tables import get_format_suffix
+from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.translate.parallel import parallel_files
 

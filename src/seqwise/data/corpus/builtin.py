@@ -1,48 +1,38 @@
-"""Texts that every CPython brings along, so that nothing has to be fetched. It knows nothing of splits or tokens."""
+"""Built-in corpora: texts that are part of every CPython installation. It knows nothing of splits or tokens."""
 
 from __future__ import annotations
 
-import hashlib
 import sysconfig
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqwise.data.reading import Document, FileSummary
+from seqwise.data.reading import Document, SourceSummary, summarize_documents
 from seqwise.errors import DataError, nearest
 
 CODE_BYTES = 4_000_000
-BLOCK = 1_000  # characters of a block of the language reference: small, so that the splits are alike
+BLOCK = 1_000  # characters of a document of the language reference: small, so that the splits are similar
 
 
 class Builtin:
     """A built-in collection of documents."""
 
-    whole = True
+    is_divisible = False
 
     def __init__(self, name: str):
         if name not in BUILTINS:
             raise DataError(f"there is no built-in text {name!r}.", repair=nearest(name, BUILTINS))
         self.name = f"builtin:{name}"
-        self._make, self.says = BUILTINS[name]
+        self.documents, self.description = BUILTINS[name]
 
-    def summarize(self) -> FileSummary:
-        digest, sizes = hashlib.blake2b(digest_size=16), []
-        for document in self.documents():
-            data = document.text.encode()
-            digest.update(data + b"\0")
-            sizes.append(len(data))
-        return FileSummary(tuple(sizes), digest.hexdigest())
-
-    def documents(self) -> Iterator[Document]:
-        return self._make()
+    def summarize(self) -> SourceSummary:
+        return summarize_documents(self.documents())
 
 
 def _docs() -> Iterator[Document]:
-    """The topics of the language reference in sorted order, in blocks of whole paragraphs.
+    """Yield the topics of the language reference in sorted order, in blocks of whole paragraphs.
 
-    Topics quote each other at length; a paragraph that came before is left out, or the test text would be seen in
-    training.
+    Topics quote each other at length; repeated paragraphs are left out, so that no test text occurs in training.
     """
     try:
         from pydoc_data.topics import topics
@@ -50,24 +40,24 @@ def _docs() -> Iterator[Document]:
         raise DataError("this Python lacks pydoc_data, so there is no builtin:docs.", repair="Give a file.") from None
     seen: set[str] = set()
     for name in sorted(topics):
-        block, line, place = "", 1, 1
+        block, first_line, line = "", 1, 1
         for paragraph in topics[name].split("\n\n"):
             if not block:
-                line = place
-            place += paragraph.count("\n") + 2
+                first_line = line
+            line += paragraph.count("\n") + 2
             key = paragraph.strip()
             if key and key not in seen:
                 block += paragraph.strip("\n") + "\n\n"
                 seen.add(key)
             if len(block) >= BLOCK:
-                yield Document(block, f"builtin:docs/{name}", line)
+                yield Document(block, f"builtin:docs/{name}", first_line)
                 block = ""
         if block:
-            yield Document(block, f"builtin:docs/{name}", line)
+            yield Document(block, f"builtin:docs/{name}", first_line)
 
 
 def _code() -> Iterator[Document]:
-    """The top-level modules of the standard library in sorted order, up to CODE_BYTES."""
+    """Yield the top-level modules of the standard library in sorted order, up to CODE_BYTES."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     left = CODE_BYTES
     for path in sorted(folder.glob("*.py")):

@@ -1,8 +1,8 @@
 """`TokenStore`: token ids in one flat file, read with `pread`.
 
-A memory map would do, but its pages count as resident until the kernel wants them back, so a large file read in random
-order fills the memory. `pread` copies just what is asked for. Beside NAME.bin lies NAME.json with the counts; it is
-written last, so a store without it was never finished. The store knows nothing of text or of batches.
+A memory map would work too, but its pages count as resident until the kernel reclaims them, so a large file read in
+random order fills the memory. `pread` copies only what is requested. NAME.json beside NAME.bin has the counts; it is
+written last, so a store without it is incomplete. The store knows nothing of text or of batches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OTHER_CACHE = "Make room there, or set SEQWISE_CACHE to a folder on another disk
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What is known of a store without reading it. The counts of text are those of the original text."""
+    """Counts and fingerprints of a store. Words, characters and lines are those of the original text."""
 
     tokens: int
     words: int  # separated by blanks, plus one per line end, as the Penn Treebank is counted
@@ -43,12 +43,12 @@ class StoreInfo:
 
 
 def id_dtype(vocabulary: int) -> np.dtype:
-    """The smallest type that holds every id; little-endian on every machine."""
+    """Return the smallest type for all ids; little-endian on every machine."""
     return np.dtype("<u2" if vocabulary <= 1 << 16 else "<u4")
 
 
 class TokenStore:
-    """Token ids on disk. Safe to share between threads and forked processes: a read has no position to move."""
+    """Token ids on disk. Threads and forked processes can share it: a read moves no file position."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -68,37 +68,37 @@ class TokenStore:
         return self.info.tokens
 
     def read(self, start: int, count: int) -> np.ndarray:
-        """The ids start … start+count-1 as int64."""
+        """Return the ids start … start+count-1 as int64."""
         return self.read_rows([start], count)[0]
 
     def read_rows(self, starts: list[int] | np.ndarray, count: int) -> np.ndarray:
-        """(len(starts), count) ids as int64: one `pread` per row."""
+        """Return ids as int64, (len(starts), count), with one `pread` per row."""
         rows = np.empty((len(starts), count), dtype=self.dtype)
-        size, places = count * self.dtype.itemsize, np.asarray(starts).tolist()
+        size = count * self.dtype.itemsize
         view = rows.data.cast("B") if rows.size else memoryview(b"")
-        for row, start in enumerate(places):
+        for row, start in enumerate(np.asarray(starts).tolist()):
             if start < 0 or start + count > len(self):
                 raise IndexError(f"tokens {start} … {start + count - 1} of a store of {len(self)}")
             self._fill(view[row * size : (row + 1) * size], start * self.dtype.itemsize)
         return rows.astype(np.int64)
 
-    def counts(self, vocabulary: int, piece: int = 1 << 22) -> np.ndarray:
-        """How often each id occurs, read in pieces."""
+    def counts(self, vocabulary: int, chunk: int = 1 << 22) -> np.ndarray:
+        """Return how often each id occurs, (vocabulary,); reads the store in chunks."""
         total = np.zeros(vocabulary, dtype=np.int64)
-        for start in range(0, len(self), piece):
-            total += np.bincount(self.read(start, min(piece, len(self) - start)), minlength=vocabulary)
+        for start in range(0, len(self), chunk):
+            total += np.bincount(self.read(start, min(chunk, len(self) - start)), minlength=vocabulary)
         return total
 
     def _fill(self, view: memoryview, offset: int) -> None:
-        """Read bytes from there until the view is full."""
+        """Fill the view with the bytes from `offset` on."""
         while view:
             try:
-                got = os.preadv(self._file, [view], offset)
+                count = os.preadv(self._file, [view], offset)
             except OSError as error:
                 raise _unreadable(self.path.with_suffix(".bin"), error) from None
-            if not got:
+            if not count:
                 raise _damaged(self.path.with_suffix(".bin"), f"it ends at byte {offset:,}")
-            view, offset = view[got:], offset + got
+            view, offset = view[count:], offset + count
 
     def close(self) -> None:
         if self._file >= 0:
@@ -111,7 +111,7 @@ class TokenStore:
 
 
 class StoreWriter:
-    """Appends ids to a temporary file that becomes the store in `finish`; leaving the block earlier removes it."""
+    """Appends ids to a temporary file that `finish` turns into the store; leaving the block earlier removes it."""
 
     def __init__(self, path: str | Path, vocabulary: int):
         self.path, self.vocabulary, self.tokens = Path(path), vocabulary, 0
@@ -127,7 +127,7 @@ class StoreWriter:
         self.tokens += len(ids)
 
     def finish(self, info: StoreInfo) -> TokenStore:
-        """Make the store appear, whole: data first, then the info that vouch for it."""
+        """Complete the store: rename the data file first, then write the file with the counts."""
         with explain_write_errors(self.path.parent, OTHER_CACHE):
             self._file.close()
             self._output.commit()
@@ -141,7 +141,7 @@ class StoreWriter:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self._file.close()
-        except OSError:  # a full disk shows again when the buffer is flushed; the first report stands
+        except OSError:  # on a full disk flushing fails once more; the first error is the one to report
             if error is None:
                 raise
         finally:
@@ -149,16 +149,14 @@ class StoreWriter:
 
 
 def _damaged(path: Path, cause: str) -> DataError:
-    return DataError(f"the token store is damaged: {cause}.", repair="Delete it; it is made again.", file=path)
+    return DataError(f"the token store is damaged: {cause}.", repair="Delete it; it is created again.", file=path)
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
         return _damaged(path, "it is missing")
-    return DataError(f"the token store cannot be read: {error.strerror}.", repair=_MAY_NOT, file=path)
-
-
-_MAY_NOT = "Check its permissions, or delete it; it is made again."
+    repair = "Check its permissions, or delete it; it is created again."
+    return DataError(f"the token store cannot be read: {error.strerror}.", repair=repair, file=path)
 
 
 def _read_info(path: Path) -> StoreInfo:

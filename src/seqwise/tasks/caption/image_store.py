@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from seqwise.data.corpus.sources import list_files
-from seqwise.data.reading import read_error
+from seqwise.data.reading import list_files, read_error
 from seqwise.errors import DataError, nearest
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")

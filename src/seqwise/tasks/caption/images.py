@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from seqwise.data.corpus.sources import missing_file_error
+from seqwise.data.reading import missing_file_error
 from seqwise.errors import DataError
 from seqwise.tasks.caption.image_store import (
     ARRAY_SUFFIX,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.data.corpus.sources import list_files
+from seqwise.data.reading import list_files
 from seqwise.errors import DataError, UsageError
 from seqwise.resolved_settings import ResolvedCaptionSettings
 from seqwise.tasks.caption.image_store import ARRAY_SUFFIX, IMAGE_SUFFIXES, SUFFIXES, natural_sort_key

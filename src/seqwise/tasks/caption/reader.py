@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.config import DataSettings
-from seqwise.data.corpus.sources import TooShortError
 from seqwise.data.examples import Splits, find_split_files, find_training_duplicates, split_examples
 from seqwise.data.findings import Findings
-from seqwise.data.splitting import SPLIT_NAMES, SPLITS
-from seqwise.data.tables import SUFFIXES, Row, get_format_suffix, parse_columns, read_table, read_text
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.splitting import SPLIT_NAMES, SPLITS, TooShortError
+from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_table, read_text
 from seqwise.errors import DataError, nearest
 from seqwise.tasks.caption.image_store import ImageLocation, ImageStore
 from seqwise.tasks.caption.images import (

@@ -63,7 +63,7 @@ def read_labelled(
 ) -> list[LabelledText]:
     """The examples of one file."""
     table = read_table(path, ("text", "label"), findings, columns)
-    if not table.header:
+    if not table.has_header:
         _suspect_header(table, findings, columns)
     return [example for row in table.rows if (example := _example(row, findings, on_empty)) is not None]
 

@@ -22,7 +22,8 @@ from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUFFIXES, get_format_suffix, read_input_column
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.files import check_output_path, write_text
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct

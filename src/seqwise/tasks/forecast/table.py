@@ -16,7 +16,8 @@ import numpy as np
 from seqwise.config import ForecastSettings
 from seqwise.data.examples import find_split_files
 from seqwise.data.findings import Findings
-from seqwise.data.tables import get_format_suffix, parse_columns, parse_records, read_text
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import parse_columns, parse_records, read_text
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.forecast import sunspots
 from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, get_parser

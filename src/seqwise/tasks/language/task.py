@@ -20,8 +20,9 @@ from torch import Tensor
 from seqwise.config import MAX_LENGTH, Settings
 from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.prepare import prepare as prepare_stores
-from seqwise.data.corpus.sources import Corpus, TooShortError, merge_splits, open_corpus, open_unsplit
+from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
+from seqwise.data.splitting import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions

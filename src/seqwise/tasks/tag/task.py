@@ -22,7 +22,7 @@ import torch
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits, select_evaluation_examples
-from seqwise.data.tables import get_format_suffix
+from seqwise.data.reading import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation

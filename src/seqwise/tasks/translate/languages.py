@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.reading import open_binary
-from seqwise.data.tables import get_format_suffix, parse_columns
+from seqwise.data.reading import get_format_suffix, open_binary
+from seqwise.data.tables import parse_columns
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.tasks.translate.parallel import FileSet
 

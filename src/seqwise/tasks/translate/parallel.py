@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.corpus.sources import list_files, missing_file_error
-from seqwise.data.reading import is_gzip, read_error
-from seqwise.data.tables import SUFFIXES, get_format_suffix
+from seqwise.data.reading import get_format_suffix, is_gzip, list_files, missing_file_error, read_error
+from seqwise.data.tables import SUFFIXES
 from seqwise.errors import DataError
 
 _LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_][a-z0-9]+)?|\.source|\.target", re.IGNORECASE)

@@ -25,7 +25,8 @@ from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.findings import Findings
-from seqwise.data.tables import SUFFIXES, get_format_suffix, parse_columns, read_input_column
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import SUFFIXES, parse_columns, read_input_column
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path
