@@ -206,5 +206,5 @@ def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp
     second = training_of(Run.open(tmp_path / "out"), log=said.append)
     for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
         assert torch.equal(before, after), name
-    assert "going on at step 1." in said
+    assert "resuming at step 1." in said
     assert not any("begin as in" in each for each in said)

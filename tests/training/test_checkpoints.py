@@ -16,8 +16,8 @@ from seqwise.errors import RunError, SaveError
 from seqwise.files import explain_write_errors
 from seqwise.training import checkpoints
 from seqwise.training.checkpoints import (
-    KEEP,
     MANIFEST,
+    NUM_KEPT,
     STATE,
     TENSORS,
     Snapshot,
@@ -50,7 +50,7 @@ def test_the_newest_wins_and_the_oldest_go(tmp_path):
         save_checkpoint(tmp_path, step, snapshot(step))
     assert newest(tmp_path).state["value"] == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
-    assert KEEP == 2
+    assert NUM_KEPT == 2
 
 
 def test_an_empty_folder_has_none(tmp_path):

@@ -216,7 +216,9 @@ def test_a_run_that_was_compiled_goes_on_open_where_nothing_can_be(book, tmp_pat
     capsys.readouterr()
     said: list[str] = []
     assert fit.training_of(Run.open(tmp_path / "run"), log=said.append).ended
-    assert said[-1:] == ["going on without compiled layers: layers are compiled for GPUs only: on CPUs it was slower."]
+    assert said[-1:] == [
+        "continuing without compiled layers: layers are compiled for GPUs only: on CPUs it was slower."
+    ]
     assert main(["train", "--resume", str(tmp_path / "run")]) == 0
 
 

@@ -174,9 +174,9 @@ def test_ctrl_c_stops_both_processes_at_one_step_and_says_so_once(scenes):
     stage, played = scenes
     status, said, saved = played["early"].result()[0]
     assert status == 130
-    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise train --resume {stage / 'early'}"
+    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise train --resume {stage / 'early'}"
     assert said.count("stopped") == 1
-    assert f"going on at step {saved}." in played["early"].result()[1][1]
+    assert f"resuming at step {saved}." in played["early"].result()[1][1]
 
 
 def test_a_killed_launcher_takes_its_workers_along_and_the_run_ends_with_the_same_bits(scenes):
@@ -206,7 +206,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_message(scenes):
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error: process 2 of 2 was ended by SIGKILL."
     ]
-    assert f"What was saved before is complete. Go on with: seqwise train --resume {scenes[0] / 'lost'}" in said
+    assert f"What was saved before is complete. Resume with: seqwise train --resume {scenes[0] / 'lost'}" in said
     assert "Traceback" not in said
 
 

@@ -40,7 +40,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(book, tmp_path, capsys):
     capsys.readouterr()
     assert train("--resume", tmp_path / "run") == 0
     said = capsys.readouterr().err
-    assert "this run is already at its end." in said
+    assert "this run is already complete." in said
     assert "done: the budget is spent." in said
     assert "going on" not in said
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
@@ -60,7 +60,7 @@ def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_pa
 @pytest.mark.parametrize("more", [["--budget", "5m"], ["--out", "elsewhere"], ["--network.width", "9"]])
 def test_settings_beside_resume_are_refused_rather_than_ignored(book, tmp_path, capsys, more):
     assert train("--resume", tmp_path / "run", *more) == 2
-    assert "a run goes on with the settings it began with." in capsys.readouterr().err
+    assert "a run is resumed with its own settings." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("processes", ["0", "-2"])
@@ -120,7 +120,7 @@ def test_a_second_signal_ends_at_once_and_the_run_can_still_go_on(book, tmp_path
         patch.setattr(TrainingDisplay, "show", impatient)
         assert train(*fresh(book, tmp_path / "run")) == 130
     said = capsys.readouterr().err.rstrip().splitlines()
-    assert said[-1] == f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}"
+    assert said[-1] == f"interrupted. Resume with: seqwise train --resume {tmp_path / 'run'}"
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step-10"]
     assert train("--resume", tmp_path / "run") == 0
     assert kept(tmp_path / "run") == (30, True)
@@ -204,7 +204,7 @@ def test_a_resumed_run_clears_away_what_is_damaged_or_half_written(book, tmp_pat
     assert train("--resume", tmp_path / "run") == 0
     said = capsys.readouterr().err
     assert said.count("is damaged (no readable manifest)") == 2
-    assert "going on at step 20." in said
+    assert "resuming at step 20." in said
     assert sorted(path.name for path in checkpoints.iterdir()) == ["step-20", "step-30"]
     assert "updates" in (tmp_path / "run/README.md").read_text()
 
@@ -244,7 +244,7 @@ def test_a_signal_ends_counting_at_once(book, tmp_path, capsys, monkeypatch, num
     monkeypatch.setattr("seqwise.tasks.language.task.Language.count", count)
     assert train(book, "--model", "ngram", "--text.tokenizer", "characters", "--out", tmp_path / "run") == 130
     said = capsys.readouterr().err
-    assert f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}" in said
+    assert f"interrupted. Resume with: seqwise train --resume {tmp_path / 'run'}" in said
 
 
 def test_an_ngram_run_that_was_killed_while_counting_counts_again(book, tmp_path, capsys, monkeypatch):
@@ -255,13 +255,13 @@ def test_an_ngram_run_that_was_killed_while_counting_counts_again(book, tmp_path
     with monkeypatch.context() as patch:
         patch.setattr(Run, "log", killed)
         assert train(*words) == 130
-    assert f"interrupted. Go on with: seqwise train --resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert f"interrupted. Resume with: seqwise train --resume {tmp_path / 'run'}" in capsys.readouterr().err
     for _ in range(2):
         assert train("--resume", tmp_path / "run") == 0
         assert steps_of(tmp_path / "run") == [1]
     said = capsys.readouterr().err
     assert said.count("valid ppl") == 1
-    assert said.count("this run is already at its end.") == 1
+    assert said.count("this run is already complete.") == 1
     assert train(*words[:-1], tmp_path / "whole") == 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "whole")]
     assert weights[0] == weights[1]

@@ -123,7 +123,7 @@ def test_damaged_weights_are_named_and_come_back_from_the_newest_checkpoint(copy
     assert said[0].startswith(f"error: {path}: the weights cannot be read: ")
     assert said[1].endswith(f"seqwise train --resume {copy}")
     assert main(["train", "--resume", str(copy)]) == 0
-    assert "the newest are put in their place" in capsys.readouterr().err
+    assert "the newest are used instead" in capsys.readouterr().err
     assert main(["predict", str(copy), "a", "--max-length", "3"]) == 0
 
 
@@ -136,7 +136,7 @@ def test_data_that_changed_is_refused(finished, copy, book, capsys):
     status, said = failure(capsys, "train", "--resume", copy)
     assert status == 2
     assert said == [
-        f"error: {changed} is not the data this run began with.",
+        f"error: {changed} is not the data this run was started with.",
         "Put the original file back, or start a new run.",
     ]
 
@@ -156,8 +156,8 @@ def test_a_run_is_never_written_over(finished, book, tmp_path, capsys):
     status, said = failure(capsys, "train", book, *WORDS, "--out", finished)
     assert status == 2
     assert said == [
-        f"error: {finished} already holds a run.",
-        f"Go on with it: seqwise train --resume {finished}",
+        f"error: {finished} already contains a run.",
+        f"Resume it: seqwise train --resume {finished}",
         "Or name another folder with --out.",
     ]
     assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}

@@ -102,10 +102,10 @@ def test_ctrl_c_and_sigterm_finish_the_step_save_and_say_how_to_go_on(scenes):
     folder, seen = scenes["interrupted"].result()
     for status, said, saved, logged in seen[:2]:
         assert status == 130
-        assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise train --resume {folder}"
+        assert said.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise train --resume {folder}"
         assert saved >= logged > 0
-    assert f"going on at step {seen[0][2]:,}." in seen[1][1]
-    assert f"going on at step {seen[1][2]:,}." in seen[2][1]
+    assert f"resuming at step {seen[0][2]:,}." in seen[1][1]
+    assert f"resuming at step {seen[1][2]:,}." in seen[2][1]
     assert seen[2][0] == 0
 
 
@@ -117,7 +117,7 @@ def test_a_truncated_newest_checkpoint_is_skipped_with_a_message_and_costs_nothi
     folder, status, said = scenes["truncated"].result()
     assert status == 0, said
     assert said.count(f"step-{STEPS} is damaged (tensors.safetensors has ") == 1
-    assert f"going on at step {STEPS - SAVE}." in said
+    assert f"resuming at step {STEPS - SAVE}." in said
     assert outcome(folder) == outcome(scenes["lstm"].result())
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints that survive a kill at any moment: temporary folder, fsync, rename; the newest complete one wins.
+"""Checkpoints that survive a kill at any moment: temporary folder, fsync, rename; the newest complete one is loaded.
 
 A checkpoint is `step-N/` with `tensors.safetensors`, `state.json` and, written last, `manifest.json` with the size
-and digest of both. Nothing in it can execute code. This module knows nothing of what the tensors mean.
+and digest of both. Loading one never executes code. This module does not know what the tensors mean.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from torch import Tensor, nn
 from seqwise.errors import RunError
 from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
 
-KEEP = 2  # the newest, and the one before in case the newest was damaged
+NUM_KEPT = 2  # the newest, and the one before in case the newest is damaged
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that training needs to go on: tensors by name, and plain data."""
+    """Everything that training needs to resume: tensors by name, and plain data."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
 
 def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
-    """Write `folder/step-N` so that it is there completely or not at all, then drop all but the newest `KEEP`."""
+    """Write `folder/step-N` completely or not at all, then remove all but the newest `NUM_KEPT`."""
     final = folder / f"step-{step}"
     if final.exists():
-        if _damage(final) is None:
+        if _find_damage(final) is None:
             return final
         shutil.rmtree(final)
     temporary = folder / f".step-{step}{PARTIAL_SUFFIX}"
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
             temporary.mkdir(parents=True)
             save_file({name: t.detach().contiguous() for name, t in snapshot.tensors.items()}, temporary / TENSORS)
             (temporary / STATE).write_text(json.dumps(snapshot.state), encoding="utf-8")
-            manifest = {name: _seal(temporary / name) for name in (TENSORS, STATE)}
+            manifest = {name: _describe_file(temporary / name) for name in (TENSORS, STATE)}
             (temporary / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
             sync(temporary / MANIFEST)
             sync(temporary)
@@ -57,24 +57,24 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    for _, old in list(_steps(folder))[KEEP:]:
+    for _, old in list(_list_checkpoints(folder))[NUM_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
 
 def load_newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Snapshot | None:
-    """The newest complete checkpoint; damaged ones are named and passed over."""
-    for _, path in _steps(folder):
-        damage = _damage(path)
+    """Return the newest complete checkpoint, or None; damaged ones are reported and skipped."""
+    for _, path in _list_checkpoints(folder):
+        damage = _find_damage(path)
         if damage is None:
             return Snapshot(load_file(path / TENSORS), json.loads((path / STATE).read_text()))
-        warn(f"{path} is damaged ({damage}); going back to the checkpoint before it.")
+        warn(f"{path} is damaged ({damage}); falling back to the checkpoint before it.")
     return None
 
 
 def remove_leftovers(folder: Path, step: int) -> None:
-    """Remove what a resumed run has no use for: damaged checkpoints after its `step`, and writes that were cut off."""
-    damaged = [path for number, path in _steps(folder) if number > step]
+    """Remove damaged checkpoints after `step`, at which the run resumes, and unfinished writes."""
+    damaged = [path for number, path in _list_checkpoints(folder) if number > step]
     for path in [*damaged, *folder.glob(f".step-*{PARTIAL_SUFFIX}")]:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -82,31 +82,32 @@ def remove_leftovers(folder: Path, step: int) -> None:
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 
 
-def _steps(folder: Path) -> Iterator[tuple[int, Path]]:
-    """Checkpoint folders, newest first."""
-    found = [(int(m[1]), path) for path in folder.glob("step-*") if (m := re.fullmatch(r"step-(\d+)", path.name))]
-    yield from sorted(found, reverse=True)
+def _list_checkpoints(folder: Path) -> Iterator[tuple[int, Path]]:
+    """Yield (step, folder) of each checkpoint, newest first."""
+    matches = ((re.fullmatch(r"step-(\d+)", path.name), path) for path in folder.glob("step-*"))
+    yield from sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
 
-def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint folder, or None."""
+def _find_damage(path: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, or None."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
     except (OSError, ValueError):
         return "no readable manifest"
-    for name, sealed in manifest.items():
+    for name, expected in manifest.items():
         try:
             size = (path / name).stat().st_size
         except OSError:
             return f"{name} is missing"
-        if size != sealed["bytes"]:
-            return f"{name} has {size:,} of {sealed['bytes']:,} bytes"
-        if _digest(path / name) != sealed["blake2b"]:
+        if size != expected["bytes"]:
+            return f"{name} has {size:,} of {expected['bytes']:,} bytes"
+        if _digest(path / name) != expected["blake2b"]:
             return f"{name} does not match its digest"
     return None
 
 
-def _seal(path: Path) -> dict[str, Any]:
+def _describe_file(path: Path) -> dict[str, Any]:
+    """Flush a file and return its entry in the manifest."""
     sync(path)
     return {"bytes": path.stat().st_size, "blake2b": _digest(path)}
 
@@ -127,7 +128,7 @@ def how_to_resume(run: Path) -> str:
 
 
 def get_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; a tied matrix once."""
+    """Return parameters and persistent buffers by name; a shared tensor only once."""
     persistent = set(model.state_dict())
     tensors = {name: p.detach() for name, p in model.named_parameters()}
     return tensors | {name: b for name, b in model.named_buffers() if name in persistent}

@@ -1,9 +1,12 @@
-"""Where a new run begins: from nothing, with `--init` from another run, or with `--vectors` from word vectors.
+"""The start of a new run: random weights, with `--init` those of another run, with `--vectors` word vectors.
 
-It knows nothing of training itself.
+This module knows nothing of the training loop.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
 
 from torch import nn
 
@@ -15,29 +18,27 @@ from seqwise.training.word_vectors import check_vectors, start_rows
 
 
 def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
-    """The settings and the vocabulary to begin with; without `--init` the settings as they are, and None."""
+    """Return settings and vocabulary with those of the run in `--init`; without it, the settings and None."""
     check_vectors(settings)
     if settings.init is None:
         return settings, None
     source = Run.open(settings.init)
-    settings, taken = take_over(settings, source.settings, settings.init)
-    source.load_weights()  # complains now about weights that are missing, not when the data has been read
-    values = [f"{path.replace('_', '-')} {_value(settings, path)}" for path in taken]
-    log(f"from {settings.init}: its vocabulary of {len(source.tokenizer):,}" + "".join(f", {each}" for each in values))
+    settings, inherited = take_over(settings, source.settings, settings.init)
+    source.load_weights()  # raises an error about missing weights before the data is read
+    values = [f"its vocabulary of {len(source.tokenizer):,}", *list_values(settings, inherited)]
+    log(f"from {settings.init}: {', '.join(values)}")
     return settings, take_vocabulary(source.preprocessor)
 
 
 def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:
-    """Copy the weights that a new run begins with. A run that goes on has weights of its own."""
-    settings, fresh = run.settings, not any(run.checkpoints.glob("step-*"))
-    if settings.init and fresh:
+    """Copy the initial weights into the model of a new run. A resumed run loads its own from the checkpoint."""
+    settings, is_new = run.settings, not any(run.checkpoints.glob("step-*"))
+    if settings.init and is_new:
         log(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
-    if settings.vectors and (fresh or settings.network.freeze_embedding):
-        start_rows(task.embeddings(model), run, fresh)
+    if settings.vectors and (is_new or settings.network.freeze_embedding):
+        start_rows(task.embeddings(model), run, is_new)
 
 
-def _value(settings: Settings, path: str) -> object:
-    home: object = settings
-    for part in path.split("."):
-        home = getattr(home, part)
-    return home
+def list_values(settings: Settings, paths: Iterable[str]) -> list[str]:
+    """Return the name of each setting, as an option, with its value."""
+    return [f"{path.replace('_', '-')} {attrgetter(path)(settings)}" for path in paths]

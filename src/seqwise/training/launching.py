@@ -134,5 +134,5 @@ def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> i
 
 def _lost(problem: str, folder: Path) -> LostProcessError:
     begun = (folder / CONFIG).exists()
-    repair = f"What was saved before is complete. Go on with: {resume_command(folder)}" if begun else ""
+    repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if begun else ""
     return LostProcessError(problem, repair=repair)

@@ -3,7 +3,7 @@
     config.yaml   env.json   metrics.jsonl   model.safetensors   tokenizer.json   task.json   checkpoints/step-N/
     README.md   curve.svg   start.safetensors
 
-Nothing in it can execute code. `Run` reads and writes the folder; it does not train.
+Loading one never executes code. `Run` reads and writes the folder; it does not train.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from seqwise.training.checkpoints import how_to_resume, resume_command, save_wei
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
 
-FORMAT = 1  # raised when an older Seqwise could not read the folder
+FORMAT = 1  # increased when older versions of Seqwise cannot read the folder
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run comes from."""
+    """The data and the command of a run."""
 
     data: str  # as the user named it
-    fingerprint: str  # of the data's content and split
-    split: str  # the rule, in words
+    fingerprint: str  # of the content and the split of the data
+    split: str  # the split rule in words
     command: str
     seqwise: str
     format: int = FORMAT
 
 
 class Run:
-    """A run folder that exists."""
+    """An existing run folder."""
 
     def __init__(self, folder: Path, settings: ResolvedSettings, origin: Origin):
         self.folder, self.settings, self.origin = folder, settings, origin
@@ -66,34 +66,34 @@ class Run:
         env: dict,
         start: dict[str, Tensor] | None = None,
     ) -> Run:
-        """A new folder. An existing run is never overwritten. `start` are the token vectors to start from, if given."""
+        """Create a new folder; an existing one is never overwritten. `start` are initial token vectors."""
         cls.refuse_existing(folder)
         about = yaml.safe_dump({"run": asdict(origin)}, sort_keys=False, allow_unicode=True)
-        with _whole_or_gone(folder):
+        with _remove_on_failure(folder):
             with explain_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 preprocessor.save(folder)
             if start:
                 save_weights(folder / START, start)
             write_text(folder / ENVIRONMENT, json.dumps(env, indent=2) + "\n")
-            # The last file, whose presence makes the folder a run; `about` at its end vouches for the rest of it.
+            # Written last: its presence makes the folder a run, and `about` at its end proves that it is complete.
             write_text(folder / CONFIG, settings.to_yaml() + about)
         return cls(folder, settings, origin)
 
     @staticmethod
     def refuse_existing(folder: Path) -> None:
-        """Only a folder that is missing or empty may become a run: its files would replace others of the same name."""
+        """Raise an error unless the folder is missing or empty, so that no file is ever replaced."""
         if (folder / CONFIG).exists():
             raise UsageError(
-                f"{folder} already holds a run.",
-                repair=f"Go on with it: {resume_command(folder)}\nOr name another folder with --out.",
+                f"{folder} already contains a run.",
+                repair=f"Resume it: {resume_command(folder)}\nOr name another folder with --out.",
             )
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise UsageError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run in `folder`, checked for version and damage."""
+        """Open the run in `folder`; an error says what is wrong with it."""
         folder = Path(folder)
         path = folder / CONFIG
         if not path.is_file():
@@ -103,7 +103,7 @@ class Run:
             about = values.pop("run")
             version = int(about["format"])
         except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError):
-            raise RunError("not the settings file of a run.", file=path, repair=_COPY) from None
+            raise RunError("this is not the settings file of a run.", file=path, repair=_COPY) from None
         if version > FORMAT:
             raise RunError(
                 f"this run was written by Seqwise {about.get('seqwise')} in format {version}; "
@@ -112,10 +112,10 @@ class Run:
                 repair="Update with: pip install --upgrade seqwise",
             )
         if missing := [key for key in Origin.__dataclass_fields__ if key not in about]:
-            raise RunError(f"the settings file of the run has lost {missing[0]!r}.", file=path, repair=_COPY)
+            raise RunError(f"{missing[0]!r} is missing from the settings file of the run.", file=path, repair=_COPY)
         origin = Origin(**{key: about[key] for key in Origin.__dataclass_fields__})
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # settings that have been renamed since
+            warnings.simplefilter("ignore", FutureWarning)  # about renamed settings
             settings = parse_settings(values, path, ResolvedSettings)
         return cls(folder, settings, origin)
 
@@ -129,24 +129,24 @@ class Run:
 
     @cached_property
     def preprocessor(self) -> Preprocessor:
-        """Vocabularies and facts that were learned from the training split."""
+        """Return the vocabularies and other facts that were computed from the training split."""
         return Preprocessor.load(self.folder)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary of the text that is read."""
+        """Return the tokeniser of the input text."""
         return self.preprocessor.tokenizer
 
     def save_weights(self, weights: dict[str, Tensor]) -> None:
         save_weights(self.folder / WEIGHTS, weights)
 
     def load_weights(self, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """The best weights so far."""
+        """Return the best weights so far."""
         path = self.folder / WEIGHTS
         if not path.exists():
             raise RunError(
                 f"{self.folder} has no weights yet: training ended before its first validation.",
-                repair=f"Go on with: {resume_command(self.folder)}",
+                repair=f"Resume it: {resume_command(self.folder)}",
             )
         try:
             return load_file(path, device=str(device))
@@ -158,7 +158,7 @@ class Run:
             ) from None
 
     def has_weights(self) -> bool:
-        """Is there a weights file that can be read?"""
+        """Return whether there is a readable weights file."""
         try:
             with safe_open(self.folder / WEIGHTS, "pt"):
                 return True
@@ -166,16 +166,16 @@ class Run:
             return False
 
     def add_to_environment(self, **facts: Any) -> None:
-        """Add to `env.json` what was not known of the machine when the run began."""
+        """Add to `env.json` what was not known when the run was created."""
         path = self.folder / ENVIRONMENT
         known: dict[str, Any] = {}
-        with suppress(OSError, ValueError):  # lost or damaged: what is known now is better than nothing
+        with suppress(OSError, ValueError):  # a missing or damaged file is replaced
             known = json.loads(path.read_text(encoding="utf-8"))
         if {**known, **facts} != known:
             self.write_text(ENVIRONMENT, json.dumps({**known, **facts}, indent=2) + "\n")
 
     def log(self, step: Step) -> None:
-        """One more line of `metrics.jsonl`."""
+        """Append a line to `metrics.jsonl`."""
         values = {key: value for key, value in asdict(step).items() if value not in ("", ())}
         row = {"step": values.pop("number"), **values}
         with explain_write_errors(self.metrics_file, how_to_resume(self.folder)):
@@ -183,19 +183,19 @@ class Run:
                 file.write(json.dumps(row) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every complete line of `metrics.jsonl`."""
+        """Return every complete line of `metrics.jsonl`."""
         if not self.metrics_file.exists():
             return []
         rows = []
         for line in self.metrics_file.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):  # a kill or a full disk cut the line
+            with suppress(ValueError):  # a line cut short by a kill or a full disk
                 rows.append(json.loads(line))
         return rows
 
     def drop_metrics_after(self, step: int) -> None:
-        """Drop what a killed process wrote after its last checkpoint; the resumed run writes it again."""
-        kept = [json.dumps(row) for row in self.metrics() if row["step"] <= step]
-        self.write_text(self.metrics_file.name, "".join(line + "\n" for line in kept))
+        """Remove what a killed process wrote after its last checkpoint; the resumed run writes it again."""
+        lines = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
+        self.write_text(self.metrics_file.name, "".join(lines))
 
     def write_text(self, name: str, text: str) -> None:
         """Replace a small file of the run."""
@@ -207,14 +207,14 @@ _COPY = "Copy the folder again from where it was made, or train again."
 
 
 @contextmanager
-def _whole_or_gone(folder: Path) -> Iterator[None]:
-    """Remove what was begun of a run folder that could not be made whole."""
-    ours = not folder.exists()
+def _remove_on_failure(folder: Path) -> Iterator[None]:
+    """Remove a run folder if the block that fills it raises."""
+    is_new = not folder.exists()
     try:
         yield
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        if not ours:
+        if not is_new:
             folder.mkdir(exist_ok=True)
         if isinstance(error, SaveError):
             repair = "Free some space, or name a folder on another disk with --out."

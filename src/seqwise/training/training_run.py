@@ -1,7 +1,7 @@
-"""One training from data to model card: what `seqwise train` and `seqwise.train` do.
+"""One training run from data to model card: what `seqwise train` and `seqwise.train` do.
 
-A fresh run is a resumed run without a checkpoint: `create_run` makes the folder, `training_of` goes on from whatever is
-in it. `TrainingRun.steps` passes on the loop's stream and does the saving; drawing is left to whoever reads it.
+A new run is a resumed run without a checkpoint: `create_run` creates the folder, `training_of` continues from whatever
+is in it. `TrainingRun.steps` passes on the steps of the loop and saves; displaying them is up to the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from seqwise import environment
 from seqwise.budget import Budget
-from seqwise.config import Settings
+from seqwise.config import RECURRENT, Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
 from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.layers import Recurrent
@@ -32,16 +32,15 @@ from seqwise.training.compiling import check_can_compile, compile_layers
 from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.distribution import World, local_device
-from seqwise.training.initialization import inherit_from_run, initialize_weights
+from seqwise.training.initialization import inherit_from_run, initialize_weights, list_values
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.signals import defer_interrupts as defer_interrupts
 from seqwise.training.word_vectors import WordVectors
 
-SAVE_SECONDS = 120  # at most so much work is lost to a kill
-LOG_EVERY = 10  # updates between lines of metrics.jsonl
-RECURRENT = ("rnn", "gru", "lstm", "attentive-rnn")  # families whose layers have several paths
+MAX_UNSAVED_SECONDS = 120  # the most work that a kill can cost
+STEPS_PER_LOG = 10  # between lines of metrics.jsonl
 
 
 def create_run(
@@ -54,9 +53,9 @@ def create_run(
     progress: ProgressCallback | None = None,
     processes: int = 1,
 ) -> tuple[Run, Task]:
-    """Read the data, fill in the settings by rule, make the run folder; nothing is left of it if that fails."""
+    """Read the data, choose the missing settings, create the run folder; on failure nothing is left of it."""
     if settings.budget is not None:
-        Budget.parse(settings.budget)  # a wrong budget must not cost the reading of the data
+        Budget.parse(settings.budget)  # reject a wrong budget before the data is read
     settings = fill_in_task(settings, data, log)
     folder = out or find_free_folder(f"{settings.task}-{settings.model}")
     Run.refuse_existing(folder)
@@ -68,17 +67,17 @@ def create_run(
     if resolved.training.compile:
         check_can_compile(device, None if resolved.model == "ngram" else lambda: task.build(resolved))
     if resolved.model != "ngram":
-        task.batches(resolved, 0, processes)  # complains about rows that cannot be divided
+        task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided
     run = create_run_folder(folder, data, resolved, task, vectors, command, log)
     if chosen:
-        log(_explain(resolved, chosen))
+        log("chosen by rule: " + ", ".join(list_values(resolved, chosen)))
     return run, task
 
 
 def open_data(
     data: str, settings: Settings, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> tuple[Settings, Task, WordVectors | None]:
-    """The task on some data, with what it starts from; and the settings with what the data says of them."""
+    """Return the settings, the task prepared on the data, and the word vectors to start from, if any."""
     settings, preprocessor = inherit_from_run(settings, log)
     vectors = WordVectors.read(settings, log, progress)
     if vectors is not None and settings.text.extend_vocabulary:
@@ -95,7 +94,7 @@ def create_run_folder(
     command: str = "",
     log: LogFunction = no_log,
 ) -> Run:
-    """The folder of a run with resolved settings."""
+    """Create the folder of a run."""
     origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
     start = {} if vectors is None else vectors.found(task, log)
     machine = environment.describe()
@@ -105,7 +104,7 @@ def create_run_folder(
 
 
 def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Settings:
-    """A copy of the settings that says what is learned: guessed from the data where the user did not say."""
+    """Return a copy of the settings with a task, guessed from the data if the user named none."""
     settings = settings.model_copy(deep=True)
     if settings.task is None:
         settings.task, why = guess_task(data)
@@ -114,11 +113,11 @@ def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Se
 
 
 def open_task(run: Run, log: LogFunction = no_log) -> Task:
-    """The data of a run that exists, which must be what it was."""
+    """Prepare the task of an existing run; its data must not have changed."""
     task = get_task(run.settings.task).prepare(run.origin.data, run.settings, run.preprocessor, log=log)
     if task.fingerprint != run.origin.fingerprint:
         raise RunError(
-            f"{run.origin.data} is not the data this run began with.",
+            f"{run.origin.data} is not the data this run was started with.",
             repair="Put the original file back, or start a new run.",
         )
     return task
@@ -127,7 +126,7 @@ def open_task(run: Run, log: LogFunction = no_log) -> Task:
 def training_of(
     run: Run, world: World = World(), task: Task | None = None, log: LogFunction = no_log
 ) -> TrainingRun | Count:
-    """The training that suits the model of a run, at any stage of it: `.ended` if it is over, else `.steps()`."""
+    """Return the training of a run, new, interrupted or finished: `.ended` if it is over, else `.steps()`."""
     log = log if world.first else no_log
     task = task or open_task(run, log)
     if isinstance(task, Language) and run.settings.model == "ngram":
@@ -136,7 +135,7 @@ def training_of(
 
 
 class TrainingRun:
-    """The training of a neural model by gradients."""
+    """The training of a neural network by gradient descent, saved in a run folder."""
 
     def __init__(self, run: Run, task: Task, world: World = World(), log: LogFunction = no_log):
         self.run, self.task, self.world, self.log = run, task, world, log
@@ -160,11 +159,11 @@ class TrainingRun:
         self._restore()
 
     def _compile(self, model: torch.nn.Module) -> None:
-        """A run may go on where nothing can be compiled; `create_run` refuses to begin one there."""
+        """Compile layers. A resumed run continues without, where that is impossible; `create_run` refuses a new one."""
         try:
             compile_layers(model, next(model.parameters()).device)
         except UsageError as error:
-            self.log(f"going on without compiled layers: {error.problem}")
+            self.log(f"continuing without compiled layers: {error.problem}")
 
     def _restore(self) -> None:
         snapshot = load_newest_checkpoint(self.run.checkpoints, self.log)
@@ -173,58 +172,59 @@ class TrainingRun:
         self.world.broadcast(self.trainer.snapshot().tensors.values())
         state = self.trainer.state
         if (state.best_loss is not None or state.ended) and not self.run.has_weights():
-            self.log(f"the best weights in {self.run.folder} are lost; the newest are put in their state.")
+            self.log(f"the best weights in {self.run.folder} are missing; the newest are used instead.")
             self._save_best()
-        self.world.wait()  # until nobody reads checkpoints any more
+        self.world.wait()  # until all processes have read the checkpoint
         if self.world.first:
             remove_leftovers(self.run.checkpoints, state.step)
             self.run.drop_metrics_after(state.step)
             if snapshot is not None:
-                self._describe()  # a kill may have come between the checkpoint and this
+                self._describe()  # a kill may have prevented it
         if state.step and not state.ended:
-            self.log(f"going on at step {state.step:,}.")
+            self.log(f"resuming at step {state.step:,}.")
 
     @property
     def ended(self) -> str:
-        """Why training is over, if it is."""
+        """Return why training is over, or "" if it is not."""
         return self.trainer.state.ended
 
     def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
-        """The loop's steps, saved as they come. When `stop()` says so, the step at hand is the last."""
+        """Yield the steps of the loop and save. The first step after `stop()` returns true is the last."""
         if self.ended:
             return
-        saved, first = time.monotonic(), self.trainer.state.step + 1
+        last_save, first = time.monotonic(), self.trainer.state.step + 1
         for step in self.trainer.steps():
             if step.number == first:
-                self._note_paths()
+                self._record_backends()
             self._log(step)
             if step.best:
                 self._save_best()
-            late = time.monotonic() - saved > SAVE_SECONDS
-            stopping, due = self.world.sum(stop(), self.world.first and (late or self._save_due(step)))
-            if stopping or due:
+            is_late = time.monotonic() - last_save > MAX_UNSAVED_SECONDS
+            should_stop, should_save = self.world.sum(stop(), self.world.first and (is_late or self._is_save_due(step)))
+            if should_stop or should_save:
                 self._save(step.number)
-                saved = time.monotonic()
-            if (stopping or step.ended) and self.trainer.state.best_loss is None:
-                self._save_best()  # nothing was validated: better these weights than none
+                last_save = time.monotonic()
+            if (should_stop or step.ended) and self.trainer.state.best_loss is None:
+                self._save_best()  # nothing was validated: save the last weights
             yield step
-            if stopping:
+            if should_stop:
                 return
 
-    def _note_paths(self) -> None:
-        """How each recurrent layer was computed in the batch at hand: shapes and machine have decided it by now."""
+    def _record_backends(self) -> None:
+        """Save which backend computed each recurrent layer, which is known after the first batch."""
         parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
+        # A cell that other modules call directly has none.
         layers = {name: part.backend for name, part in parts if part.backend}
         if layers and self.world.first:
             self.run.add_to_environment(recurrent_layers=layers)
 
-    def _save_due(self, step: Step) -> bool:
+    def _is_save_due(self, step: Step) -> bool:
         every = self.run.settings.training.save_every
         return bool(step.ended) or (step.number % every == 0 if every else step.validation is not None)
 
     def _log(self, step: Step) -> None:
-        due = step.number % LOG_EVERY == 0 or step.number == 1 or step.validation or step.ended
-        if self.world.first and due:
+        is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
+        if self.world.first and is_due:
             self.run.log(step)
 
     def _save_best(self) -> None:
@@ -241,10 +241,10 @@ class TrainingRun:
             )
         if self.world.first:
             save_checkpoint(self.run.checkpoints, step, snapshot)
-            self._describe()  # after it: a nearly full disk must not lose a checkpoint to a picture
+            self._describe()  # last, so that on a nearly full disk the checkpoint comes first
 
     def _describe(self) -> None:
-        """The learning curve and the model card."""
+        """Write the learning curve and the model card."""
         rows = self.run.metrics()
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
         self.run.write_text("curve.svg", curve_svg(rows, self.task.unit))
@@ -253,7 +253,7 @@ class TrainingRun:
 
 
 def choose_device(settings: Settings) -> torch.device:
-    """The GPU where there is one, unless the settings say otherwise."""
+    """Return the device of the settings; for "auto" the GPU if there is one."""
     if settings.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -262,7 +262,7 @@ def choose_device(settings: Settings) -> torch.device:
 
 
 def build_defaults_context(task: Task, device: torch.device, processes: int, vectors: int = 0) -> DefaultsContext:
-    """What the rules for defaults may look at; `vectors` is the width of the word vectors to start from."""
+    """Return what the rules for defaults depend on; `vectors` is the width of the word vectors to start from."""
     cuda = device.type == "cuda"
     return DefaultsContext(
         **asdict(task.size()),
@@ -275,18 +275,8 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
 
 
 def find_free_folder(name: str) -> Path:
-    """runs/NAME-1, -2, …: the first that is not there."""
+    """Return the first of runs/NAME-1, -2, … that does not exist."""
     number = 1
     while (folder := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return folder
-
-
-def _explain(settings: Settings, chosen: list[str]) -> str:
-    def value(path: str) -> object:
-        home: object = settings
-        for part in path.split("."):
-            home = getattr(home, part)
-        return home
-
-    return "chosen by rule: " + ", ".join(f"{path.replace('_', '-')} {value(path)}" for path in chosen)

@@ -549,14 +549,14 @@ def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, mo
     def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
         assert words == ["train", "--resume", str(run)]
         log.write(
-            b"going on at step 5.\nerror: the loss is nan.\nTry half the rate.\n" if "seed-0" in str(run) else b""
+            b"resuming at step 5.\nerror: the loss is nan.\nTry half the rate.\n" if "seed-0" in str(run) else b""
         )
         return 1
 
     monkeypatch.setattr(trials, "launch", launch)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
     assert execute(folder, Job("train", "rnn/seed-1")) == Outcome("failed", "its processes ended with status 1.")
-    assert (folder / "trials/rnn/seed-0.log").read_text().startswith("going on at step 5.")
+    assert (folder / "trials/rnn/seed-0.log").read_text().startswith("resuming at step 5.")
 
 
 def test_a_lost_process_is_no_failure_of_the_trial(text: Path, tmp_path: Path, monkeypatch):
