@@ -136,8 +136,8 @@ class ExampleTask(Task):
     @classmethod
     def select_examples(
         cls, data: str, settings: ResolvedSettings, split: str | None, trained_on: str
-    ) -> tuple[Splits[Any], list[Any], str]:
-        """Reads the data and returns it, the examples to evaluate on, and which these are, in words."""
+    ) -> tuple[Any, list[Any], str]:
+        """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
         read: list[Splits[Any]] = []
 
         def open_with(valid_fraction: float, test_fraction: float) -> Splits[Any]:

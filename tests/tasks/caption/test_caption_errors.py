@@ -156,7 +156,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     files, fragments = REMARKS[case]
-    said = " ".join(read_captions(write(tmp_path, files), Settings().data).splits.findings.warning_messages())
+    said = " ".join(read_captions(write(tmp_path, files), Settings().data).findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 

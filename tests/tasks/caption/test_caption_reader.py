@@ -13,7 +13,7 @@ from image_files import make_array, make_image
 
 from seqwise.config import DataSettings
 from seqwise.errors import DataError
-from seqwise.tasks.caption.reader import CaptionData, read_captions
+from seqwise.tasks.caption.reader import CaptionSplits, read_captions
 
 
 def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
@@ -25,12 +25,12 @@ def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv")
     return folder
 
 
-def opened(spec: Path, **settings) -> CaptionData:
+def opened(spec: Path, **settings) -> CaptionSplits:
     return read_captions(spec, DataSettings(**settings))
 
 
-def colour_of(data: CaptionData, image: str) -> int:
-    (example,) = [each for each in data.splits.all_examples() if each.image == image]
+def colour_of(data: CaptionSplits, image: str) -> int:
+    (example,) = [each for each in data.all_examples() if each.image == image]
     return int(data.images.arrays[example.index][0, 0, 0])
 
 
@@ -39,7 +39,7 @@ ROWS = "image,caption\n" + "".join(f"{n}.png,picture {n}\n{n}.png,another text o
 
 def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
     data = opened(album(tmp_path, ROWS))
-    splits = data.splits
+    splits = data
     assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
     assert "pictures are held out with all their captions" in splits.split_rule
     assert all(len(example.captions) == 2 for example in splits.all_examples())
@@ -56,7 +56,7 @@ def test_the_folder_or_the_table_may_be_named(tmp_path: Path, spec: str):
 
 def test_a_column_of_splits_is_kept(tmp_path: Path):
     table = "image,caption,split\n0.png,a,train\n0.png,b,train\n1.png,c,Val\n2.png,d,test\n"
-    splits = opened(album(tmp_path, table, 3)).splits
+    splits = opened(album(tmp_path, table, 3))
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
         "train": ["0.png"],
         "valid": ["1.png"],
@@ -71,7 +71,7 @@ def test_files_of_splits_share_their_pictures(tmp_path: Path):
     album(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")
     album(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
     data = opened(tmp_path)
-    assert [example.image for example in data.splits.parts["test"]] == ["2.png"]
+    assert [example.image for example in data.parts["test"]] == ["2.png"]
     assert colour_of(data, "2.png") == 2
 
 
@@ -88,7 +88,7 @@ def test_other_formats_say_the_same(tmp_path: Path, form: str):
         (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     else:
         (tmp_path / "captions.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
-    assert opened(tmp_path).splits.fingerprint == reference.splits.fingerprint
+    assert opened(tmp_path).fingerprint == reference.fingerprint
 
 
 def test_columns_may_have_other_names(tmp_path: Path):
@@ -106,13 +106,13 @@ def test_an_archive_holds_the_same_pictures_as_a_folder(tmp_path: Path):
     (tmp_path / "b" / "captions.csv").write_text(ROWS)
     packed = opened(tmp_path / "b")
     assert np.array_equal(folder.images.arrays, packed.images.arrays)
-    assert folder.splits.fingerprint == packed.splits.fingerprint
+    assert folder.fingerprint == packed.fingerprint
 
 
 def test_the_fingerprint_knows_the_pictures(tmp_path: Path):
-    before = opened(album(tmp_path, ROWS)).splits.fingerprint
+    before = opened(album(tmp_path, ROWS)).fingerprint
     (tmp_path / "images" / "7.png").write_bytes(make_image((99, 9, 9), (8, 8)))
-    assert opened(tmp_path).splits.fingerprint != before
+    assert opened(tmp_path).fingerprint != before
 
 
 def test_features_lie_in_a_file_each_or_in_one_array(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
     (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join([*rows, "c6,clip 6"]) + "\n")
     data = opened(tmp_path)
     assert data.images.kind == "frames"
-    lengths = {e.image: len(data.images.arrays[e.index]) for e in data.splits.all_examples()}
+    lengths = {e.image: len(data.images.arrays[e.index]) for e in data.all_examples()}
     assert lengths == {"c0": 1, "c1": 2, "c2": 3, "c3": 1, "c4": 2, "c5": 3, "c6": 4}
 
 
@@ -151,19 +151,19 @@ def test_rows_without_a_caption_are_dropped_and_counted_where_that_is_wanted(tmp
     album(tmp_path, ROWS + "5.png,\n,lost\n")
     data = opened(tmp_path, on_empty="drop")
     assert len(data.images) == 40
-    said = " ".join(data.splits.findings.warning_messages())
+    said = " ".join(data.findings.warning_messages())
     assert "2 rows without an image or a caption, which are dropped" in said
 
 
 def test_quoted_newlines_become_blanks(tmp_path: Path):
     table = 'image,caption\n0.png,"two\nlines, and a ""quote"""\n1.png,b\n2.png,c\n'
-    (example,) = [e for e in opened(album(tmp_path, table, 3)).splits.all_examples() if e.image == "0.png"]
+    (example,) = [e for e in opened(album(tmp_path, table, 3)).all_examples() if e.image == "0.png"]
     assert example.captions == ('two lines, and a "quote"',)
 
 
 def test_the_builtin_pictures_are_split_by_rule():
     data = read_captions("builtin:shapes", DataSettings())
-    assert {split: len(examples) for split, examples in data.splits.parts.items()} == {
+    assert {split: len(examples) for split, examples in data.parts.items()} == {
         "train": 7200,
         "valid": 400,
         "test": 400,
@@ -177,7 +177,7 @@ def test_the_builtin_pictures_are_split_by_rule():
 def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, columns: str):
     table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
     header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
-    splits = read_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns).splits
+    splits = read_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns)
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
         "train": ["0.png"],
         "valid": ["1.png"],
@@ -188,5 +188,5 @@ def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, 
 def test_tables_whose_names_tell_no_split_are_counted(tmp_path: Path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         album(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
-    (sentence,) = [line for line in opened(tmp_path).splits.findings.warning_messages() if "split" in line]
+    (sentence,) = [line for line in opened(tmp_path).findings.warning_messages() if "split" in line]
     assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."

@@ -213,7 +213,7 @@ def test_a_batch_holds_captions_between_their_marks(pictures: Path):
         pair = int(batch.positions[row])
         example = task.captions["train"].examples[int(task.captions["train"].example_indices[pair])]
         assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
-        assert np.array_equal(batch.images[row].numpy(), task.data.images.arrays[example.index])
+        assert np.array_equal(batch.images[row].numpy(), task.images.arrays[example.index])
 
 
 def test_a_caption_that_was_cut_has_no_end(pictures: Path):

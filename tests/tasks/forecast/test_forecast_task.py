@@ -315,7 +315,8 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
     [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
 )
 def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
-    settings = parse_settings({**SMALL, "horizon": 3, "forecast": {"lookback": 11, "patch": 1}, **values})
+    forecast = {"lookback": 11, "patch": 1}
+    settings = parse_settings({**SMALL, "task": "forecast", "horizon": 3, "forecast": forecast, **values})
     task = Forecast.prepare("builtin:sunspots", settings)
     with pytest.raises(UsageError, match=fragment):
         task.check(ResolvedSettings.from_settings(settings))

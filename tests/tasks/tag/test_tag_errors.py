@@ -107,7 +107,7 @@ REMARKS = {
 @pytest.mark.parametrize("case", REMARKS)
 def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
     content, fragments = REMARKS[case]
-    said = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).splits.findings.warning_messages())
+    said = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in said] == []
 
 
@@ -120,7 +120,7 @@ def test_a_breach_is_read_as_conlleval_reads_it(tmp_path: Path):
 
 def test_what_parts_the_splits_is_counted(tmp_path: Path):
     files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    said = " ".join(read_tagged_data(write(tmp_path, files)).splits.findings.warning_messages())
+    said = " ".join(read_tagged_data(write(tmp_path, files)).findings.warning_messages())
     assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in said
     assert "test.conll:1" in said
     assert "1 sentences of 5 words or more in valid are in train too" in said
@@ -131,15 +131,15 @@ def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
     path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
     read = read_tagged_data(path, on_empty="drop")
-    assert len(read.splits.all_examples()) == 4
-    assert f"1 sentences without words, which are dropped ({path}:5)." in read.splits.findings.warning_messages()
+    assert len(read.all_examples()) == 4
+    assert f"1 sentences without words, which are dropped ({path}:5)." in read.findings.warning_messages()
 
 
 def test_long_sentences_are_read_in_pieces_and_counted(tmp_path: Path):
     messages: list[str] = []
     path = write(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
     Tag.prepare(str(path), Settings(data={"max_length": 4}), log=messages.append)
-    assert f"1 sentences are longer than 4 words; they are read in pieces ({path}:11)." in messages
+    assert f"note: 1 sentences are longer than 4 words; they are read in pieces ({path}:11)." in messages
 
 
 def test_many_errors_are_reported_together(tmp_path: Path):

@@ -26,7 +26,7 @@ def write(path: Path, text: str) -> Path:
 )
 def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, name: str, change):
     read = read_tagged_data(write(tmp_path / name, change(SENTENCES)))
-    words = {sentence.words: sentence.tags for sentence in read.splits.all_examples()}
+    words = {sentence.words: sentence.tags for sentence in read.all_examples()}
     assert words[("EU", "rejects")] == ("B-ORG", "O")
     assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
     assert len(words) == 4
@@ -36,12 +36,12 @@ def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, na
 def test_other_columns_can_be_read(tmp_path: Path):
     read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
     assert read.scheme == "plain"
-    assert {tag for sentence in read.splits.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
+    assert {tag for sentence in read.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
 
 
 def test_a_word_knows_its_line(tmp_path: Path):
     read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES))
-    peter = next(s for s in read.splits.all_examples() if s.words[0] == "Peter")
+    peter = next(s for s in read.all_examples() if s.words[0] == "Peter")
     assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
     assert peter.location(1)[1] == 5
 
@@ -49,8 +49,8 @@ def test_a_word_knows_its_line(tmp_path: Path):
 def test_document_marks_and_comments_are_no_sentences(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
     read = read_tagged_data(write(tmp_path / "a.conll", text))
-    assert ("EU", "#") in {sentence.words for sentence in read.splits.all_examples()}
-    said = " ".join(read.splits.findings.warning_messages())
+    assert ("EU", "#") in {sentence.words for sentence in read.all_examples()}
+    said = " ".join(read.findings.warning_messages())
     assert "1 document marks (-DOCSTART-), which are no sentences" in said
     assert "1 comment lines, which are skipped" in said
 
@@ -59,28 +59,28 @@ def test_a_folder_with_the_names_of_the_shared_task_keeps_its_splits(tmp_path: P
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, SENTENCES)
     read = read_tagged_data(tmp_path)
-    assert {split: len(some) for split, some in read.splits.parts.items()} == {"train": 4, "valid": 4, "test": 4}
-    assert read.splits.has_predefined_splits
+    assert {split: len(some) for split, some in read.parts.items()} == {"train": 4, "valid": 4, "test": 4}
+    assert read.has_predefined_splits
 
 
 def test_json_is_read(tmp_path: Path):
     rows = [{"tokens": ["EU", str(i)], "tags": ["S-ORG", "O"]} for i in range(4)]
     read = read_tagged_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
     assert read.scheme == "bioes"
-    assert sorted(sentence.words[1] for sentence in read.splits.all_examples()) == ["0", "1", "2", "3"]
+    assert sorted(sentence.words[1] for sentence in read.all_examples()) == ["0", "1", "2", "3"]
 
 
 def test_the_fingerprint_is_that_of_the_content(tmp_path: Path):
     one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
     other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
-    assert read_tagged_data(one).splits.fingerprint == read_tagged_data(same).splits.fingerprint
-    assert read_tagged_data(one).splits.fingerprint != read_tagged_data(other).splits.fingerprint
+    assert read_tagged_data(one).fingerprint == read_tagged_data(same).fingerprint
+    assert read_tagged_data(one).fingerprint != read_tagged_data(other).fingerprint
 
 
 def test_no_word_is_lost_in_pieces(tmp_path: Path):
     sentences = read_tagged_data(
         write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"), scheme="plain"
-    ).splits.all_examples()
+    ).all_examples()
     pieces = split_long_sentences(sentences, 3)
     assert [word for piece in pieces for word in piece.words] == [w for s in sentences for w in s.words]
     assert max(len(piece.words) for piece in pieces) == 3

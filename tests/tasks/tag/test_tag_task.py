@@ -238,7 +238,7 @@ def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Pat
     for scheme, text in versions.items():
         (tmp_path / f"{scheme}.conll").write_text(text)
         task, _ = prepared(str(tmp_path / f"{scheme}.conll"))
-        assert task.tagged.scheme == scheme
+        assert task.splits.scheme == scheme
         encoded[scheme] = [row.tolist() for row in task._encode_split("train", 64)[1].tag_ids]
     assert encoded["bio"] == encoded["iob1"] == encoded["bioes"]
 
@@ -371,11 +371,11 @@ def test_reports_say_what_the_data_holds(data: str):
 
 def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
     tagged = read_tagged_data("builtin:code")
-    few = replace(tagged.splits, parts={split: some[:60] for split, some in tagged.splits.parts.items()})
+    few = replace(tagged, parts={split: some[:60] for split, some in tagged.parts.items()})
     settings = settled()
     from seqwise.tasks.tag.task import build_preprocessor
 
-    preprocessor = build_preprocessor(replace(tagged, splits=few), settings)
+    preprocessor = build_preprocessor(few, settings)
     model = Tag.restore(settings, preprocessor)
     (answer,) = Tag.predict(model, settings, preprocessor, ["x = f('a b')"])
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]

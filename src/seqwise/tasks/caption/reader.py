@@ -58,13 +58,12 @@ class CaptionedImage:
     line: int = field(default=0, repr=False)
 
 
-@dataclass(frozen=True)
-class CaptionData:
-    """The decoded images, and the examples of each split."""
+@dataclass
+class CaptionSplits(Splits[CaptionedImage]):
+    """Captioned images in three splits, and the decoded images of all of them."""
 
-    images: ImageSet
-    splits: Splits[CaptionedImage]
-    image_size: int  # pixels of a side; 0 for features
+    images: ImageSet = field(default_factory=lambda: ImageSet("images", []), repr=False)
+    image_size: int = 0  # pixels of a side; 0 for features
 
 
 def read_captions(
@@ -74,7 +73,7 @@ def read_captions(
     columns: str | None = None,
     fractions: Mapping[str, float] | None = None,
     progress: ProgressCallback | None = None,
-) -> CaptionData:
+) -> CaptionSplits:
     """Reads and checks all images and captions, and divides them into splits."""
     if fractions is None:
         fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
@@ -97,10 +96,11 @@ def read_captions(
         reader.findings.warn(warning, example.image)
     kind = reader.images[0].kind
     images = ImageSet(kind, [image.array for image in reader.images])
-    return CaptionData(images, splits, 0 if kind == "features" else reader.image_size or MAX_IMAGE_SIZE)
+    size = 0 if kind == "features" else reader.image_size or MAX_IMAGE_SIZE
+    return CaptionSplits(**vars(splits), images=images, image_size=size)
 
 
-def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) -> CaptionData:
+def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) -> CaptionSplits:
     if spec != BUILTIN:
         name = spec.removeprefix("builtin:")
         raise DataError(f"this task has no built-in data {name!r}.", repair=nearest(name, ["shapes"]))
@@ -112,7 +112,7 @@ def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) ->
         arrays = list(pixels)
     else:
         arrays = [decode_array(array, image_size).array for array in pixels]
-    return CaptionData(ImageSet("images", arrays), splits, image_size)
+    return CaptionSplits(**vars(splits), images=ImageSet("images", arrays), image_size=image_size)
 
 
 # Tables

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,6 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
-from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path, write_text
@@ -34,7 +32,9 @@ from seqwise.tasks.caption.images import KINDS
 from seqwise.tasks.caption.inputs import check_kind, find_inputs, get_kind, load_inputs
 from seqwise.tasks.caption.metrics import compute_metrics, get_references, score_examples
 from seqwise.tasks.caption.model import CaptionModel
-from seqwise.tasks.caption.reader import CaptionData, CaptionedImage, read_captions
+from seqwise.tasks.caption.reader import CaptionedImage, CaptionSplits, read_captions
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -44,7 +44,6 @@ from seqwise.tasks.task import (
     Report,
     Size,
     Summing,
-    Task,
     no_log,
 )
 from seqwise.text.patterns import END
@@ -57,24 +56,39 @@ VALIDATION_IMAGES = 200  # images that are captioned at each validation
 MIN_BLEU_WORDS = 4  # BLEU counts n-grams up to this length, so it says nothing about shorter captions
 
 
-class Caption(Task):
+class Caption(ExampleTask):
     """Captioning of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
     fill_defaults = staticmethod(fill_caption)
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
     example = "picture.png"
+    example_unit = "images"
+    splits: CaptionSplits
 
-    def __init__(self, data: CaptionData, preprocessor: Preprocessor, max_length: int):
-        self.data, self.splits, self.preprocessor, self.max_length = data, data.splits, preprocessor, max_length
-        self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
+    def __init__(self, splits: CaptionSplits, preprocessor: Preprocessor, max_length: int):
+        super().__init__(splits, preprocessor)
+        self.images, self.max_length = splits.images, max_length
         self.captions = {
-            split: EncodedCaptions(examples, data.images, preprocessor.tokenizer)
-            for split, examples in self.splits.parts.items()
+            split: EncodedCaptions(examples, splits.images, preprocessor.tokenizer)
+            for split, examples in splits.parts.items()
         }
-        captions = [caption for example in self.splits.parts["train"] for caption in example.captions]
+        captions = [caption for example in splits.parts["train"] for caption in example.captions]
         if sum(len(caption.split()) for caption in captions) < MIN_BLEU_WORDS * len(captions):
             self.primary_metric = ("exact_match", "exact")
+
+    @classmethod
+    def open_splits(
+        cls,
+        data: str,
+        settings: Settings,
+        valid_fraction: float,
+        test_fraction: float,
+        progress: ProgressCallback | None = None,
+    ) -> CaptionSplits:
+        fractions = {"valid": valid_fraction, "test": test_fraction}
+        image_size, columns = settings.caption.image_size, settings.columns or None
+        return read_captions(data, settings.data, image_size, columns, fractions, progress)
 
     @classmethod
     def prepare(
@@ -86,23 +100,24 @@ class Caption(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Reads images and captions; builds the vocabulary from the training split unless `preprocessor` has it."""
-        image_size = settings.caption.image_size
-        caption_data = read_captions(data, settings.data, image_size, settings.columns, progress=progress)
-        images = caption_data.images
-        fill_caption_settings(settings, images.kind, caption_data.image_size)
+        fractions = settings.data.valid_fraction, settings.data.test_fraction
+        splits = cls.open_splits(data, settings, *fractions, progress)
+        images = splits.images
+        fill_caption_settings(settings, images.kind, splits.image_size)
         if preprocessor is None:
             facts = {"kind": images.kind, "width": images.width, "regions": images.max_length}
             if data.startswith("builtin:"):
                 facts["example"] = f"{data}/0"
-            tokenizer = build_tokenizer(caption_data.splits.parts["train"], settings, log)
-            preprocessor = Preprocessor({"text": tokenizer}, facts)
+            preprocessor = Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, facts)
         check_kind(images, preprocessor.facts)
-        task = cls(caption_data, preprocessor, settings.data.max_length or MAX_LENGTH)
+        task = cls(splits, preprocessor, settings.data.max_length or MAX_LENGTH)
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_LENGTH, max(task.captions["train"].lengths))
         task.max_length = settings.data.max_length
         task._warn_about_long_captions()
-        task._log_introduction(log)
+        num_captions = sum(len(captions.token_ids) for captions in task.captions.values())
+        vocabulary = f"vocabulary {len(preprocessor.tokenizer):,}"
+        task.introduce(log, task.describe_size(), f"{num_captions:,} captions", vocabulary)
         return task
 
     def _warn_about_long_captions(self) -> None:
@@ -113,26 +128,17 @@ class Caption(Task):
                     example = captions.examples[int(index)]
                     self.splits.findings.warn(warning, example.file or example.image, example.line or None)
 
-    def _log_introduction(self, log: LogFunction) -> None:
-        sizes = ", ".join(f"{split} {len(captions.examples):,}" for split, captions in self.captions.items())
-        num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
-        rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
-        vocabulary = f"vocabulary {len(self.preprocessor.tokenizer):,}"
-        log(f"{self.describe_images()}: {sizes}; {num_captions:,} captions; {vocabulary}. {rule}")
-        for message in self.splits.findings.warning_messages():
-            log(f"note: {message}")
-
-    def describe_images(self) -> str:
-        """Returns kind and size of the inputs, in words."""
-        facts, size = self.preprocessor.facts, self.data.image_size
+    def describe_size(self) -> str:
+        """Returns the size of one input, in words."""
+        facts, size = self.preprocessor.facts, self.splits.image_size
         kind = get_kind(facts)
         if kind == "features":
-            return f"images as up to {facts['regions']:,} vectors of width {facts['width']:,}"
-        return f"{'clips' if kind == 'frames' else 'images'} of {size} × {size} pixels"
+            return f"up to {facts['regions']:,} vectors of width {facts['width']:,} each"
+        return f"{'clips with frames of ' if kind == 'frames' else ''}{size} × {size} pixels"
 
     def size(self) -> Size:
         train = self.captions["train"]
-        regions = self.data.image_size**2 if self.data.image_size else self.preprocessor.facts["regions"]
+        regions = self.splits.image_size**2 or self.preprocessor.facts["regions"]
         vocabulary = len(self.preprocessor.tokenizer)
         return Size(sum(train.lengths), vocabulary, len(train.examples), max(train.lengths), regions)
 
@@ -177,7 +183,7 @@ class Caption(Task):
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
             indices = captions.image_indices[:VALIDATION_IMAGES]
-            hypotheses = generate_captions(model, settings, self.preprocessor, self.data.images, indices)
+            hypotheses = generate_captions(model, settings, self.preprocessor, self.images, indices)
             outputs = [texts[0] for texts in decode_captions(hypotheses, self.preprocessor)]
             references = get_references(captions.examples[:VALIDATION_IMAGES])
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
@@ -192,12 +198,12 @@ class Caption(Task):
             num_unknown = int((ids == tokenizer.unknown).sum())
             rows[split] = (len(captions.examples), len(captions.token_ids), len(ids), num_unknown)
         messages = (
-            self.describe_images(),
+            f"images: {self.describe_size()}",
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
             f"split: {self.split_rule}",
         )
         columns = ("images", "captions", "tokens", "unknown")
-        return Report(columns, rows, messages, tuple(self.splits.findings.warning_messages()))
+        return Report(columns, rows, messages, tuple(self.warnings()))
 
     # A trained model, without that data
 
@@ -221,12 +227,11 @@ class Caption(Task):
     ) -> Evaluation:
         """Returns BLEU, chrF and exact match against all captions of each image, and how varied the captions are."""
         check_output_path(options.out)
-        caption_data, examples, part = _read_evaluation_data(data, settings, split, trained_on)
-        check_kind(caption_data.images, preprocessor.facts)
+        splits, examples, part = cls.select_examples(data, settings, split, trained_on)
+        check_kind(splits.images, preprocessor.facts)
         indices = np.array([example.index for example in examples])
-        start = perf_counter()
-        hypotheses = generate_captions(model, settings, preprocessor, caption_data.images, indices, options, progress)
-        seconds = perf_counter() - start
+        with Stopwatch() as watch:
+            hypotheses = generate_captions(model, settings, preprocessor, splits.images, indices, options, progress)
         outputs = [texts[0] for texts in decode_captions(hypotheses, preprocessor)]
         references = get_references(examples)
         if options.out is not None:
@@ -239,8 +244,8 @@ class Caption(Task):
             definitions,
             f"{data}, {part}",
             describe_generation(settings, options),
-            warnings=tuple(caption_data.splits.findings.warning_messages()),
-            seconds=seconds,
+            warnings=tuple(splits.findings.warning_messages()),
+            seconds=watch.seconds,
             examples=score_examples(metric, examples, outputs, references) if options.examples else None,
         )
 
@@ -254,8 +259,8 @@ class Caption(Task):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        caption_data, examples, _ = _read_evaluation_data(data, settings, split, trained_on)
-        images, options = caption_data.images, InferenceOptions(cls.beam_search)
+        splits, examples, _ = cls.select_examples(data, settings, split, trained_on)
+        images, options = splits.images, InferenceOptions(cls.beam_search)
 
         def caption(index: int) -> list[list[str]]:
             hypotheses = generate_captions(model, settings, preprocessor, images, np.array([index]), options)
@@ -295,23 +300,6 @@ class Caption(Task):
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
         """Returns the inputs at a path: an image, an array, or a folder of these."""
         return find_inputs(Path(text), settings.caption)
-
-
-def _read_evaluation_data(
-    data: str, settings: ResolvedSettings, split: str | None, trained_on: str
-) -> tuple[CaptionData, Sequence[CaptionedImage], str]:
-    """Returns the data, the examples to evaluate on, and which part of the data they are, in words."""
-    read: list[CaptionData] = []
-
-    def read_splits(valid_fraction: float, test_fraction: float) -> Splits[CaptionedImage]:
-        fractions = {"valid": valid_fraction, "test": test_fraction}
-        columns = settings.columns or None
-        read.append(read_captions(data, settings.data, settings.caption.image_size, columns, fractions))
-        return read[-1].splits
-
-    fractions = settings.data.valid_fraction, settings.data.test_fraction
-    examples, part = select_evaluation_examples(read_splits, fractions, split, trained_on)
-    return read[-1], examples, part
 
 
 def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> None:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from seqwise.tasks.forecast.windows import (
     compute_borders,
     describe_splits,
 )
+from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -234,9 +234,8 @@ class Forecast(Task):
                 file=series.source,
             )
         block_errors = BlockErrors(rolling, start, stop) if options.examples else None
-        start_time = perf_counter()
-        errors = compute_errors(model, rolling, windows, season, progress, block_errors)
-        seconds = perf_counter() - start_time
+        with Stopwatch() as watch:
+            errors = compute_errors(model, rolling, windows, season, progress, block_errors)
         if options.out is not None:
             save_plot(options.out, forecast_first_windows(model, rolling, windows, selected))
         warnings = series.findings.warning_messages()
@@ -244,7 +243,7 @@ class Forecast(Task):
             warnings.append(f"{len(new):,} series are new to the run and scaled by their own values ({new[0]} …).")
         evaluation = build_evaluation(errors, selected, f"{series.source}, {part}", rolling, warnings)
         examples = None if block_errors is None else block_errors.to_scores(selected)
-        return replace(evaluation, seconds=seconds, examples=examples)
+        return replace(evaluation, seconds=watch.seconds, examples=examples)
 
     @classmethod
     def latency_inputs(

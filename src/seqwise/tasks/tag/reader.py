@@ -44,12 +44,11 @@ class Sentence:
 
 
 @dataclass
-class TaggedData:
+class TaggedSplits(Splits[Sentence]):
     """Tagged sentences in three splits, with their scheme and the reason why it was chosen."""
 
-    splits: Splits[Sentence]
-    scheme: str
-    reason: str
+    scheme: str = "plain"
+    reason: str = ""
 
     @property
     def has_spans(self) -> bool:
@@ -63,7 +62,7 @@ def read_tagged_data(
     on_empty: str = "stop",
     valid_fraction: float = HELD_OUT,
     test_fraction: float = HELD_OUT,
-) -> TaggedData:
+) -> TaggedSplits:
     """Reads all sentences, divides them into splits, determines the scheme, and checks the tags against it."""
     column_names = parse_columns(columns)
 
@@ -81,7 +80,7 @@ def read_tagged_data(
             _check_tags(sentences, guess, splits.findings)
     splits.findings.raise_errors()
     _compare_splits(splits, guess.scheme)
-    return TaggedData(splits, guess.scheme, guess.reason)
+    return TaggedSplits(**vars(splits), scheme=guess.scheme, reason=guess.reason)
 
 
 # CoNLL columns

@@ -9,24 +9,24 @@ This module connects the parts; each is explained where it is defined.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from time import perf_counter
-from typing import Any, Self
+from typing import Self
 
 import torch
 
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
-from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.data.reading import get_format_suffix
 from seqwise.errors import DataError, UsageError
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.tag.batches import (
     EncodedSentences,
     TagBatch,
@@ -40,7 +40,7 @@ from seqwise.tasks.tag.defaults import fill_tag
 from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_metrics
 from seqwise.tasks.tag.model import TagModel
 from seqwise.tasks.tag.output import format_prediction, score_examples, write_conll
-from seqwise.tasks.tag.reader import Sentence, TaggedData, count_words, read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.reader import Sentence, TaggedSplits, count_words, read_tagged_data, split_long_sentences
 from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, bioes_tags, extract_spans
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -51,7 +51,6 @@ from seqwise.tasks.task import (
     Report,
     Size,
     Summing,
-    Task,
     no_log,
 )
 from seqwise.text.words import find_word_offsets
@@ -61,21 +60,26 @@ EVALUATION_ROWS, EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation
 WORD_TOKENIZERS = ("words", "spaces")  # tokenisers in which a word is one token
 
 
-class Tag(Task):
+class Tag(ExampleTask):
     """Tagging of a data set: the vocabulary is known; a model can be built, trained and evaluated."""
 
     fill_defaults = staticmethod(fill_tag)
     primary_metric = ("span_f1", "F1")
     example = "Ada Lovelace lived in London."
+    example_unit = "sentences"
+    splits: TaggedSplits
 
-    def __init__(self, tagged: TaggedData, preprocessor: Preprocessor):
-        self.tagged, self.preprocessor = tagged, preprocessor
-        self.splits = tagged.splits
-        self.fingerprint, self.split_rule = self.splits.fingerprint, self.splits.split_rule
+    def __init__(self, splits: TaggedSplits, preprocessor: Preprocessor):
+        super().__init__(splits, preprocessor)
         self.vocabulary = TagVocabulary.from_preprocessor(preprocessor)
         if not self.vocabulary.has_spans:
             self.primary_metric = ("token_accuracy", "accuracy")
         self._encoded_splits: dict[tuple[str, int], tuple[list[Sentence], EncodedSentences]] = {}
+
+    @classmethod
+    def open_splits(cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> TaggedSplits:
+        columns, on_empty = settings.columns or None, settings.data.on_empty
+        return read_tagged_data(data, columns, settings.tag.scheme, on_empty, valid_fraction, test_fraction)
 
     @classmethod
     def prepare(
@@ -87,34 +91,30 @@ class Tag(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Reads the sentences; builds the vocabulary of words, characters and tags unless `preprocessor` has it."""
-        tagged = _read_data(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
-        parts, findings = tagged.splits.parts, tagged.splits.findings
+        splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         max_length = settings.data.max_length = settings.data.max_length or MAX_LENGTH
-        task = cls(tagged, build_preprocessor(tagged, settings, preprocessor))
-        for sentence in chain(*parts.values()):
+        task = cls(splits, build_preprocessor(splits, settings, preprocessor))
+        for sentence in splits.all_examples():
             if len(sentence.words) > max_length:
                 warning = f"sentences are longer than {max_length} words; they are read in pieces"
-                findings.warn(warning, sentence.file, sentence.line)
-        sizes = ", ".join(f"{split} {len(sentences):,}" for split, sentences in parts.items())
-        rule = f"{task.split_rule[0].upper()}{task.split_rule[1:]}"
-        log(f"sentences: {sizes}; vocabulary {len(task.vocabulary.tokenizer):,}. {rule}")
-        for message in [task.describe_tags(), *findings.warning_messages()]:
-            log(message)
+                splits.findings.warn(warning, sentence.file, sentence.line)
+        task.introduce(log, f"vocabulary {len(task.vocabulary.tokenizer):,}")
+        log(task.describe_tags())
         if settings.tag.crf is None:
-            settings.tag.crf = tagged.has_spans
-            reason = "spans" if tagged.has_spans else "no spans"
-            log(f"chosen by rule: tag.crf {tagged.has_spans}, because the tags mark {reason}")
+            settings.tag.crf = splits.has_spans
+            reason = "spans" if splits.has_spans else "no spans"
+            log(f"chosen by rule: tag.crf {splits.has_spans}, because the tags mark {reason}")
         return task
 
     def describe_tags(self) -> str:
         """Returns a sentence about the scheme and the tags."""
-        tags, reason = self.vocabulary.tags, self.tagged.reason
+        tags, reason = self.vocabulary.tags, self.splits.reason
         if not self.vocabulary.has_spans:
             return f"tags: {len(tags)}, marking no spans, because {reason}."
         span_types = sorted({tag[2:] for tag in tags if tag != OUTSIDE})
-        conversion = "" if self.tagged.scheme == "bioes" else "; the model learns BIOES and answers in BIO"
+        conversion = "" if self.splits.scheme == "bioes" else "; the model learns BIOES and answers in BIO"
         return (
-            f"tags: {SCHEME_NAMES[self.tagged.scheme]}, because {reason}{conversion}. "
+            f"tags: {SCHEME_NAMES[self.splits.scheme]}, because {reason}{conversion}. "
             f"{len(span_types)} types: {', '.join(span_types)[:200]}."
         )
 
@@ -211,7 +211,7 @@ class Tag(Task):
             self.describe_tags(),
             f"split: {self.split_rule}",
         )
-        return Report(columns, rows, messages, tuple(self.splits.findings.warning_messages()))
+        return Report(columns, rows, messages, tuple(self.warnings()))
 
     # A trained model, without that data
 
@@ -235,20 +235,19 @@ class Tag(Task):
         check_output_path(options.out)
         vocabulary = TagVocabulary.from_preprocessor(preprocessor)
         has_spans = vocabulary.has_spans
-        tagged, sentences, part = _read_evaluation_data(data, settings, split, trained_on)
+        splits, sentences, part = cls.select_examples(data, settings, split, trained_on)
         all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
-        if has_spans and not tagged.has_spans and all_outside:  # sentences without a span fit every scheme
-            tagged = replace(tagged, scheme="bio", reason="all tags are O")
-        if tagged.has_spans != has_spans:
+        if has_spans and not splits.has_spans and all_outside:  # sentences without a span fit every scheme
+            splits = replace(splits, scheme="bio", reason="all tags are O")
+        if splits.has_spans != has_spans:
             kinds = {True: "tags that mark spans", False: "plain tags"}
             raise DataError(
-                f"the run was trained on {kinds[has_spans]}, but this data has {kinds[tagged.has_spans]}.",
+                f"the run was trained on {kinds[has_spans]}, but this data has {kinds[splits.has_spans]}.",
                 repair="Give data of the same kind.",
                 file=data,
             )
-        start = perf_counter()
-        predicted = predict_tags(model, vocabulary, sentences, settings.data.max_length, progress)
-        seconds = perf_counter() - start
+        with Stopwatch() as watch:
+            predicted = predict_tags(model, vocabulary, sentences, settings.data.max_length, progress)
         counts = SpanCounts()
         tags = [counts.add_sentence(s.tags, each, has_spans) for s, each in zip(sentences, predicted)]
         if options.out is not None:
@@ -258,26 +257,16 @@ class Tag(Task):
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
             f"{data}, {part}",
-            _describe_decoding(settings, tagged.scheme, has_spans),
+            _describe_decoding(settings, splits.scheme, has_spans),
             (counts.table(),) if has_spans else (),
-            tuple(tagged.splits.findings.warning_messages()),
-            seconds,
+            tuple(splits.findings.warning_messages()),
+            watch.seconds,
             score_examples(sentences, tags, has_spans) if options.examples else None,
         )
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: TagModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        _, sentences, _ = _read_evaluation_data(data, settings, split, trained_on)
-        vocabulary, max_length = TagVocabulary.from_preprocessor(preprocessor), settings.data.max_length
-        return sentences, lambda sentence: predict_tags(model, vocabulary, [sentence], max_length)
+    def input_text(cls, example: Sentence) -> str:
+        return " ".join(example.words)
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
@@ -311,11 +300,11 @@ class Tag(Task):
             yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
 
-def build_preprocessor(tagged: TaggedData, settings: Settings, initial: Preprocessor | None = None) -> Preprocessor:
+def build_preprocessor(splits: TaggedSplits, settings: Settings, initial: Preprocessor | None = None) -> Preprocessor:
     """Returns words, characters and tags of the training split, except those that `initial` has already."""
     if initial is not None and "tags" in initial.facts:
         return initial
-    train = tagged.splits.parts["train"]
+    train = splits.parts["train"]
     tokenizers = dict(initial.tokenizers) if initial else {}
     normalizes = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
@@ -329,20 +318,20 @@ def build_preprocessor(tagged: TaggedData, settings: Settings, initial: Preproce
         )
     settings.text.tokenizer, settings.text.vocabulary = tokenizers["text"].kind, len(tokenizers["text"])  # type: ignore[assignment]
     tags = list_tags(train)
-    if tagged.has_spans:
+    if splits.has_spans:
         tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
     if len(tags) < 2:
         raise DataError(
             f"all words have the tag {tags[0]!r}: there is nothing to learn.",
             repair="Give data with at least two tags, or say which column holds them: --columns 1,4",
-            file=tagged.splits.name,
+            file=splits.name,
         )
     facts = {
         "tags": tags,
-        "spans": tagged.has_spans,
+        "spans": splits.has_spans,
         "folds": normalizes,
         "alphabet": build_alphabet(count_words(train)),
-        "code": tagged.splits.name == "builtin:code",
+        "code": splits.name == "builtin:code",
     }
     return Preprocessor(tokenizers, facts)
 
@@ -390,26 +379,6 @@ def find_token_offsets(text: str, preprocessor: Preprocessor) -> list[tuple[int,
     """Returns (start, end) of each word: Python's tokens for a run on code, else words and punctuation marks."""
     offsets = find_code_tokens(text) if preprocessor.facts.get("code") else None
     return find_word_offsets(text) if offsets is None else offsets
-
-
-def _read_data(data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> TaggedData:
-    columns, on_empty = settings.columns or None, settings.data.on_empty
-    return read_tagged_data(data, columns, settings.tag.scheme, on_empty, valid_fraction, test_fraction)
-
-
-def _read_evaluation_data(
-    data: str, settings: Settings, split: str | None, trained_on: str
-) -> tuple[TaggedData, list[Sentence], str]:
-    """Returns the data, the sentences to evaluate on, and which part of the data they are, in words."""
-    read: list[TaggedData] = []
-
-    def read_splits(valid_fraction: float, test_fraction: float) -> Splits[Sentence]:
-        read.append(_read_data(data, settings, valid_fraction, test_fraction))
-        return read[-1].splits
-
-    fractions = settings.data.valid_fraction, settings.data.test_fraction
-    sentences, part = select_evaluation_examples(read_splits, fractions, split, trained_on)
-    return read[-1], sentences, part
 
 
 def _describe_decoding(settings: ResolvedSettings, scheme: str, has_spans: bool) -> str:
