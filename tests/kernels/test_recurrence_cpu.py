@@ -11,9 +11,9 @@ from compiled_scans import PLAIN, SHAPES, compiled, each_kind, gradients, make, 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqwise.kernels.recurrence import steps as steps_module
+from seqwise.kernels.recurrence import packing as packing_module
 from seqwise.kernels.recurrence.cpu import memory
-from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
+from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import valid_steps
@@ -71,7 +71,7 @@ def test_a_look_inside_shows_the_gates_of_the_open_scan(kind, lengths):
     with record(cell) as seen:
         opened(cell, x, state, sizes, reverse=False)
     one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state))
-    _, _, (gates,) = scan(kind, x, [one], Steps(3, 4, sizes), look=True)
+    _, _, (gates,) = scan(kind, x, [one], SequencePacking(3, 4, sizes), look=True)
     assert list(gates) == list(cell.gates)
     for name in cell.gates:
         torch.testing.assert_close(gates[name], seen[name], atol=1e-13, rtol=1e-13)
@@ -84,7 +84,7 @@ def test_one_step_of_an_lstm_by_hand():
     sigmoid, (i, f, g, o) = lambda a: 1 / (1 + math.exp(-a)), (0.3, -0.2, 0.5, 1.1)
     projected = torch.tensor([[i, f, g, o]])
     one = Direction(lambda _: projected, torch.zeros(4, 1), (), (torch.tensor([[0.7]]), torch.tensor([[0.4]])))
-    outputs, ((h, c),), _ = scan(Kind("lstm"), torch.zeros(1, 1, 1), [one], Steps(1, 1))
+    outputs, ((h, c),), _ = scan(CellSpec("lstm"), torch.zeros(1, 1, 1), [one], SequencePacking(1, 1))
     cell = sigmoid(f) * 0.4 + sigmoid(i) * math.tanh(g)
     assert c.item() == pytest.approx(cell, abs=1e-6)
     assert h.item() == outputs.item() == pytest.approx(sigmoid(o) * math.tanh(cell), abs=1e-6)
@@ -112,7 +112,7 @@ def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
         project = Projection(part(f"weight_ih_l0{end}"), whole)
         beside = (inner[40:],) if kind.name == "gru" else ()
         directions.append(Direction(project, weight, beside, tuple(one[place] for one in state), reverse=place == 1))
-    found, states, _ = scan(kind, x, directions, Steps(5, 6, sizes))
+    found, states, _ = scan(kind, x, directions, SequencePacking(5, 6, sizes))
     torch.testing.assert_close(found, expected.transpose(0, 1), atol=1e-5, rtol=1e-5)
     finals = [torch.stack(parts) for parts in zip(*states, strict=True)]
     for mine, other in zip(finals, after if len(state) == 2 else [after], strict=True):
@@ -165,7 +165,7 @@ def test_the_way_back_may_be_gone_twice(kind):
 
 @pytest.mark.parametrize("lengths", [None, [3, 1]])
 def test_memory_in_any_order_is_read_rightly(lengths):
-    kind, sizes = Kind("lstm"), None if lengths is None else torch.tensor(lengths)
+    kind, sizes = CellSpec("lstm"), None if lengths is None else torch.tensor(lengths)
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 2, 3, 3, 5, torch.float32)
     reverse = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
@@ -173,7 +173,7 @@ def test_memory_in_any_order_is_read_rightly(lengths):
     mixed = torch.stack([mixed.detach(), mixed.detach()], 3).flatten(2)[..., ::2].requires_grad_()
     wide = [torch.cat([part, part], 1)[:, ::2].detach() for part in state]
     one = Direction(cell.project, reverse, (), tuple(wide))
-    outputs, _, _ = scan(kind, mixed, [one], Steps(2, 3, sizes))
+    outputs, _, _ = scan(kind, mixed, [one], SequencePacking(2, 3, sizes))
     expected, *_ = opened(cell, x, wide, sizes, reverse=False)
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
     outputs.sum().backward()  # a gradient whose every entry is the same one in memory
@@ -201,7 +201,7 @@ def test_nothing_to_scan_is_no_error(kind, batch, lengths):
 
 
 def test_numbers_that_are_none_stay_none():
-    kind = Kind("lstm")
+    kind = CellSpec("lstm")
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 2, 3, 3, 5, torch.float32)
     with torch.no_grad():
@@ -215,24 +215,24 @@ def test_numbers_that_are_none_stay_none():
 def test_steps_pack_and_unpack():
     lengths = torch.tensor([2, 0, 3])
     x = torch.arange(9.0).view(3, 3, 1)
-    steps = Steps(3, 3, lengths)
-    packed = steps.pack(x)
+    packing = SequencePacking(3, 3, lengths)
+    packed = packing.pack(x)
     assert packed.flatten().tolist() == [6, 0, 7, 1, 8]  # row 2 is the longest, then row 0; step by step
     expected = torch.tensor([[0.0, 1, 0], [0, 0, 0], [6, 7, 8]])
-    assert torch.equal(steps.unpack(packed)[..., 0], expected)
-    assert torch.equal(steps.unsort(steps.sort(x[:, 0])), x[:, 0])
+    assert torch.equal(packing.unpack(packed)[..., 0], expected)
+    assert torch.equal(packing.unsort(packing.sort(x[:, 0])), x[:, 0])
 
 
 def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
-    found, flat = [], steps_module._flat
-    monkeypatch.setattr(steps_module, "_flat", lambda *given: found.append(given) or flat(*given))
+    found, flat = [], packing_module._flatten
+    monkeypatch.setattr(packing_module, "_flatten", lambda *given: found.append(given) or flat(*given))
     monkeypatch.setattr(memory, "ROWS", 5)
-    kind, lengths = Kind("rnn"), torch.tensor([9, 2, 7, 0])
+    kind, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
     cell = make(kind, 6, 20, torch.float32)
     x, state = some(kind, 4, 9, 6, 20, torch.float32)
     with torch.no_grad():
         compiled(kind, cell, x, state, lengths, reverse=False)
-    assert len(Steps(4, 9, lengths).windows(5)) > 1
+    assert len(SequencePacking(4, 9, lengths).split_windows(5)) > 1
     assert len(found) == 1
 
 
@@ -260,7 +260,9 @@ def test_products_are_those_of_pytorch(dtype):
             assert (wide[:, width] == 1).all()
 
 
-@pytest.mark.parametrize("kind", [Kind("lstm"), Kind("gru"), Kind("gru", reset="before"), Kind("rnn")], ids=str)
+@pytest.mark.parametrize(
+    "kind", [CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before"), CellSpec("rnn")], ids=str
+)
 @pytest.mark.parametrize("padded", [False, True])
 def test_windows_change_nothing(kind, padded, monkeypatch):
     cell = make(kind, 6, 20, torch.float64)
@@ -271,11 +273,11 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
     leaves, found = [x, *state, *cell.parameters()], []
     for rows in (5, 1000):
         monkeypatch.setattr(memory, "ROWS", rows)
-        steps = Steps(4, 9, lengths)
-        assert (len(steps.windows(rows)) > 1) == (rows == 5)
-        outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], steps, look=True)
+        packing = SequencePacking(4, 9, lengths)
+        assert (len(packing.split_windows(rows)) > 1) == (rows == 5)
+        outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], packing, look=True)
         with torch.no_grad():
-            again, *_ = scan(kind, x, [one, one._replace(reverse=True)], steps)
+            again, *_ = scan(kind, x, [one, one._replace(reverse=True)], packing)
         assert torch.equal(again, outputs)
         seen = [value for direction in gates for value in direction.values()]
         found.append([outputs, *first, *second, *seen, *gradients([outputs, *first, *second], leaves)])

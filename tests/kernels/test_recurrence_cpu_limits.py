@@ -15,7 +15,16 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cpu import choice, linear, memory, team
 from seqwise.kernels.recurrence.cpu import compiled as entrance
-from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, fits, obstacle, pays, scan
+from seqwise.kernels.recurrence.cpu.compiled import (
+    CellSpec,
+    Direction,
+    Projection,
+    SequencePacking,
+    fits,
+    obstacle,
+    pays,
+    scan,
+)
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -58,12 +67,12 @@ def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plan
     if isinstance(project, Projection):
         leaves += [part for part in project if part is not None]
     else:
-        gates = cell.project(Steps(batch, 7, lengths).pack(x)).detach().requires_grad_()
+        gates = cell.project(SequencePacking(batch, 7, lengths).pack(x)).detach().requires_grad_()
         project, leaves = (lambda rows: gates.clone()), [gates, *leaves[1:]]
     one, results = Direction(project, cell.weight_hidden, vectors(cell), tuple(state)), []
     for count in range(1, 6):
         threads(count)
-        outputs, (after,), _ = scan(kind, x, [one], Steps(batch, 7, lengths))
+        outputs, (after,), _ = scan(kind, x, [one], SequencePacking(batch, 7, lengths))
         results.append([outputs, *after, *gradients([outputs, *after], leaves)])
     assert [plan.workers for plan in plans] == [min(count, batch) for count in range(1, 6)]
     for other in results[1:]:
@@ -71,13 +80,13 @@ def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plan
 
 
 def test_threads_share_both_directions_and_the_rows_of_each(threads, plans):
-    kind = Kind("gru")
+    kind = CellSpec("gru")
     cell = make(kind, 5, 24, torch.float64)
     x, state = some(kind, 6, 7, 5, 24, torch.float64)
     lengths = torch.tensor([7, 0, 3, 7, 1, 5])
     one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, vectors(cell), tuple(state))
     threads(4)
-    outputs, _, _ = scan(kind, x, [one, one._replace(reverse=True)], Steps(6, 7, lengths))
+    outputs, _, _ = scan(kind, x, [one, one._replace(reverse=True)], SequencePacking(6, 7, lengths))
     assert plans[0].workers == 2
     ahead, back = (opened(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
     torch.testing.assert_close(outputs, torch.cat([ahead, back], 2), atol=1e-13, rtol=1e-13)
@@ -89,8 +98,8 @@ def test_threads_that_come_first_at_the_same_time_compile_once(monkeypatch):
 import gc, threading, torch
 from seqwise.kernels.recurrence.cpu.memory import form
 from seqwise.kernels.recurrence.cpu.product import products
-from seqwise.kernels.recurrence.kinds import Kind
-kinds = [Kind("rnn"), Kind("lstm"), Kind("gru"), Kind("gru", reset="before")]
+from seqwise.kernels.recurrence.cell_spec import CellSpec
+kinds = [CellSpec("rnn"), CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before")]
 start, forms = threading.Barrier(4), {}
 def make(kind):
     start.wait()
@@ -115,21 +124,21 @@ def test_only_what_wants_a_gradient_gets_one(given):
     parts[given].requires_grad_()
     project = Projection(parts["weight"], parts["bias"])
     one = Direction(project, parts["matrix"], (parts["vector"],), (parts["state"],))
-    outputs, _, _ = scan(Kind("gru"), parts["input"], [one], Steps(2, 4))
+    outputs, _, _ = scan(CellSpec("gru"), parts["input"], [one], SequencePacking(2, 4))
     outputs.sum().backward()
     assert [name for name, part in parts.items() if part.grad is not None] == [given]
     assert parts[given].grad.any()
 
 
 def test_a_weight_of_the_input_in_another_order_gets_its_gradient():
-    kind = Kind("lstm")
+    kind = CellSpec("lstm")
     cell = make(kind, 3, 5, torch.float32)
     x, state = some(kind, 2, 4, 3, 5, torch.float32)
     other = cell.weight_input.detach().t().contiguous().t().requires_grad_()
     found = []
     for weight in (cell.weight_input, other):
         one = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
-        found.append(gradients([scan(kind, x, [one], Steps(2, 4))[0]], [weight])[0])
+        found.append(gradients([scan(kind, x, [one], SequencePacking(2, 4))[0]], [weight])[0])
     assert torch.equal(*found)
 
 
@@ -205,10 +214,10 @@ def test_activations_at_the_ends(dtype):
 @pytest.mark.parametrize(
     "kind",
     [
-        Kind("lsmt"),
-        Kind("gru", reset="before", layer_norm=True),
-        Kind("rnn", activation="silu"),
-        Kind("gru", update="?"),
+        CellSpec("lsmt"),
+        CellSpec("gru", reset="before", layer_norm=True),
+        CellSpec("rnn", activation="silu"),
+        CellSpec("gru", update="?"),
     ],
 )
 def test_a_cell_that_nobody_wrote_is_no_other_cell(kind):
@@ -222,8 +231,8 @@ def test_tensors_of_another_type_place_or_size_are_refused():
     good = Direction(
         Projection(torch.randn(15, 3), torch.randn(15)), torch.randn(15, 5), (torch.randn(5),), (torch.randn(2, 5),)
     )
-    x, steps = torch.randn(2, 4, 3), Steps(2, 4)
-    scan(Kind("gru"), x, [good], steps)
+    x, packing = torch.randn(2, 4, 3), SequencePacking(2, 4)
+    scan(CellSpec("gru"), x, [good], packing)
     weight, bias = good.project
     mixed = [
         (x.double(), good),
@@ -235,7 +244,7 @@ def test_tensors_of_another_type_place_or_size_are_refused():
     ]
     for given, direction in mixed:
         with pytest.raises(UsageError, match=r"float.* on "):
-            scan(Kind("gru"), given, [direction], steps)
+            scan(CellSpec("gru"), given, [direction], packing)
     sizes = [
         (x[:1], [good]),
         (x[:, :3], [good]),
@@ -251,7 +260,7 @@ def test_tensors_of_another_type_place_or_size_are_refused():
     ]
     for given, directions in sizes:
         with pytest.raises(UsageError, match=r"expected .* received"):
-            scan(Kind("gru"), given, directions, steps)
+            scan(CellSpec("gru"), given, directions, packing)
 
 
 # --- when to take it --------------------------------------------------------------------------------------------------
@@ -269,7 +278,7 @@ def test_it_takes_floats_on_cpus_outside_autocast():
 
 def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten(threads):
     threads(2)
-    lstm, gru = Kind("lstm"), Kind("gru")
+    lstm, gru = CellSpec("lstm"), CellSpec("gru")
     batch = torch.empty(64, 128, 256)
     assert pays(gru, batch, 256)
     assert not pays(gru, batch[:1, :1], 256)

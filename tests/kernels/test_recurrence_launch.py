@@ -18,7 +18,7 @@ from seqwise.kernels.recurrence.gpu.launch import (
     get_device_limits,
 )
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 
 DEVICE = torch.device("cpu")  # stands for an H200
 
@@ -70,22 +70,23 @@ def test_batch_sizes_share_few_compiled_kernels():
 
 
 def test_packed_rows_follow_each_other_without_padding():
-    layout = PackedLayout.from_packing(Steps(4, 5, torch.tensor([2, 5, 0, 3])), (False, True))
+    layout = PackedLayout.from_packing(SequencePacking(4, 5, torch.tensor([2, 5, 0, 3])), (False, True))
     assert layout.lengths.tolist() == [5, 3, 2, 0]
     assert layout.step_offsets.tolist() == [0, 3, 6, 8, 9, 10]
     assert layout.kernel_scalars == (5, 4, 10, 2)
-    assert not PackedLayout.from_packing(Steps(2, 3, torch.tensor([3, 3]))).has_lengths
+    assert not PackedLayout.from_packing(SequencePacking(2, 3, torch.tensor([3, 3]))).has_lengths
 
 
 @pytest.mark.parametrize("lengths", [None, [2, 5, 0, 3]])
 def test_states_before_and_after_a_step_are_those_of_the_same_sequence(lengths):
     """Each state is named by sequence and step; the one before it must have the neighbouring step, or be initial."""
-    steps = Steps(4, 5, None if lengths is None else torch.tensor(lengths))
-    layout, ends = PackedLayout.from_packing(steps, (False, True)), lengths or [5] * 4
+    packing = SequencePacking(4, 5, None if lengths is None else torch.tensor(lengths))
+    layout, ends = PackedLayout.from_packing(packing, (False, True)), lengths or [5] * 4
     memory = torch.zeros(layout.state_shape(2), dtype=torch.long)
     assert len(memory) == 4 + layout.num_rows + 4
-    memory[:4] = memory[4 + layout.num_rows :] = torch.tensor([[[100 + sequence] * 2] for sequence in steps.order])
-    names = [(int(t), int(steps.order[r])) for t in range(5) for r in range(4) if t < ends[steps.order[r]]]
+    order = packing.sorted_indices.tolist()
+    memory[:4] = memory[4 + layout.num_rows :] = torch.tensor([[[100 + n] * 2] for n in order])
+    names = [(t, n) for t in range(5) for n in order if t < ends[n]]
     for row, (time, sequence) in enumerate(names):
         memory[4 + row] = 10 * sequence + time
     outputs = layout.select_outputs(memory).flatten(0, -3)[:, 0, 0].tolist()
@@ -104,5 +105,5 @@ def test_gradients_of_outputs_are_read_with_any_strides():
     expanded, _ = layout.prepare_grad_outputs(torch.ones(()).expand(3, 2, 1, 4), states)
     assert expanded.stride(-1) == 1
     assert not layout.prepare_grad_outputs(None, states)[0].any()
-    padded = PackedLayout.from_packing(Steps(2, 3, torch.tensor([3, 1])))
+    padded = PackedLayout.from_packing(SequencePacking(2, 3, torch.tensor([3, 1])))
     assert padded.prepare_grad_outputs(torch.randn(4, 1, 4), states)[1] == (4, 4, 4)

@@ -23,7 +23,7 @@ from seqwise.kernels.recurrence.gpu import launch, layer_norm
 from seqwise.kernels.recurrence.gpu.layer_norm_scans import LayerNormGRUScan, LayerNormLSTMScan, LayerNormRNNScan
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Scan
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
@@ -199,12 +199,12 @@ def test_recorded_activations_are_those_of_the_cell(
 ) -> None:
     case = Case(cell, reverse, 2, 3, 20, lengths)
     _, _, expected = case.run_cell()
-    steps = Steps(3, 2, None if lengths is None else torch.tensor(lengths))
+    packing = SequencePacking(3, 2, None if lengths is None else torch.tensor(lengths))
     with run_concurrently(), torch.no_grad():
         _, activations = case.run(record=True)
     assert set(activations) == set(expected[0])
     for name, value in activations.items():
-        true = pack(torch.stack([direction[name] for direction in expected]), steps)
+        true = pack(torch.stack([direction[name] for direction in expected]), packing)
         torch.testing.assert_close(value.double(), true, atol=1e-5, rtol=1e-5)
 
 
@@ -212,7 +212,7 @@ def test_recorded_activations_are_those_of_the_cell(
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_without_a_recording_the_inputs_are_not_overwritten(cell: str) -> None:
     case = Case(cell, FORWARD, 2, 2, 5)
-    gates, weight, states = pack(case.inputs[0], Steps(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
+    gates, weight, states = pack(case.inputs[0], SequencePacking(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
     initial, untouched = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
     with run_concurrently(), torch.no_grad():
         *_, activations = case.scan.run(untouched, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqwise.config import RecurrentSettings
-from seqwise.kernels.recurrence.kinds import Kind
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.layers import cells, fused
 from seqwise.layers.cells import GRU_CELLS, make_cell
 from seqwise.layers.fused import build_direction, choose_backend, fused_scan, get_kind
@@ -15,7 +15,9 @@ from seqwise.layers.fused import build_direction, choose_backend, fused_scan, ge
 @pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
 def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, layer_norm):
     settings = RecurrentSettings(reset=reset, update=update, layer_norm=layer_norm)
-    assert get_kind(make_cell("gru", 3, 4, settings)) == Kind("gru", reset=reset, update=update, layer_norm=layer_norm)
+    assert get_kind(make_cell("gru", 3, 4, settings)) == CellSpec(
+        "gru", reset=reset, update=update, layer_norm=layer_norm
+    )
 
 
 def test_every_cell_that_settings_can_make_has_a_kind():
@@ -24,7 +26,7 @@ def test_every_cell_that_settings_can_make_has_a_kind():
             cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=layer_norm, activation="relu"))
             found = get_kind(cell)
             assert (found.name, found.layer_norm) == (name, layer_norm)
-    assert get_kind(cells.RNNCell(3, 4, "sigmoid")) == Kind("rnn", activation="sigmoid")
+    assert get_kind(cells.RNNCell(3, 4, "sigmoid")) == CellSpec("rnn", activation="sigmoid")
 
 
 def test_a_derived_class_is_another_equation():

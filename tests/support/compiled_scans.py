@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqwise.config import RecurrentSettings
-from seqwise.kernels.recurrence.cpu.compiled import Direction, Kind, Projection, Steps, scan
+from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
 from seqwise.layers import cells
 from seqwise.layers.recurrent import reverse_steps, valid_steps
 from seqwise.layers.scan import scan as open_scan
@@ -18,20 +18,23 @@ from seqwise.layers.scan import zero_padding
 
 KINDS = [
     *(
-        Kind("rnn", activation=name, layer_norm=layer_norm)
+        CellSpec("rnn", activation=name, layer_norm=layer_norm)
         for name in cells.ACTIVATIONS
         for layer_norm in (False, True)
     ),
-    *(Kind("lstm", layer_norm=layer_norm) for layer_norm in (False, True)),
-    *(Kind("gru", reset=reset, update=update, layer_norm=layer_norm) for reset, update, layer_norm in cells.GRU_CELLS),
+    *(CellSpec("lstm", layer_norm=layer_norm) for layer_norm in (False, True)),
+    *(
+        CellSpec("gru", reset=reset, update=update, layer_norm=layer_norm)
+        for reset, update, layer_norm in cells.GRU_CELLS
+    ),
 ]
-PLAIN = [Kind("rnn"), Kind("rnn", activation="relu"), Kind("lstm"), Kind("gru")]
+PLAIN = [CellSpec("rnn"), CellSpec("rnn", activation="relu"), CellSpec("lstm"), CellSpec("gru")]
 # batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
 SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
 
 
-def make(kind: Kind, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
+def make(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
     """A cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
@@ -63,7 +66,9 @@ def projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
     return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
 
 
-def some(kind: Kind, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+def some(
+    kind: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
+) -> tuple[Tensor, list[Tensor]]:
     """An input and a state that want gradients."""
     torch.manual_seed(2)
     x = torch.randn(batch, time, inputs, dtype=dtype, requires_grad=True)
@@ -71,9 +76,9 @@ def some(kind: Kind, batch: int, time: int, inputs: int, units: int, dtype: torc
     return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
 
 
-def compiled(kind: Kind, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
+def compiled(kind: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
     one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), reverse)
-    outputs, (after,), _ = scan(kind, x, [one], Steps(len(x), x.shape[1], lengths))
+    outputs, (after,), _ = scan(kind, x, [one], SequencePacking(len(x), x.shape[1], lengths))
     return [outputs, *after]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.scans import Scan
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 from seqwise.layers.cells import Cell
 from seqwise.layers.scan import scan as reference_scan
 
@@ -23,12 +23,12 @@ def run_packed(
     """Run the scan on inputs (D, T, B, …) and states (D, B, U): outputs (D, T, B, U) and last states (D, B, U), and the
     recorded activations in packed order. The inputs are not overwritten."""
     directions, time, batch, _ = inputs.shape
-    steps = Steps(batch, time, None if lengths is None else torch.tensor(lengths))
-    layout = PackedLayout.from_packing(steps, tuple(reverse or (False,) * directions))
-    sorted_states = [steps.sort(state.transpose(0, 1)).contiguous() for state in states]
-    gates = pack(inputs, steps).clone(memory_format=torch.contiguous_format)
+    packing = SequencePacking(batch, time, None if lengths is None else torch.tensor(lengths))
+    layout = PackedLayout.from_packing(packing, tuple(reverse or (False,) * directions))
+    sorted_states = [packing.sort(state.transpose(0, 1)).contiguous() for state in states]
+    gates = pack(inputs, packing).clone(memory_format=torch.contiguous_format)
     outputs, last, activations = scan.run(gates, weight, vectors, sorted_states, layout, record)
-    return [unpack(outputs, steps), *(steps.unsort(part).transpose(0, 1) for part in last)], activations
+    return [unpack(outputs, packing), *(packing.unsort(part).transpose(0, 1) for part in last)], activations
 
 
 def run_reference(
@@ -53,18 +53,18 @@ def run_reference(
     return [torch.stack(parts) for parts in zip(*results, strict=True)]
 
 
-def pack(values: Tensor, steps: Steps) -> Tensor:
+def pack(values: Tensor, packing: SequencePacking) -> Tensor:
     """(D, T, B, n) → (N, D, n)"""
     rows = values.permute(1, 2, 0, 3)
-    return rows[steps.times, steps.rows] if steps.padded else rows.flatten(0, 1)
+    return rows[packing.row_steps, packing.row_sequences] if packing.is_padded else rows.flatten(0, 1)
 
 
-def unpack(values: Tensor, steps: Steps) -> Tensor:
+def unpack(values: Tensor, packing: SequencePacking) -> Tensor:
     """(N, D, n) or (T, B, D, n) → (D, T, B, n), zero in the padding"""
-    if not steps.padded:
+    if not packing.is_padded:
         return values.permute(2, 0, 1, 3)
-    full = values.new_zeros(steps.time, steps.batch, *values.shape[1:])
-    full[steps.times, steps.rows] = values
+    full = values.new_zeros(packing.max_steps, packing.batch_size, *values.shape[1:])
+    full[packing.row_steps, packing.row_sequences] = values
     return full.permute(2, 0, 1, 3)
 
 

@@ -20,6 +20,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.gpu.launch import (
     ROUNDS,
     build_options,
@@ -29,16 +30,15 @@ from seqwise.kernels.recurrence.gpu.launch import (
 from seqwise.kernels.recurrence.gpu.packed_rows import UNSPECIALIZED_BACKWARD
 from seqwise.kernels.recurrence.gpu.persistent import get_scan
 from seqwise.kernels.recurrence.gpu.scans import PADDING
-from seqwise.kernels.recurrence.kinds import Kind
 
 CELLS = {
-    "rnn": Kind("rnn"),
-    "lstm": Kind("lstm"),
-    "gru": Kind("gru"),
-    "gru_reset_before": Kind("gru", reset="before"),
-    "layer_norm_rnn": Kind("rnn", layer_norm=True),
-    "layer_norm_lstm": Kind("lstm", layer_norm=True),
-    "layer_norm_gru": Kind("gru", layer_norm=True),
+    "rnn": CellSpec("rnn"),
+    "lstm": CellSpec("lstm"),
+    "gru": CellSpec("gru"),
+    "gru_reset_before": CellSpec("gru", reset="before"),
+    "layer_norm_rnn": CellSpec("rnn", layer_norm=True),
+    "layer_norm_lstm": CellSpec("lstm", layer_norm=True),
+    "layer_norm_gru": CellSpec("gru", layer_norm=True),
 }
 INTEGERS = ("lengths", "step_offsets", "ring", "statistics_ring")
 FLOATS = ("gains", "biases", "statistics", "grad_norms")

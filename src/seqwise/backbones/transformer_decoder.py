@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from seqwise.backbones.memory import Decoded, Decoder, Memory
 from seqwise.backbones.states import ModelState
 from seqwise.backbones.transformer import added_positions
-from seqwise.kernels.packed import MANY, Packed
+from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.positions import rotary as turn
@@ -135,10 +135,10 @@ class Stepper:
 
     def __init__(self, layer: Any, rows: int):
         self.layer, attention, cross, forward = layer, layer.attention, layer.cross, layer.feedforward
-        self.heads, copy = attention.heads, rows >= MANY
+        self.heads, copy = attention.heads, rows >= MIN_SEQUENCES
 
-        def packed(weight: Tensor, bias: Tensor, activation: str = "none") -> Packed:
-            return Packed(weight, bias, rows, copy, activation)
+        def packed(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
+            return PackedLinear(weight, bias, rows, copy, activation)
 
         self.inward = packed(attention.inward.weight, attention.inward.bias)
         self.outward = packed(attention.outward.weight, attention.outward.bias)

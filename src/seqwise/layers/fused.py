@@ -17,26 +17,26 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.availability import obstacle
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
 from seqwise.kernels.recurrence.cpu import choice, compiled
-from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import pause_recording
 from seqwise.layers.scan import has_aten_scan
 
-KINDS: dict[type[Cell], Kind] = {
-    cells.RNNCell: Kind("rnn"),
-    cells.LSTMCell: Kind("lstm"),
-    cells.GRUCell: Kind("gru"),
-    cells.ReplacingGRUCell: Kind("gru", update="replaces"),
-    cells.EarlyResetGRUCell: Kind("gru", reset="before"),
-    cells.EarlyResetReplacingGRUCell: Kind("gru", reset="before", update="replaces"),
-    cells.LayerNormRNNCell: Kind("rnn", layer_norm=True),
-    cells.LayerNormLSTMCell: Kind("lstm", layer_norm=True),
-    cells.LayerNormGRUCell: Kind("gru", layer_norm=True),
-    cells.LayerNormReplacingGRUCell: Kind("gru", update="replaces", layer_norm=True),
+KINDS: dict[type[Cell], CellSpec] = {
+    cells.RNNCell: CellSpec("rnn"),
+    cells.LSTMCell: CellSpec("lstm"),
+    cells.GRUCell: CellSpec("gru"),
+    cells.ReplacingGRUCell: CellSpec("gru", update="replaces"),
+    cells.EarlyResetGRUCell: CellSpec("gru", reset="before"),
+    cells.EarlyResetReplacingGRUCell: CellSpec("gru", reset="before", update="replaces"),
+    cells.LayerNormRNNCell: CellSpec("rnn", layer_norm=True),
+    cells.LayerNormLSTMCell: CellSpec("lstm", layer_norm=True),
+    cells.LayerNormGRUCell: CellSpec("gru", layer_norm=True),
+    cells.LayerNormReplacingGRUCell: CellSpec("gru", update="replaces", layer_norm=True),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
 
@@ -66,7 +66,7 @@ def _untraced(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def get_kind(cell: Cell) -> Kind | None:
+def get_kind(cell: Cell) -> CellSpec | None:
     """None for a class of somebody's own, also if it is derived from one of these: it is another equation."""
     kind = KINDS.get(type(cell))
     if kind is None or kind.name != "rnn":
@@ -95,7 +95,7 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
 
 
 @_untraced
-def _path_on_cpu(kind: Kind, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
+def _path_on_cpu(kind: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
     if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_refused and _key_on_cpu(kind, x) in _refused):
         return other
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
@@ -140,12 +140,12 @@ def fused_scan(
         return scanned
     from seqwise.kernels.recurrence.gpu import persistent
 
-    steps = Steps(len(x), x.shape[1], lengths, x.device)
+    packing = SequencePacking(len(x), x.shape[1], lengths, x.device)
     with pause_recording():
-        ready = persistent.prepare_inputs(x, directions, steps)
+        ready = persistent.prepare_inputs(x, directions, packing)
         try:
             persistent.verify_backward_launch(kind, ready)
-            done = persistent.run_scan(kind, ready, steps, look)
+            done = persistent.run_scan(kind, ready, packing, look)
         except Exception as error:
             # While a graph is recorded nothing is ever launched; that says nothing about this kernel.
             if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
@@ -157,7 +157,7 @@ def fused_scan(
 
 @_untraced
 def _scan_on_cpu(
-    kind: Kind, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+    kind: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
 ) -> Scanned | Exception:
     """Or why it cannot be compiled."""
     try:
@@ -165,7 +165,7 @@ def _scan_on_cpu(
     except choice.REFUSALS as error:
         return error
     with pause_recording():
-        return Scanned(*compiled.scan(kind, x, directions, Steps(len(x), x.shape[1], lengths), look))
+        return Scanned(*compiled.scan(kind, x, directions, SequencePacking(len(x), x.shape[1], lengths), look))
 
 
 def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
@@ -178,10 +178,10 @@ def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
     )
 
 
-def _key(kind: Kind, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
+def _key(kind: CellSpec, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
     return kind, units, scans, scan_dtype(x), x.device
 
 
-def _key_on_cpu(kind: Kind, x: Tensor) -> tuple[Any, ...]:
+def _key_on_cpu(kind: CellSpec, x: Tensor) -> tuple[Any, ...]:
     """What is compiled there serves any number of units and directions."""
     return kind, x.dtype, x.device

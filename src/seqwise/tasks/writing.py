@@ -15,7 +15,7 @@ from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken
-from seqwise.kernels.packed import MANY, Packed
+from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
@@ -95,7 +95,7 @@ class Writer(nn.Module):
     def start(self, memory: Memory) -> ModelState:
         """What writing over the memory begins with. The weights must not change while it is used."""
         output, rows = self.output, len(memory.vectors)
-        return Packed(output.weight, output.bias, rows, copy=rows >= MANY), self.decoder.start(memory)
+        return PackedLinear(output.weight, output.bias, rows, copy=rows >= MIN_SEQUENCES), self.decoder.start(memory)
 
     def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> StepOutput:
         """Read on: ids (R, T) that were not read yet → the log-probabilities of the token after them."""

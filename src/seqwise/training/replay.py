@@ -29,7 +29,7 @@ from torch.nn.modules import module as global_hooks
 from seqwise.backbones.states import ModelState, flatten, map_state, structure
 from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import switch
-from seqwise.kernels.recurrence.kinds import allows_tf32
+from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.layers.record import is_recording
 from seqwise.training.step import GradientFunction
 

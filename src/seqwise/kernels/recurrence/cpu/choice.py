@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
-from seqwise.kernels.recurrence.kinds import Kind
-from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 # What goes wrong where LLVM is missing, or refuses what it is given. (What it cannot bear at all ends the process.)
 REFUSALS = (ImportError, OSError, RuntimeError, AttributeError, TypeError)
@@ -44,7 +44,7 @@ def transformed() -> bool:
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
-def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False) -> bool:
+def pays(kind: CellSpec, x: Tensor, units: int, scans: int = 1, padded: bool = False) -> bool:
     """Is the compiled scan of x (B, T, D) the faster one, for a cell that ATen has too?
 
     `scans` are the directions; `padded` says that some rows are shorter than others.
@@ -62,7 +62,7 @@ def pays(kind: Kind, x: Tensor, units: int, scans: int = 1, padded: bool = False
     return units <= 100 or (enough and time >= 16 and units % VECTOR > 0)
 
 
-@once
+@thread_safe_cache
 def obstacle() -> str | None:
     """Why nothing can be compiled here, in words; None where it can. Tries it, which takes half a second once."""
     return find_obstacle()

@@ -23,14 +23,14 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 WORD, NUMBER, NOTHING = ir.IntType(64), ir.IntType(32), ir.VoidType()
 REALS: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}  # type and bytes
 FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
-@once
+@thread_safe_cache
 def machine() -> tuple[int, int]:
     """(bytes of a vector register, vectors in the width of a tile of a product): what registers can hold."""
     features = llvm.get_host_cpu_features()

@@ -1,7 +1,8 @@
 """Recurrence on the CPU: every cell over time, there and back, each as one compiled loop. It knows nothing of modules.
 
     project = Projection(weight_input, bias)
-    outputs, after, _ = scan(Kind("lstm"), x, [Direction(project, weight_hidden, (), (h, c))], Steps(B, T, lengths))
+    direction = Direction(project, weight_hidden, (), (h, c))
+    outputs, after, _ = scan(CellSpec("lstm"), x, [direction], SequencePacking(B, T, lengths))
 
 Compared with a loop over a cell's equation there is no graph of the steps, no padding, and no product that begins anew.
 Workers share the rows and wait for nobody; several directions run at once. float32 and float64, on CPUs.
@@ -17,17 +18,17 @@ import torch
 from torch import Tensor
 
 from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection
 from seqwise.kernels.recurrence.cpu.choice import PLAIN, fits, obstacle, pays
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.cpu.memory import Form, Job, Plan, form
 from seqwise.kernels.recurrence.cpu.scan import Scan, forwards, seen
-from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 
-__all__ = ["Direction", "Kind", "Projection", "Steps", "fits", "obstacle", "pays", "prepare", "scan"]
+__all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "fits", "obstacle", "pays", "prepare", "scan"]
 
 
-def prepare(kind: Kind, dtype: torch.dtype) -> None:
+def prepare(kind: CellSpec, dtype: torch.dtype) -> None:
     """Compile what a scan will need, so that a refusal comes before anything has begun."""
     made = form(kind, dtype)
     made.loop(back=False)
@@ -36,24 +37,24 @@ def prepare(kind: Kind, dtype: torch.dtype) -> None:
 
 
 def scan(
-    kind: Kind, x: Tensor, directions: Sequence[Direction], steps: Steps, look: bool = False
+    kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, look: bool = False
 ) -> tuple[Tensor, list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
     """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding.
 
     Then, per direction, the state after each row's last step, and if `look` is set every gate by its name, (B, T, …).
     """
     units = directions[0].weight_hidden.shape[-1]
-    made = _checked(kind, x, directions, steps, units)
+    made = _checked(kind, x, directions, packing, units)
     whole = not all(isinstance(one.project, Projection) for one in directions)
     grad = torch.is_grad_enabled()
-    rows = steps.pack(x) if whole or grad else x
+    rows = packing.pack(x) if whole or grad else x
     tensors: list[Any] = []
     for one in directions:
-        source: Any = (_projected(made, rows, one, steps), None) if whole else one.project
+        source: Any = (_projected(made, rows, one, packing), None) if whole else one.project
         tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
     given = None if whole else rows
     back = grad and any(one is not None and one.requires_grad for one in (given, *tensors))
-    plan = Plan(made, steps, tuple(one.reverse for one in directions), units, whole, back, look)
+    plan = Plan(made, packing, tuple(one.reverse for one in directions), units, whole, back, look)
     jobs: list[Job] = []
     if back:
         outputs, *after = Scan.apply(plan, jobs, given, *tensors)
@@ -68,14 +69,14 @@ def scan(
 # Compiled code reads and writes at addresses. Nothing may be of another kind, place or size than it takes for granted.
 
 
-def _checked(kind: Kind, x: Tensor, directions: Sequence[Direction], steps: Steps, units: int) -> Form:
+def _checked(kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int) -> Form:
     dtype = x.dtype
     if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN:
         raise UsageError(f"compiled scans are of plain float32 or float64 on CPUs, received {dtype} on {x.device}.")
-    if x.dim() != 3 or x.shape[:2] != (steps.batch, steps.time):
-        raise UsageError(f"expected vectors ({steps.batch}, {steps.time}, D), received {tuple(x.shape)}.")
+    if x.dim() != 3 or x.shape[:2] != (packing.batch_size, packing.max_steps):
+        raise UsageError(f"expected vectors ({packing.batch_size}, {packing.max_steps}, D), received {tuple(x.shape)}.")
     made = form(kind, dtype)
-    wide, state = made.equation.blocks * units, (steps.batch, units)
+    wide, state = made.equation.blocks * units, (packing.batch_size, units)
     besides = [(wide, units), *[(width * units,) for width in made.equation.extras], *[state] * made.states]
     for one in directions:
         tensors, expected = [one.weight_hidden, *one.vectors, *one.state], besides
@@ -97,9 +98,9 @@ def _misfit(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, 
     return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
 
 
-def _projected(made: Form, rows: Tensor, direction: Direction, steps: Steps) -> Tensor:
+def _projected(made: Form, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
     gates = direction.project(rows)
-    shape = steps.total, made.equation.blocks * direction.weight_hidden.shape[-1]
+    shape = packing.num_rows, made.equation.blocks * direction.weight_hidden.shape[-1]
     if gates.shape != shape or gates.dtype != rows.dtype or gates.device != rows.device:
         found = f"{tuple(gates.shape)}, {gates.dtype} on {gates.device}"
         raise UsageError(f"expected a projection to {shape}, {rows.dtype} on {rows.device}, received {found}.")

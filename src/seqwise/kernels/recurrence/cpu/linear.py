@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 if TYPE_CHECKING:  # it imports LLVM, which waits until it is needed
     from seqwise.kernels.recurrence.cpu.code import Compiled
@@ -36,7 +36,7 @@ class Tools(NamedTuple):
     run: Callable[[Compiled, Sequence[Sequence[int]], int], None]
 
 
-@once
+@thread_safe_cache
 def tools(dtype: torch.dtype) -> Tools:
     from seqwise.kernels.recurrence.cpu.product import ROWS, packed_size, products, widths
     from seqwise.kernels.recurrence.cpu.team import run

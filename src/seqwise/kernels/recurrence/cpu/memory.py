@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from seqwise.errors import UsageError
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS, WORTH, packed, tools
-from seqwise.kernels.recurrence.kinds import Kind
-from seqwise.kernels.recurrence.once import once
-from seqwise.kernels.recurrence.steps import Steps, Window
+from seqwise.kernels.recurrence.packing import SequencePacking, Window
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 if TYPE_CHECKING:  # they import LLVM, which waits until it is needed
     from seqwise.kernels.recurrence.cpu.code import Compiled
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # they import LLVM, which waits until it is needed
 ROWS = 2048  # of gates at a time: what is computed from them finds them in the cache
 
 
-def equation_of(kind: Kind) -> Equation:
+def equation_of(kind: CellSpec) -> Equation:
     from seqwise.kernels.recurrence.cpu import equations, normed
 
     updates = {"keeps": True, "replaces": False}
@@ -45,12 +45,12 @@ def equation_of(kind: Kind) -> Equation:
     return make()
 
 
-@once
-def form(kind: Kind, dtype: torch.dtype) -> Form:
+@thread_safe_cache
+def form(kind: CellSpec, dtype: torch.dtype) -> Form:
     return Form(kind, dtype)
 
 
-@once
+@thread_safe_cache
 def _loop(form: Form, back: bool) -> Compiled:
     from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
@@ -60,7 +60,7 @@ def _loop(form: Form, back: bool) -> Compiled:
 class Form:
     """All that is compiled for a cell and a precision. LLVM is imported here, when it is first needed."""
 
-    def __init__(self, kind: Kind, dtype: torch.dtype):
+    def __init__(self, kind: CellSpec, dtype: torch.dtype):
         from seqwise.kernels.recurrence.cpu.product import products
 
         self.equation, self.real, self.tools = equation_of(kind), PRECISIONS[dtype], tools(dtype)
@@ -81,17 +81,26 @@ class Plan:
     """
 
     def __init__(
-        self, form: Form, steps: Steps, reverse: tuple[bool, ...], units: int, whole: bool, back: bool, look: bool
+        self,
+        form: Form,
+        packing: SequencePacking,
+        reverse: tuple[bool, ...],
+        units: int,
+        whole: bool,
+        back: bool,
+        look: bool,
     ):
-        self.form, self.equation, self.steps, self.reverse, self.units = form, form.equation, steps, reverse, units
+        self.form, self.equation, self.packing, self.reverse, self.units = form, form.equation, packing, reverse, units
         self.whole, self.back, self.look = whole, back, look
-        work = 2 * steps.total * self.equation.blocks * units**2 * len(reverse)
+        work = 2 * packing.num_rows * self.equation.blocks * units**2 * len(reverse)
         self.threads = torch.get_num_threads() if work >= WORTH else 1
-        if not steps.padded:
-            steps.order, steps.starts = _even(steps.batch, steps.time)
-        self.workers = max(1, min(self.threads // len(reverse), steps.batch))  # shares of the rows, per direction
-        self.windows = steps.windows(steps.total if whole else ROWS)
-        self.rows = max(window.stop - window.row for window in self.windows)
+        if not packing.is_padded:
+            packing.sorted_indices, packing.step_offsets = _even(packing.batch_size, packing.max_steps)
+        self.workers = max(
+            1, min(self.threads // len(reverse), packing.batch_size)
+        )  # shares of the rows, per direction
+        self.windows = packing.split_windows(packing.num_rows if whole else ROWS)
+        self.rows = max(window.end_row - window.first_row for window in self.windows)
 
     def window(self, count: int, place: int, back: bool) -> Window:
         """The window in which a direction is when so many are done."""
@@ -120,8 +129,8 @@ class Held(NamedTuple):
 
     def part(self, window: Window) -> Tensor:
         """The packed rows of a window."""
-        first = window.row if self.by_earlier else 0
-        return piece(self.memory, first, first + window.stop - window.row)
+        first = window.first_row if self.by_earlier else 0
+        return piece(self.memory, first, first + window.end_row - window.first_row)
 
 
 class Job:
@@ -147,9 +156,9 @@ class Job:
         all_steps = memory is not None if self.back else plan.look or (plan.back and name in plan.form.kept)
         whole = shape.kind == "packed" and all_steps
         if memory is None:
-            packed_rows = plan.steps.total if whole else plan.rows
+            packed_rows = plan.packing.num_rows if whole else plan.rows
             make = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
-            memory = make(packed_rows if shape.kind == "packed" else plan.steps.batch, width)
+            memory = make(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
         return Held(memory, width, 0, width if whole else 0)
 
     def part(self, name: str, window: Window) -> Tensor:
@@ -159,17 +168,22 @@ class Job:
     def arguments(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
         """For each worker one list of whole numbers, as `loop.layout` says."""
         plan, size = self.plan, self.matrix.element_size()
-        middle = [int(plan.reverse[direction]), window.starts.data_ptr(), plan.steps.order.data_ptr(), plan.units]
-        place = outside.data_ptr() + (window.first * by_step + direction * plan.units) * size
+        middle = [
+            int(plan.reverse[direction]),
+            window.step_offsets.data_ptr(),
+            plan.packing.sorted_indices.data_ptr(),
+            plan.units,
+        ]
+        place = outside.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
         middle += [plan.form.multiply.address, place, by_step, by_row]
         places = [
-            (one.memory.data_ptr() + window.row * one.by_earlier * size, one.by_row, one.by_worker * size)
+            (one.memory.data_ptr() + window.first_row * one.by_earlier * size, one.by_row, one.by_worker * size)
             for one in self.held.values()
         ]
         panels = [one.data_ptr() for one in self.packs]
         lists = []
         for worker in range(plan.workers):
-            words = [window.end - window.first, worker, plan.workers, *middle]
+            words = [window.end_step - window.first_step, worker, plan.workers, *middle]
             for address, by_row_of_it, share in places:
                 words += (address + worker * share, by_row_of_it)
             lists.append(words + panels)

@@ -18,7 +18,7 @@ from typing import Any
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int, Vec, machine
-from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
 DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache
@@ -26,7 +26,7 @@ SHALLOW = 128  # the same where both factors lie as they are, in lines far from 
 PART = 0  # the width of a tile that has only some lanes of one vector
 
 
-@once
+@thread_safe_cache
 def products(kind: str) -> dict[str, Compiled]:
     """The functions for "float" or "double". Steps lead from one row to the next, in reals.
 

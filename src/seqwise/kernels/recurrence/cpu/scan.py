@@ -15,8 +15,8 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.cpu.linear import Factor, across
 from seqwise.kernels.recurrence.cpu.memory import Job, Plan, piece
-from seqwise.kernels.recurrence.gradients import first_order
-from seqwise.kernels.recurrence.steps import Window
+from seqwise.kernels.recurrence.first_order import first_order
+from seqwise.kernels.recurrence.packing import Window
 
 STATES, STATE_GRADIENTS = ("h", "c"), ("dh", "dc")
 
@@ -39,16 +39,18 @@ def forwards(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list
 
     x (B, T, D), or packed (N, D) where it must be kept; None if the projected input comes whole.
     """
-    steps, width = plan.steps, plan.units * len(plan.reverse)
+    packing, width = plan.packing, plan.units * len(plan.reverse)
     shares = [Share(plan, tensors, place) for place in range(len(plan.reverse))]
     # Time first in memory, but no view: whoever gets the outputs may write over them.
-    outputs = tensors[2].new_empty_strided((steps.batch, steps.time, width), (width, steps.batch * width, 1))
-    outputs = outputs.zero_() if steps.padded else outputs
-    rows_of = steps.parts(x) if x is not None and x.dim() == 3 else None
+    outputs = tensors[2].new_empty_strided(
+        (packing.batch_size, packing.max_steps, width), (width, packing.batch_size * width, 1)
+    )
+    outputs = outputs.zero_() if packing.is_padded else outputs
+    rows_of = packing.window_reader(x) if x is not None and x.dim() == 3 else None
     jobs, factors = [], [None if plan.whole else Factor(share.source, transposed=True) for share in shares]
     for share in shares:
         given = {f"extra {number}": vector.contiguous() for number, vector in enumerate(share.vectors)}
-        given |= {name: steps.sort(part) for name, part in zip(STATES, share.state)}
+        given |= {name: packing.sort(part) for name, part in zip(STATES, share.state)}
         if plan.whole:
             given["gates"] = share.source.contiguous()
         jobs.append(Job(plan, share.matrix.contiguous(), False, given))
@@ -57,12 +59,12 @@ def forwards(plan: Plan, x: Tensor | None, tensors: Sequence[Any]) -> tuple[list
         for place, (job, factor, share) in enumerate(zip(jobs, factors, shares, strict=True)):
             window = plan.window(count, place, back=False)
             if factor is not None and x is not None:
-                rows = rows_of(window) if rows_of is not None else piece(x, window.row, window.stop)
+                rows = rows_of(window) if rows_of is not None else piece(x, window.first_row, window.end_row)
                 bias = None if share.bias is None else share.bias.contiguous()
                 factor.times(rows, bias, job.part("gates", window))
-            arguments += job.arguments(window, outputs, place, steps.batch * width, width)
+            arguments += job.arguments(window, outputs, place, packing.batch_size * width, width)
         _run(plan, arguments, back=False)
-    after = [steps.unsort(job.held[name].memory) for job in jobs for name in STATES[: plan.form.states]]
+    after = [packing.unsort(job.held[name].memory) for job in jobs for name in STATES[: plan.form.states]]
     return [outputs, *after], jobs
 
 
@@ -73,12 +75,12 @@ def seen(plan: Plan, job: Job, outputs: Tensor, place: int) -> dict[str, Tensor]
         if buffer == "outputs":
             found[name] = outputs[..., place * units : (place + 1) * units].detach().clone()
         else:
-            found[name] = plan.steps.unpack(job.held[buffer].memory[:, first * units : end * units].clone())
+            found[name] = plan.packing.unpack(job.held[buffer].memory[:, first * units : end * units].clone())
     return found
 
 
 def _run(plan: Plan, arguments: list[list[int]], back: bool) -> None:
-    if plan.steps.total:
+    if plan.packing.num_rows:
         plan.form.tools.run(plan.form.loop(back), arguments, plan.threads)
 
 
@@ -123,7 +125,7 @@ def _jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> l
         given = {name: one for name, one in kept.items() if not name.startswith("extra")}
         given |= {f"given {number}": kept[f"extra {number}"] for number in range(plan.form.vectors)}
         for name, gradient in zip(STATE_GRADIENTS, gradients[place * states : (place + 1) * states]):
-            given[name] = plan.steps.sort(gradient)
+            given[name] = plan.packing.sort(gradient)
         jobs.append(Job(plan, kept["matrix"], True, given))
     return jobs
 
@@ -158,7 +160,7 @@ class Sums:
                 change = job.part(source, window)[:, block * units : (block + end - first) * units]
                 across(change, job.part(factor, window), piece(matrix, first * units, end * units), more)
         if self.x is not None and (weight := self.weights[place]) is not None:
-            across(gates, piece(self.x, window.row, window.stop), weight, more)
+            across(gates, piece(self.x, window.first_row, window.end_row), weight, more)
         if self.wanted[place][1]:
             self.biases[place] = _added(self.biases[place], gates)
         for number, (source, first, end) in plan.equation.summed.items():
@@ -166,9 +168,9 @@ class Sums:
                 rows = job.part(source, window)[:, first * units : end * units]
                 self.vectors[place][number] = _added(self.vectors[place][number], rows)
         if self.dx is not None:
-            part = piece(self.dx, window.row, window.stop)
-            self.factors[place].times(gates, part if window.row in self.done else None, part)
-            self.done.add(window.row)
+            part = piece(self.dx, window.first_row, window.end_row)
+            self.factors[place].times(gates, part if window.first_row in self.done else None, part)
+            self.done.add(window.first_row)
         self.begun[place] = True
 
     def of(self, place: int) -> list[Tensor | None]:
@@ -179,7 +181,7 @@ class Sums:
             summed[number] if number in summed else held[f"extra {number}"].memory.sum(0)
             for number in range(plan.form.vectors)
         ]
-        states = [plan.steps.unsort(held[name].memory) for name in STATE_GRADIENTS[: plan.form.states]]
+        states = [plan.packing.unsort(held[name].memory) for name in STATE_GRADIENTS[: plan.form.states]]
         return [source, self.biases[place], self.matrices[place], *vectors, *states]
 
 

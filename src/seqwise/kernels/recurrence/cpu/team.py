@@ -17,7 +17,7 @@ import torch
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int
-from seqwise.kernels.recurrence.once import once
+from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
@@ -41,7 +41,7 @@ def _each(function: Compiled, places: Sequence[int]) -> None:
         function(place)
 
 
-@once
+@thread_safe_cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """One for each process, since threads do not follow a fork."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
@@ -63,7 +63,7 @@ class Team:
         self._begin(self._member.address, words.buffer_info()[0], threads, 0)
 
 
-@once
+@thread_safe_cache
 def _openmp() -> Team | None:
     """The functions are those of GCC's library; LLVM's offers them too."""
     if "OpenMP" not in torch.__config__.parallel_info():

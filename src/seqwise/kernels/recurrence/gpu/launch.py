@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.kinds import allows_tf32
 
 UNITS_PER_PROGRAM = 16  # four programs share 64 in the backward pass
 WEIGHT_ROWS = 64  # rows of the recurrent matrix in a program: what one matrix instruction of Hopper takes

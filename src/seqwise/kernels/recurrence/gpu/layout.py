@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.layout import in_order
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.layout import to_contiguous
+from seqwise.kernels.recurrence.packing import SequencePacking
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class PackedLayout:
     row_steps: Tensor | None = None
 
     @classmethod
-    def from_packing(cls, packing: Steps, reverse: tuple[bool, ...] = (False,)) -> PackedLayout:
-        if not packing.padded:
-            return cls(packing.batch, packing.time, packing.total, reverse)
-        lengths, step_offsets = packing.ordered.int(), packing.starts.int()
-        sizes = packing.batch, packing.time, packing.total
-        return cls(*sizes, reverse, lengths, step_offsets, packing.ranks, packing.times)
+    def from_packing(cls, packing: SequencePacking, reverse: tuple[bool, ...] = (False,)) -> PackedLayout:
+        if not packing.is_padded:
+            return cls(packing.batch_size, packing.max_steps, packing.num_rows, reverse)
+        lengths, step_offsets = packing.sorted_lengths.int(), packing.step_offsets.int()
+        sizes = packing.batch_size, packing.max_steps, packing.num_rows
+        return cls(*sizes, reverse, lengths, step_offsets, packing.row_ranks, packing.row_steps)
 
     def with_one_step(self) -> PackedLayout:
         """As many sequences, with one step each, for the same kernels."""
@@ -82,7 +82,7 @@ class PackedLayout:
         if grad_outputs is None:
             grad_outputs = torch.zeros_like(self.select_outputs(states))
         if grad_outputs.stride(-1) != 1:
-            grad_outputs = in_order(grad_outputs)
+            grad_outputs = to_contiguous(grad_outputs)
         *_, sequence, direction, _ = strides = grad_outputs.stride()
         return grad_outputs, (sequence if self.has_lengths else strides[0], sequence, direction)
 

@@ -1,8 +1,8 @@
 """Recurrent scans on a GPU by persistent kernels. Importing this imports triton.
 
-    steps = Steps(B, T, lengths, device)
-    inputs = prepare_inputs(x, [Direction(project, weight_hidden, (), (h, c))], steps)
-    outputs, last, activations = run_scan(Kind("lstm"), inputs, steps)
+    packing = SequencePacking(B, T, lengths, device)
+    inputs = prepare_inputs(x, [Direction(project, weight_hidden, (), (h, c))], packing)
+    outputs, last, activations = run_scan(CellSpec("lstm"), inputs, packing)
 
 One or two directions run at the same time. Beside the kernels is the rule by which they are worth their launch; whether
 the machine has what they need is checked in `availability.py`. This module knows nothing of layers.
@@ -18,14 +18,14 @@ import torch
 import triton
 from torch import Tensor
 
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
 from seqwise.kernels.recurrence.gpu import layer_norm_scans, scans
 from seqwise.kernels.recurrence.gpu.launch import TRITON_DTYPES, Tiling, choose_tiling, needs_grad
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
 from seqwise.kernels.recurrence.gpu.projection import project_inputs
 from seqwise.kernels.recurrence.gpu.scans import Activations, Scan
-from seqwise.kernels.recurrence.kinds import Direction, Kind, Projection, scan_dtype
 from seqwise.kernels.recurrence.layout import time_first
-from seqwise.kernels.recurrence.steps import Steps
+from seqwise.kernels.recurrence.packing import SequencePacking
 
 _verified: set[tuple[Any, ...]] = set()  # shapes whose backward kernel was launched
 
@@ -33,35 +33,35 @@ States = tuple[Tensor, ...]
 
 
 @cache
-def get_scan(kind: Kind) -> Scan:
+def get_scan(spec: CellSpec) -> Scan:
     """The kernels of the cell."""
-    replaces = kind.update == "replaces"
-    if kind.name == "rnn":
-        cls = layer_norm_scans.LayerNormRNNScan if kind.layer_norm else scans.RNNScan
-        return cls(ACTIVATION=kind.activation)
-    if kind.name == "lstm":
-        return layer_norm_scans.LayerNormLSTMScan() if kind.layer_norm else scans.LSTMScan()
-    if kind.layer_norm:
+    replaces = spec.update == "replaces"
+    if spec.name == "rnn":
+        cls = layer_norm_scans.LayerNormRNNScan if spec.layer_norm else scans.RNNScan
+        return cls(ACTIVATION=spec.activation)
+    if spec.name == "lstm":
+        return layer_norm_scans.LayerNormLSTMScan() if spec.layer_norm else scans.LSTMScan()
+    if spec.layer_norm:
         return layer_norm_scans.LayerNormGRUScan(UPDATE_REPLACES=replaces)
-    gru = scans.ResetBeforeGRUScan if kind.reset == "before" else scans.GRUScan
+    gru = scans.ResetBeforeGRUScan if spec.reset == "before" else scans.GRUScan
     return gru(UPDATE_REPLACES=replaces)
 
 
-def is_supported(kind: Kind, x: Tensor, units: int, directions: int) -> bool:
+def is_supported(spec: CellSpec, x: Tensor, units: int, directions: int) -> bool:
     """Whether the kernels can run this batch."""
     dtype = scan_dtype(x)
     if len(x) == 0 or dtype not in TRITON_DTYPES:
         return False
-    return _choose_tiling(kind, len(x), dtype, x.device, units, directions) is not None
+    return _choose_tiling(spec, len(x), dtype, x.device, units, directions) is not None
 
 
-def is_faster_than_cudnn(kind: Kind, x: Tensor, units: int, directions: int) -> bool:
+def is_faster_than_cudnn(spec: CellSpec, x: Tensor, units: int, directions: int) -> bool:
     """Whether the kernels are expected to beat cuDNN: where the matrix stays on chip and one launch takes all
     sequences.
 
     For single steps that is an assumption: cuDNN copies weights that are not in one buffer, at every call.
     """
-    tiling = _choose_tiling(kind, len(x), scan_dtype(x), x.device, units, directions)
+    tiling = _choose_tiling(spec, len(x), scan_dtype(x), x.device, units, directions)
     return tiling is not None and tiling.is_weight_resident and tiling.batch_capacity >= len(x)
 
 
@@ -75,48 +75,48 @@ class ScanInputs(NamedTuple):
     layout: PackedLayout
 
 
-def prepare_inputs(x: Tensor, directions: Sequence[Direction], steps: Steps) -> ScanInputs:
+def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: SequencePacking) -> ScanInputs:
     """Pack and project x (B, T, D), and stack the tensors of all directions."""
     dtype = scan_dtype(x)
-    x = steps.pack(x) if steps.padded else time_first(x).flatten(0, 1)
+    x = packing.pack(x) if packing.is_padded else time_first(x).flatten(0, 1)
     states = [_stack([part.to(dtype) for part in parts], 1) for parts in zip(*(one.state for one in directions))]
     return ScanInputs(
         _project(x, [one.project for one in directions], dtype),
         _stack([one.weight_hidden.to(dtype) for one in directions], 0),
         [_stack(list(group), 0) for group in zip(*(one.vectors for one in directions), strict=True)],
-        [steps.sort(state) if steps.padded else state for state in states],
-        PackedLayout.from_packing(steps, tuple(one.reverse for one in directions)),
+        [packing.sort(state) if packing.is_padded else state for state in states],
+        PackedLayout.from_packing(packing, tuple(one.reverse for one in directions)),
     )
 
 
 def run_scan(
-    kind: Kind, inputs: ScanInputs, steps: Steps, record: bool = False
+    spec: CellSpec, inputs: ScanInputs, packing: SequencePacking, record: bool = False
 ) -> tuple[Tensor, list[States], list[Activations]]:
     """Return the outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
     each sequence's last step and, with `record`, every gate by its name, (B, T, …)."""
-    outputs, last, activations = get_scan(kind).run(*inputs, record)
-    joined = steps.unpack(outputs.flatten(1)) if steps.padded else outputs.flatten(2).transpose(0, 1)
-    last = tuple(steps.unsort(part) for part in last)
+    outputs, last, activations = get_scan(spec).run(*inputs, record)
+    joined = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
+    last = tuple(packing.unsort(part) for part in last)
     directions = range(len(inputs.layout.reverse))
-    recorded = [{name: steps.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
+    recorded = [{name: packing.unpack(value[:, n]) for name, value in activations.items()} for n in directions]
     return joined, [tuple(part[:, n] for part in last) for n in directions], recorded
 
 
-def verify_backward_launch(kind: Kind, inputs: ScanInputs) -> None:
+def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
     """Run one step forward and backward, the first time that a shape occurs with a gradient to come.
 
     So a backward kernel that this machine cannot launch is found while another backend can still take over.
     """
     gates, units, layout = inputs.gates, inputs.weight.shape[-1], inputs.layout
-    tiling = _choose_tiling(kind, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
-    key = kind, units, tiling, layout.has_lengths, gates.dtype, gates.device
+    tiling = _choose_tiling(spec, layout.batch_size, gates.dtype, gates.device, units, len(layout.reverse))
+    key = spec, units, tiling, layout.has_lengths, gates.dtype, gates.device
     if key in _verified or not needs_grad(gates, inputs.weight, *inputs.vectors, *inputs.states):
         return
     with torch.enable_grad():
         one = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
         weight, vectors = inputs.weight.detach(), [vector.detach() for vector in inputs.vectors]
         states = [state.detach() for state in inputs.states]
-        outputs, *_ = get_scan(kind).run(one.clone(), weight, vectors, states, layout.with_one_step())
+        outputs, *_ = get_scan(spec).run(one.clone(), weight, vectors, states, layout.with_one_step())
         torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
     _verified.add(key)
 
@@ -142,6 +142,6 @@ def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: t
 
 
 def _choose_tiling(
-    kind: Kind, batch_size: int, dtype: torch.dtype, device: torch.device, units: int, directions: int
+    spec: CellSpec, batch_size: int, dtype: torch.dtype, device: torch.device, units: int, directions: int
 ) -> Tiling | None:
-    return choose_tiling(units, get_scan(kind).own_units, batch_size, directions, dtype.itemsize, device)
+    return choose_tiling(units, get_scan(spec).own_units, batch_size, directions, dtype.itemsize, device)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.gradients import first_order
+from seqwise.kernels.recurrence.first_order import first_order
 
 
 def project_inputs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
+from seqwise.kernels.recurrence.first_order import first_order
 from seqwise.kernels.recurrence.gpu import (
     gru,
     gru_reset_before,
@@ -41,7 +42,6 @@ from seqwise.kernels.recurrence.gpu.launch import (
     needs_grad,
 )
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout, allocate_unwritten, multiply_over_rows
-from seqwise.kernels.recurrence.gradients import first_order
 
 PADDING = 32  # the GRU's gradients are padded to a multiple: whole quarters that begin at eight 16-bit numbers
 

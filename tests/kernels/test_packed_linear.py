@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seqwise.kernels import packed
-from seqwise.kernels.packed import ACTIVATIONS, Packed
+from seqwise.kernels import packed_linear as packed
+from seqwise.kernels.packed_linear import ACTIVATIONS, PackedLinear
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -16,21 +16,21 @@ def test_the_product_is_that_of_linear(activation, shape):
     torch.manual_seed(0)
     weight, bias, x = torch.randn(70, 40), torch.randn(70), torch.randn(shape)
     with torch.inference_mode():
-        found = Packed(weight, bias, rows=7, activation=activation)(x)
+        found = PackedLinear(weight, bias, rows=7, activation=activation)(x)
     torch.testing.assert_close(found, ACTIVATIONS[activation](F.linear(x, weight, bias)), atol=1e-5, rtol=1e-5)
 
 
 def test_other_precisions_and_few_rows_have_the_ordinary_product():
     weight = torch.randn(4, 3, dtype=torch.float64)
-    assert Packed(weight, None, rows=8).copy is None
-    assert Packed(weight.float(), None, rows=8, copy=False).copy is None
+    assert PackedLinear(weight, None, rows=8).copy is None
+    assert PackedLinear(weight.float(), None, rows=8, copy=False).copy is None
     x = torch.randn(2, 3, dtype=torch.float64)
-    assert torch.equal(Packed(weight, None, rows=8)(x), F.linear(x, weight))
+    assert torch.equal(PackedLinear(weight, None, rows=8)(x), F.linear(x, weight))
 
 
 def test_where_gradients_are_asked_for_it_is_the_ordinary_product():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 3)
-    layer = Packed(weight, None, rows=8)
+    layer = PackedLinear(weight, None, rows=8)
     assert layer.copy is None
     layer(x).sum().backward()
     torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 3))
@@ -40,6 +40,6 @@ def test_without_the_library_it_is_the_ordinary_product(monkeypatch):
     monkeypatch.setattr(packed, "_available", lambda: False)
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
     with torch.inference_mode():
-        layer = Packed(weight, None, rows=8)
+        layer = PackedLinear(weight, None, rows=8)
     assert layer.copy is None
     assert torch.equal(layer(x), F.linear(x, weight))

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-MANY = 4  # sequences of usual length from which on a copy pays
+MIN_SEQUENCES = 4  # sequences of usual length from which on a copy pays
 ACTIVATIONS = {"none": lambda y: y, "relu": F.relu, "gelu": F.gelu}
 
 
-class Packed:
+class PackedLinear:
     """y = activation(W x + b) for a weight that stays as it is while this object lives.
 
     Copies exist for float32 on CPUs and have no gradients; elsewhere, where gradients are asked for, or if `copy` is

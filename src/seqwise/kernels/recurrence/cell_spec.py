@@ -1,0 +1,71 @@
+"""What a scan computes, in plain values: the cell and, for each direction, its tensors. It knows nothing of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """A cell: "rnn", "lstm" or "gru", with the settings that concern it.
+
+    reset: whether the GRU's reset gate acts "after" or "before" the recurrent product. update: whether its update gate
+    "keeps" the old state, h = z h + (1 − z) n, or "replaces" it, h = (1 − z) h + z n.
+    """
+
+    name: str
+    activation: str = "tanh"
+    reset: str = "after"
+    update: str = "keeps"
+    layer_norm: bool = False
+
+
+def scan_dtype(x: Tensor) -> torch.dtype:
+    """The type in which x is scanned: autocast's where it is enabled, except for float64."""
+    device = x.device.type
+    if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
+        return x.dtype
+    return torch.get_autocast_dtype(device)
+
+
+def allows_tf32() -> bool:
+    """Whether recurrent layers may multiply float32 in TF32: PyTorch's own setting for cuDNN."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # the newer setting is in use
+        return bool(torch.backends.cudnn.rnn.fp32_precision == "tf32")  # type: ignore[attr-defined]
+
+
+class Projection(NamedTuple):
+    """W x + b, as a `Direction` may project its input. Kernels may multiply by W in their own way."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Direction(NamedTuple):
+    """One scan over the steps: the projection of the input, the recurrent matrix, other vectors, the initial state.
+
+    `project` returns (…, blocks·U) for (…, D). Its result is overwritten in memory, so a `project` whose output
+    autograd has saved would give wrong gradients. The `vectors` are:
+
+        gru, reset after       bias_hidden (U)
+        layer-norm rnn         norm.weight, norm.bias (U)
+        layer-norm lstm        hidden_norm.weight, .bias (4U), cell_norm.weight, .bias (U)
+        layer-norm gru         gates_norm.weight, .bias (2U), candidate_norm.weight, .bias (U)
+    """
+
+    project: Callable[[Tensor], Tensor]
+    weight_hidden: Tensor
+    vectors: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+    reverse: bool = False  # each sequence is read from its last step to its first
