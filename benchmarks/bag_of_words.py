@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.config import Settings
-from seqwise.tasks.classify.metrics import accuracy, confusion, macro_f1
+from seqwise.tasks.classify.metrics import compute_accuracy, compute_macro_f1, confusion_matrix
 from seqwise.tasks.classify.task import Classify
 
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the summed squares of all weights, against the summed loss
@@ -96,15 +96,15 @@ def measure(task: Classify, longest: int) -> dict[str, float]:
     for penalty in PENALTIES:
         weight, bias = fit(parts["train"], torch.from_numpy(task.targets["train"]), len(bag.places), labels, penalty)
         found = {split: (rows @ weight + bias).argmax(-1).numpy() for split, rows in parts.items()}
-        counted = {split: confusion(task.targets[split], found[split], labels) for split in found}
-        if accuracy(counted["valid"]) > best[0]:
-            best, tables = (accuracy(counted["valid"]), penalty), counted
+        counted = {split: confusion_matrix(task.targets[split], found[split], labels) for split in found}
+        if compute_accuracy(counted["valid"]) > best[0]:
+            best, tables = (compute_accuracy(counted["valid"]), penalty), counted
     return {
         "features": len(bag.places),
         "penalty": best[1],
         "valid_accuracy": best[0],
-        "accuracy": accuracy(tables["test"]),
-        "macro_f1": macro_f1(tables["test"]),
+        "accuracy": compute_accuracy(tables["test"]),
+        "macro_f1": compute_macro_f1(tables["test"]),
         "seconds": time.perf_counter() - began,
     }
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError
-from seqwise.heads.label import POOLINGS, AttentionPooling, Label, LastPooling, balanced, build_pooling
+from seqwise.heads.label import POOLINGS, AttentionPooling, LabelHead, LastPooling, balanced_weights, build_pooling
 from seqwise.layers.record import record
 
 STATES = torch.tensor([[[1.0, -2.0], [3.0, 4.0], [9.0, 9.0]], [[5.0, 6.0], [7.0, 7.0], [8.0, 8.0]]])
@@ -31,7 +31,7 @@ def test_pooling_by_hand(kind: str, expected: list[list[float]]):
 
 
 def test_the_last_state_of_what_reads_from_the_end_is_the_first():
-    assert LastPooling(2, backwards=1)(STATES, LENGTHS).tolist() == [[3, -2], [5, 6]]
+    assert LastPooling(2, backward_width=1)(STATES, LENGTHS).tolist() == [[3, -2], [5, 6]]
 
 
 def test_attention_pooling_is_its_equation():
@@ -52,9 +52,9 @@ def test_attention_pooling_is_its_equation():
     assert seen["weights"][0].tolist() == pytest.approx([*a, 0.0])
 
 
-def noisy(kind: str) -> Label:
+def noisy(kind: str) -> LabelHead:
     torch.manual_seed(0)
-    head = Label(build_pooling(kind, 4, 2), 3).double()
+    head = LabelHead(build_pooling(kind, 4, 2), 3).double()
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter)
     return head.eval()
@@ -99,7 +99,7 @@ def test_gradients_equal_finite_differences(kind: str):
 def test_losses_equal_those_of_pytorch(smoothing: float):
     scores, targets = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 3, 0])
     weights = torch.tensor([0.5, 2.0, 1.0, 0.7])
-    plain, weighted = Label(build_pooling("mean", 2), 4), Label(build_pooling("mean", 2), 4, weights=weights)
+    plain, weighted = LabelHead(build_pooling("mean", 2), 4), LabelHead(build_pooling("mean", 2), 4, weights=weights)
     expected = F.cross_entropy(scores, targets, reduction="none", label_smoothing=smoothing)
     assert torch.allclose(plain.losses(scores, targets, smoothing), expected)
     assert torch.allclose(weighted.losses(scores, targets, smoothing), expected * weights[targets])
@@ -107,7 +107,7 @@ def test_losses_equal_those_of_pytorch(smoothing: float):
 
 def test_balanced_weights_give_every_label_the_same_sum_and_the_examples_a_mean_of_one():
     counts = torch.tensor([90, 9, 1])
-    weights = balanced(counts)
+    weights = balanced_weights(counts)
     assert (weights * counts).tolist() == pytest.approx([100 / 3] * 3)
     assert float((weights * counts).sum() / counts.sum()) == pytest.approx(1)
 

@@ -237,7 +237,7 @@ def _clean(value: Any) -> Any:
 
 def reject_columns(columns: str | None, instead: str) -> None:
     """Raise for tasks that do not choose columns with --columns."""
-    if columns is not None:
+    if columns:
         raise UsageError(f"--columns {columns} means nothing to this task.", repair=instead)
 
 
@@ -255,4 +255,4 @@ def read_input_column(path: Path, names: Sequence[str], columns: str | None) -> 
 
 def parse_columns(columns: str | None) -> list[str] | None:
     """Return `--columns text,label` as a list."""
-    return None if columns is None else [column.strip() for column in columns.split(",")]
+    return [column.strip() for column in columns.split(",")] if columns else None

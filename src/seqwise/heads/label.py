@@ -1,4 +1,4 @@
-"""The label head: the states of a sequence → one vector → a score per label. It knows nothing of what made the states.
+"""The label head: the states of a sequence → one vector → a score per label. It does not know what made the states.
 
 A row of length 0 pools to zeros, so that its scores are the biases alone.
 """
@@ -17,18 +17,18 @@ from seqwise.layers.record import record_value
 
 
 class LastPooling(nn.Module):
-    """The state after the last step; of the last `backwards` entries, which read from the end, that at the first."""
+    """The state after the last step; for the last `backward_width` entries, which were read from the end, the first."""
 
-    def __init__(self, width: int, backwards: int = 0):
+    def __init__(self, width: int, backward_width: int = 0):
         super().__init__()
-        self.width, self.backwards = width, backwards
+        self.width, self.backward_width = width, backward_width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
         pooled = states.gather(1, last).squeeze(1)  # (B, D)
-        if self.backwards:
-            ahead = self.width - self.backwards
-            pooled = torch.cat([pooled[:, :ahead], states[:, 0, ahead:]], dim=-1)
+        if self.backward_width:
+            forward_width = self.width - self.backward_width
+            pooled = torch.cat([pooled[:, :forward_width], states[:, 0, forward_width:]], dim=-1)
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
@@ -68,7 +68,7 @@ class AttentionPooling(nn.Module):
         self.width = width
         self.W = nn.Parameter(torch.empty(width, width))
         self.b = nn.Parameter(torch.zeros(width))
-        self.c = nn.Parameter(torch.zeros(width))  # of zeros: it begins as the plain mean
+        self.c = nn.Parameter(torch.zeros(width))  # zeros: it begins as the plain mean
         xavier_(self.W)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
@@ -86,18 +86,18 @@ POOLINGS: dict[str, type[nn.Module]] = {
 }
 
 
-def build_pooling(kind: str, width: int, backwards: int = 0) -> nn.Module:
-    """The pooling of a name; `backwards` entries of the states were read from the end."""
+def build_pooling(kind: str, width: int, backward_width: int = 0) -> nn.Module:
+    """Return a pooling layer; the last `backward_width` entries of the states belong to the backward direction."""
     if kind not in POOLINGS:
         raise UsageError(f"there is no pooling {kind!r}.", repair=nearest(kind, POOLINGS))
-    return LastPooling(width, backwards) if kind == "last" else POOLINGS[kind](width)
+    return LastPooling(width, backward_width) if kind == "last" else POOLINGS[kind](width)
 
 
-class Label(nn.Module):
+class LabelHead(nn.Module):
     """Pooling, dropout, one linear layer.
 
-    `weights` (K,) says how much an example of each label counts in the loss; their mean over the training examples
-    should be 1, so that the loss stays comparable.
+    `weights` (K,) are the class weights of the loss; their mean over the training examples should be 1, so that the
+    loss stays comparable.
     """
 
     weights: Tensor
@@ -112,7 +112,7 @@ class Label(nn.Module):
         self.register_buffer("weights", torch.ones(labels) if weights is None else weights.float(), persistent=False)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Scores (B, K); their softmax is the probability of each label."""
+        """Return scores (B, K); their softmax is the probability of each label."""
         pooled = self.pooling(states, lengths)
         record_value(self, "pooled", pooled)
         scores = self.output(self.dropout(pooled))
@@ -120,17 +120,17 @@ class Label(nn.Module):
         return scores
 
     def losses(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Negative log likelihood of each target (B,), times the weight of its label.
+        """Return the negative log likelihood of each target (B,), times the weight of its label.
 
-        With `smoothing` the target is 1 − smoothing on the true label, and the rest spread over all alike
-        (Szegedy et al. 2016, section 7).
+        With `smoothing` the target is 1 − smoothing on the true label, and the rest is uniform (Szegedy et al. 2016,
+        section 7).
         """
-        logs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
-        true = logs.gather(1, targets[:, None]).squeeze(1)
-        return -((1 - smoothing) * true + smoothing * logs.mean(-1)) * self.weights[targets]
+        log_probabilities = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
+        true = log_probabilities.gather(1, targets[:, None]).squeeze(1)
+        return -((1 - smoothing) * true + smoothing * log_probabilities.mean(-1)) * self.weights[targets]
 
 
-def balanced(counts: Tensor) -> Tensor:
-    """Weights (K,) by which all labels weigh alike: N / (K · count). Their mean over the examples is 1."""
+def balanced_weights(counts: Tensor) -> Tensor:
+    """Return class weights (K,) that make all labels count equally: N / (K · count). Their mean over examples is 1."""
     counts = counts.double()
     return (counts.sum() / (len(counts) * counts.clamp(min=1))).float()

@@ -1,7 +1,7 @@
-"""What an expert would have set for the task classify: the rules that fill every setting left open.
+"""Default settings of the task classify, chosen from the data and the machine.
 
-Labelled texts are few: a small network that is dropped out of strongly beats a large one. The numbers come from the
-searches in docs/log.md.
+Labelled texts are few: a small network with strong dropout beats a large one. The numbers come from the searches in
+docs/log.md.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import math
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
 
-FEW = 50_000  # examples; with more a larger network pays, and less has to be dropped
+LARGE_DATASET = 50_000  # examples from which on a larger network with less dropout is better
 
 
-def fill_classify(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
-    """Fill in all that the task needs."""
-    _fill_size(chosen, facts, fill)
-    _fill_regularisation(chosen, facts, fill)
-    _fill_batches(chosen, facts, fill)
-    _fill_optimisation(chosen, facts, fill)
+def fill_classify(chosen: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    """Choose every setting that the user left open."""
+    _fill_size(chosen, context, fill)
+    _fill_regularisation(chosen, context, fill)
+    _fill_batches(chosen, context, fill)
+    _fill_optimisation(chosen, context, fill)
 
 
-def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
-    few = facts.examples < FEW
-    fill("network.width", 128 if few else 384 if facts.cuda else 256)
-    fill("network.depth", 2 if chosen.model == "transformer" or (facts.cuda and not few) else 1)
+def _fill_size(chosen: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    few = context.examples < LARGE_DATASET
+    fill("network.width", 128 if few else 384 if context.cuda else 256)
+    fill("network.depth", 2 if chosen.model == "transformer" or (context.cuda and not few) else 1)
     fill("network.embedding", chosen.network.width)
     if chosen.model in RECURRENT:
         fill("recurrent.bidirectional", True)
@@ -36,8 +36,8 @@ def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> 
     fill("classify.pooling", "attention" if few else "max")
 
 
-def _fill_regularisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
-    few, transformer = facts.examples < FEW, chosen.model == "transformer"
+def _fill_regularisation(chosen: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    few, transformer = context.examples < LARGE_DATASET, chosen.model == "transformer"
     fill("network.dropout", (0.3 if transformer else 0.5) if few else 0.2)
     if chosen.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)
@@ -45,23 +45,23 @@ def _fill_regularisation(chosen: ResolvedSettings, facts: DefaultsContext, fill:
     fill("classify.label_smoothing", 0.0)
 
 
-def _fill_batches(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
+def _fill_batches(chosen: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
     """Small batches: more updates learn more from few examples."""
-    rows = max(1, min(32 if facts.examples < FEW else 128, facts.examples // 8))
-    fill("training.batch_size", math.ceil(rows / facts.processes) * facts.processes)  # each process has as many
-    fill("data.max_tokens", 32_768 if facts.cuda else 8_192)
+    rows = max(1, min(32 if context.examples < LARGE_DATASET else 128, context.examples // 8))
+    fill("training.batch_size", math.ceil(rows / context.processes) * context.processes)  # a multiple of the processes
+    fill("data.max_tokens", 32_768 if context.cuda else 8_192)
 
 
-def _fill_optimisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
-    """Large steps: most words are seen a few times only. With many texts they are seen often enough.
+def _fill_optimisation(chosen: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    """Large learning rates, because most words of a small data set occur only a few times.
 
-    Word vectors that learn on are known from the first step: SST-2, LSTM, four epochs, validation accuracy 84.5 % with
-    a rate of 0.003, 82.2 % with 0.01.
+    Pretrained vectors need smaller ones: SST-2, LSTM, four epochs, validation accuracy 84.5 % with a rate of 0.003,
+    82.2 % with 0.01.
     """
-    adam, few = chosen.training.optimizer == "adamw", facts.examples < FEW
-    known = facts.vectors > 0 and not chosen.network.freeze_embedding
-    rate = (3e-3 if few else 1e-3) if chosen.model == "transformer" else (1e-2 if few and not known else 3e-3)
+    adam, few = chosen.training.optimizer == "adamw", context.examples < LARGE_DATASET
+    pretrained = context.vectors > 0 and not chosen.network.freeze_embedding
+    rate = (3e-3 if few else 1e-3) if chosen.model == "transformer" else (1e-2 if few and not pretrained else 3e-3)
     fill("training.learning_rate", rate if adam else 1.0)
     fill("training.weight_decay", 0.01 if adam else 1e-6)
     if few and adam:
-        fill("training.ema", 0.995)  # few texts make noisy updates; their average is better than the last of them
+        fill("training.ema", 0.995)  # few texts make noisy updates: averaged weights are better

@@ -1,6 +1,6 @@
-"""Accuracy, F1 and confusions of labels. All follow from one table of counts: rows are true, columns predicted labels.
+"""Accuracy and F1 of labels, all computed from a confusion matrix: true labels in rows, predicted ones in columns.
 
-Tables of parts of the data add up. It knows nothing of texts or models.
+Matrices of parts of the data add up. The module knows nothing of texts or models.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import numpy as np
 
 from seqwise.metrics.evaluation import Table
 
-MANY = 16  # labels; with more the confusion table becomes a list of the most frequent confusions
-LISTED = 20  # confusions in that list
+MAX_LABELS = 16  # with more, the most frequent confusions are listed instead of the confusion matrix
+MAX_CONFUSIONS = 20  # in that list
 
 DEFINITIONS = {
     "accuracy": "share of the texts whose most probable label is the true one",
@@ -22,43 +22,45 @@ DEFINITIONS = {
 }
 
 
-def confusion(true: np.ndarray, predicted: np.ndarray, labels: int) -> np.ndarray:
-    """How often each true label (row) was given each label (column): (K, K) int64."""
+def confusion_matrix(true: np.ndarray, predicted: np.ndarray, labels: int) -> np.ndarray:
+    """Return how often each true label (row) was predicted as each label (column): (K, K) int64."""
     cells = np.bincount(np.asarray(true) * labels + np.asarray(predicted), minlength=labels * labels)
     return cells.reshape(labels, labels)
 
 
-def accuracy(counts: np.ndarray) -> float:
-    return float(np.trace(counts) / max(1, counts.sum()))
+def compute_accuracy(confusion: np.ndarray) -> float:
+    return float(np.trace(confusion) / max(1, confusion.sum()))
 
 
-def scores_of(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Precision, recall and F1 of each label; 0 where nothing was there to be divided by."""
-    hits = np.diag(counts).astype(np.float64)
-    predicted, true = counts.sum(0), counts.sum(1)
-    precision, recall = hits / np.maximum(1, predicted), hits / np.maximum(1, true)
-    return precision, recall, 2 * hits / np.maximum(1, predicted + true)
+def compute_label_scores(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and F1 of each label; 0 where the denominator is 0."""
+    correct = np.diag(confusion).astype(np.float64)
+    predicted, true = confusion.sum(0), confusion.sum(1)
+    precision, recall = correct / np.maximum(1, predicted), correct / np.maximum(1, true)
+    return precision, recall, 2 * correct / np.maximum(1, predicted + true)
 
 
-def macro_f1(counts: np.ndarray) -> float:
-    """The mean F1 of the labels that occur, as truth or as prediction."""
-    occurs = counts.sum(0) + counts.sum(1) > 0
-    return float(scores_of(counts)[2][occurs].mean()) if occurs.any() else 0.0
+def compute_macro_f1(confusion: np.ndarray) -> float:
+    """Return the mean F1 of the labels that occur as true or as predicted label."""
+    occurs = confusion.sum(0) + confusion.sum(1) > 0
+    return float(compute_label_scores(confusion)[2][occurs].mean()) if occurs.any() else 0.0
 
 
-def label_table(counts: np.ndarray, names: Sequence[str]) -> Table:
-    """Precision, recall, F1 and number of examples of each label."""
-    columns = zip(names, *(column.tolist() for column in scores_of(counts)), counts.sum(1).tolist())
-    return Table("labels", ("precision", "recall", "f1", "examples"), {name: tuple(row) for name, *row in columns})
+def label_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
+    """Return precision, recall, F1 and the number of examples of each label."""
+    columns = (*compute_label_scores(confusion), confusion.sum(1))
+    rows = zip(names, *(column.tolist() for column in columns))
+    return Table("labels", ("precision", "recall", "f1", "examples"), {name: tuple(row) for name, *row in rows})
 
 
-def confusion_table(counts: np.ndarray, names: Sequence[str]) -> Table:
-    """The whole table of few labels; of many the most frequent confusions."""
-    found: dict[str, tuple[float, ...]]
-    if len(names) <= MANY:
-        found = {name: tuple(row) for name, row in zip(names, counts.tolist())}
-        return Table("confusion: true label in rows, predicted in columns", tuple(names), found)
-    wrong = counts - np.diag(np.diag(counts))
-    places = [divmod(int(at), len(names)) for at in np.argsort(-wrong, axis=None, kind="stable")[:LISTED]]
-    found = {f"{names[a]} → {names[b]}": (int(wrong[a, b]),) for a, b in places if wrong[a, b]}
-    return Table("most frequent confusions: true label → predicted", ("texts",), found)
+def confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
+    """Return the confusion matrix, or the most frequent confusions where there are many labels."""
+    rows: dict[str, tuple[float, ...]]
+    if len(names) <= MAX_LABELS:
+        rows = {name: tuple(row) for name, row in zip(names, confusion.tolist())}
+        return Table("confusion: true label in rows, predicted in columns", tuple(names), rows)
+    errors = confusion - np.diag(np.diag(confusion))
+    largest = np.argsort(-errors, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    cells = [divmod(int(cell), len(names)) for cell in largest]
+    rows = {f"{names[a]} → {names[b]}": (int(errors[a, b]),) for a, b in cells if errors[a, b]}
+    return Table("most frequent confusions: true label → predicted", ("texts",), rows)

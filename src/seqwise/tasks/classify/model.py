@@ -1,6 +1,6 @@
-"""The classifier as a model: its batches, its scores, and what it makes of texts whose labels are known.
+"""The classifier: its batches, its network, and scores of texts whose labels are known.
 
-It knows token ids and numbers of labels, nothing of texts or files. The task that uses it is in `task.py`.
+The module knows token ids and label numbers, nothing of texts or files. The task that uses it is in `task.py`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import iterate_by_length, pad_sequences
-from seqwise.heads.label import Label, balanced, build_pooling
+from seqwise.heads.label import LabelHead, balanced_weights, build_pooling
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.classify.metrics import confusion
+from seqwise.tasks.classify.metrics import confusion_matrix
 from seqwise.tasks.task import ProgressCallback
 
-MOST_TOKENS = 512  # of one text unless set
-ROWS, TOKENS = 256, 16_384  # of a batch that is scored
+EVALUATION_ROWS, EVALUATION_TOKENS = 256, 16_384  # of a batch in evaluation
 
 
 @dataclass(frozen=True)
 class TextBatch(Batch):
-    """Rows of token ids, padded, and a label for each."""
+    """Padded rows of token ids, and the label of each."""
 
     ids: Tensor  # (B, T) int64
     lengths: Tensor  # (B,) int64
@@ -52,11 +51,11 @@ class TextBatch(Batch):
 class Classifier(nn.Module):
     """Embedding, encoder, label head.
 
-    With the `counts` (K,) of the training labels a new model begins near their frequencies, and knows how much each
-    has to weigh where all are to weigh alike. A model whose weights are loaded needs no counts.
+    With the `counts` (K,) of the training labels the first predictions of a new model are their frequencies; balanced
+    class weights are computed from them. A model whose weights are loaded needs no counts.
 
-    In training some tokens are replaced by `unknown`, where there is such an id: otherwise its vector would never be
-    learned, and rare words would be learned by heart.
+    Training replaces some tokens by `unknown`, where there is such an id: otherwise its vector would never be learned,
+    and rare words would be memorised.
     """
 
     def __init__(
@@ -73,27 +72,28 @@ class Classifier(nn.Module):
         self.unknown, self.word_dropout = unknown, classify.word_dropout
         self.smoothing = classify.label_smoothing
         self.embedding = Embedding(vocabulary, width)
-        # Most words are rare: long random vectors of what is hardly ever learned would be noise. After 250,000 tokens
+        # Most words are rare: large random vectors that are hardly ever updated would be noise. After 250,000 tokens
         # of builtin:modules (GRU, width 64, one seed) validation accuracy is 84 %, with vectors of length 1 79 %.
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.encoder = build_encoder(settings, width, settings.data.max_length)
-        wide: int = self.encoder.width  # type: ignore[assignment]
-        both = settings.recurrent.bidirectional and settings.model not in ("feedforward", "transformer")
-        pooling = build_pooling(classify.pooling, wide, wide // 2 if both else 0)
-        alike = classify.class_weights == "balanced"
-        self.head = Label(pooling, labels, dropout, balanced(counts) if counts is not None and alike else None)
-        if counts is not None and not alike:
+        states_width: int = self.encoder.width  # type: ignore[assignment]
+        bidirectional = settings.recurrent.bidirectional and settings.model not in ("feedforward", "transformer")
+        pooling = build_pooling(classify.pooling, states_width, states_width // 2 if bidirectional else 0)
+        is_balanced = classify.class_weights == "balanced"
+        weights = balanced_weights(counts) if counts is not None and is_balanced else None
+        self.head = LabelHead(pooling, labels, dropout, weights)
+        if counts is not None and not is_balanced:
             with torch.no_grad():
                 self.head.output.bias.copy_(torch.log((counts + 1) / (counts.sum() + labels)))
         self.drop_in = VariationalDropout(dropout)
 
-    def forward(self, batch: TextBatch, carry: None = None) -> tuple[Loss, None]:
-        """Summed loss of the batch's labels."""
+    def forward(self, batch: TextBatch, state: None = None) -> tuple[Loss, None]:
+        """Return the summed loss of the batch's labels, and no state."""
         scores = self.scores(batch.ids, batch.lengths)
         return total(self.head.losses(scores, batch.labels, self.smoothing if self.training else 0.0)), None
 
     def scores(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """A score per label, (B, K), of rows of ids (B, T)."""
+        """Return a score per label, (B, K), for rows of ids (B, T)."""
         if self.training and self.unknown is not None and self.word_dropout:
             ids = ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.word_dropout, self.unknown)
         states = self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths)
@@ -101,53 +101,55 @@ class Classifier(nn.Module):
 
 
 def collate(rows: Sequence[np.ndarray], labels: np.ndarray, numbers: np.ndarray) -> TextBatch:
-    """Rows of different length as a batch; id 0 is that of padding."""
+    """Return rows of different lengths as a batch; padding has id 0."""
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
     ids, positions = torch.from_numpy(pad_sequences(rows)), torch.from_numpy(np.asarray(numbers, dtype=np.int64))
     return TextBatch(ids, lengths, torch.from_numpy(np.asarray(labels, dtype=np.int64)), positions=positions)
 
 
 @torch.no_grad()
-def score(
-    model: Classifier, rows: Sequence[np.ndarray], longest: int, rank: int = 0, world: int = 1
+def predict_log_probabilities(
+    model: Classifier, rows: Sequence[np.ndarray], max_length: int, rank: int = 0, world: int = 1
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(numbers of rows, log-probabilities (B, K) of their labels), long rows first; each row once over all ranks."""
+    """Yield (row numbers, log-probabilities (B, K) of the labels), long rows first; each row once over all ranks."""
     device = model.embedding.weight.device
-    cut = [row[:longest] for row in rows]
+    truncated = [row[:max_length] for row in rows]
+    lengths = [len(row) for row in truncated]
     model.eval()
-    for numbers in iterate_by_length([len(row) for row in cut], ROWS, TOKENS, rank, world):
-        batch = collate([cut[number] for number in numbers], np.zeros(len(numbers)), numbers).to(device)
+    for numbers in iterate_by_length(lengths, EVALUATION_ROWS, EVALUATION_TOKENS, rank, world):
+        batch = collate([truncated[number] for number in numbers], np.zeros(len(numbers)), numbers).to(device)
         yield numbers, model.scores(batch.ids, batch.lengths).double().log_softmax(-1).cpu().numpy()
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What a model makes of rows whose labels are known. Rows of other ranks have probability 0."""
+class LabelScores:
+    """Predictions for rows with known labels. Rows of other ranks have probability 0."""
 
     nats: float  # summed negative log likelihood of the true labels
-    counts: np.ndarray  # (K, K): true labels in rows, predicted ones in columns
-    predicted: np.ndarray  # (N,) label of each row
-    chances: np.ndarray  # (N,) its probability
+    confusion: np.ndarray  # (K, K): true labels in rows, predicted ones in columns
+    predicted: np.ndarray  # (N,): most probable label of each row
+    probabilities: np.ndarray  # (N,): its probability
 
 
-def measure(
+def score_texts(
     model: Classifier,
     rows: Sequence[np.ndarray],
     targets: np.ndarray,
-    longest: int,
+    max_length: int,
     rank: int = 0,
     world: int = 1,
     progress: ProgressCallback | None = None,
-) -> Scored:
-    """Score the rows that belong to a rank."""
+) -> LabelScores:
+    """Predict the labels of the rows that belong to a rank."""
     size = model.head.output.out_features
-    nats, done, counts = 0.0, 0, np.zeros((size, size), dtype=np.int64)
-    predicted, chances = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows))
-    for numbers, logs in score(model, rows, longest, rank, world):
-        nats -= float(logs[range(len(numbers)), targets[numbers]].sum())
-        predicted[numbers], chances[numbers] = logs.argmax(-1), np.exp(logs.max(-1))
-        counts += confusion(targets[numbers], predicted[numbers], size)
+    nats, done, confusion = 0.0, 0, np.zeros((size, size), dtype=np.int64)
+    predicted, probabilities = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows))
+    for numbers, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world):
+        nats -= float(log_probabilities[range(len(numbers)), targets[numbers]].sum())
+        predicted[numbers] = log_probabilities.argmax(-1)
+        probabilities[numbers] = np.exp(log_probabilities.max(-1))
+        confusion += confusion_matrix(targets[numbers], predicted[numbers], size)
         done += len(numbers)
         if progress is not None:
             progress(done, len(rows))
-    return Scored(nats, counts, predicted, chances)
+    return LabelScores(nats, confusion, predicted, probabilities)

@@ -1,17 +1,15 @@
-"""Texts with labels: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, and `builtin:modules`.
+"""Labelled texts: `.csv`, `.tsv`, `.jsonl` with `text` and `label`, `text<TAB>label`, and `builtin:modules`.
 
-A label is a string whatever it was in the file. What is read here is checked as a whole: every split together. It
-knows nothing of tokens or of models.
+Labels are strings, whatever they are in the file. Checks that concern all splits together are here too. The module
+knows nothing of tokens or models.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
-import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,23 +17,17 @@ from typing import Any
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.findings import Findings
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
-from seqwise.errors import DataError
+from seqwise.tasks.classify.docstrings import iterate_docstrings
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
-UNBALANCED = 10  # times the rarest label that the most frequent one may have before the user is told
-FEWEST = 4  # words of a docstring that can tell a module
-
-# Parts of the standard library with many docstrings, the same in every Python that is supported. Label → where it is.
-MODULES = {
-    **{name: name for name in ("asyncio", "email", "http", "importlib", "inspect", "logging", "multiprocessing")},
-    **{name: name for name in ("tkinter", "turtle", "unittest", "xml")},
-    "decimal": "_pydecimal",
-}
+MAX_IMBALANCE = 10  # most frequent / rarest label above which there is a warning
+# The description is part of the fingerprint of the data: it cannot change.
+BUILTIN_DESCRIPTION = "docstrings of the standard library, without the names of their modules"
 
 
 @dataclass(frozen=True)
 class LabelledText:
-    """One text, its label, and where it stands."""
+    """A text, its label, and its location."""
 
     text: str
     label: str
@@ -43,40 +35,42 @@ class LabelledText:
     line: int
 
 
-def open_labelled(
+def open_labelled_texts(
     spec: str, columns: str | None = None, on_empty: str = "stop", fractions: tuple[float, float] = (0.05, 0.05)
 ) -> Splits[LabelledText]:
-    """All splits, read and checked; what does not stop is in `splits.findings`."""
-    wanted = parse_columns(columns)
+    """Read and split labelled texts; warnings are in `splits.findings`."""
+    column_names = parse_columns(columns)
 
     def read(path: Path, findings: Findings) -> list[LabelledText]:
-        return read_labelled(path, findings, wanted, on_empty)
+        return read_labelled_texts(path, findings, column_names, on_empty)
 
-    builtins = {"modules": (builtin_modules, "docstrings of the standard library, without the names of their modules")}
-    splits = open_examples(spec, read, SUFFIXES, builtins, *fractions)
-    _keep_single_labels(splits)
+    splits = open_examples(spec, read, SUFFIXES, {"modules": (builtin_texts, BUILTIN_DESCRIPTION)}, *fractions)
+    _return_unique_labels(splits)
     return splits
 
 
-def read_labelled(
+def builtin_texts() -> list[LabelledText]:
+    return [LabelledText(*docstring) for docstring in iterate_docstrings()]
+
+
+def read_labelled_texts(
     path: Path, findings: Findings, columns: Sequence[str] | None = None, on_empty: str = "stop"
 ) -> list[LabelledText]:
-    """The examples of one file."""
+    """Return the examples of one file."""
     table = read_table(path, ("text", "label"), findings, columns)
     if not table.has_header:
-        _suspect_header(table, findings, columns)
-    return [example for row in table.rows if (example := _example(row, findings, on_empty)) is not None]
+        _check_first_line(table, findings, columns)
+    return [example for row in table.rows if (example := _parse_row(row, findings, on_empty)) is not None]
 
 
-def _example(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
-    text, label = row.values["text"], as_label(row.values["label"])
+def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
+    text, label = row.values["text"], format_label(row.values["label"])
     if not isinstance(text, str) or label is None:
-        wrong = f"expected a string, a number or true or false as label, found {_kind(row.values['label'])}."
+        problem = f"expected a string, a number or true or false as label, found {_json_type(row.values['label'])}."
         if not isinstance(text, str):
-            wrong = f"expected a string under text, found {_kind(text)}."
-        findings.error(
-            wrong, repair='Each line must be like: {"text": "…", "label": "…"}', file=row.file, line=row.line
-        )
+            problem = f"expected a string under text, found {_json_type(text)}."
+        repair = 'Each line must be like: {"text": "…", "label": "…"}'
+        findings.error(problem, repair=repair, file=row.file, line=row.line)
         return None
     empty = [name for name, value in (("text", text), ("label", label)) if not value.strip()]
     if not empty:
@@ -93,79 +87,75 @@ def _example(row: Row, findings: Findings, on_empty: str) -> LabelledText | None
     return None
 
 
-def as_label(value: Any) -> str | None:
-    """A label as a string; numbers and truth values as JSON spells them. None for what can be no label."""
+def format_label(value: Any) -> str | None:
+    """Return a label as a string, numbers and booleans as JSON spells them; None for anything else."""
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, (bool, int, float)) else None
 
 
-def _kind(value: Any) -> str:
+def _json_type(value: Any) -> str:
     names: dict[type, str] = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def _suspect_header(table: Table, findings: Findings, columns: Sequence[str] | None) -> None:
-    """A first line whose label never comes again, while the others do, is a header of unknown names."""
-    counts = Counter(as_label(row.values["label"]) for row in table.rows)
-    first = table.rows[0] if table.rows else None
-    if (
-        first is None
-        or counts[as_label(first.values["label"])] > 1
-        or len(counts) < 2
-        or 1 in list(counts.values())[1:]
-    ):
+def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] | None) -> None:
+    """Report a first line that is probably a header: its label never occurs again, while all others do."""
+    labels = [format_label(row.values["label"]) for row in table.rows]
+    counts = Counter(labels)
+    if len(counts) < 2 or counts[labels[0]] > 1 or 1 in list(counts.values())[1:]:
         return
+    first = table.rows[0]
     text, label = str(first.values["text"])[:40], first.values["label"]
-    if columns is not None:
-        if HEADER_READ_AS_EXAMPLE not in findings.warnings:
-            findings.warn(
-                f"first lines with a label found nowhere else ({label!r}), which are read as examples", first.file, 1
-            )
-        return
-    findings.error(
-        f"the first line looks like a header: the label {label!r} occurs nowhere else in the file.",
-        repair=f"If it is one, name the columns: --columns '{text},{label}'. If it is an example: --columns 1,2",
-        file=first.file,
-        line=first.line,
-    )
+    if columns is None:
+        findings.error(
+            f"the first line looks like a header: the label {label!r} occurs nowhere else in the file.",
+            repair=f"If it is one, name the columns: --columns '{text},{label}'. If it is an example: --columns 1,2",
+            file=first.file,
+            line=first.line,
+        )
+    elif HEADER_READ_AS_EXAMPLE not in findings.warnings:
+        what = f"first lines with a label that occurs nowhere else ({label!r}), which are read as examples"
+        findings.warn(what, first.file, 1)
 
 
-def _keep_single_labels(splits: Splits[LabelledText]) -> None:
-    """A label that the division of a file took out of the training examples altogether goes back into them."""
+def _return_unique_labels(splits: Splits[LabelledText]) -> None:
+    """Return held-out examples to training if splitting a file has removed all examples of their label from it."""
     train = splits.parts["train"]
-    known = {example.label for example in train}
-    files = {example.file for example in train}
+    training_labels = {example.label for example in train}
+    training_files = {example.file for example in train}
     for split in ("valid", "test"):
         for example in list(splits.parts.get(split, [])):
-            if example.label not in known and example.file in files:
+            if example.label not in training_labels and example.file in training_files:
                 splits.parts[split].remove(example)
                 train.append(example)
                 what = "examples held out with all of their label, which are put back into training"
                 splits.findings.warn(what, example.file, example.line)
         if split in splits.parts and not splits.parts[split]:
-            splits.parts[split] = _spared(train)
+            splits.parts[split] = _pop_replaceable(train)
 
 
-def _spared(train: list[LabelledText]) -> list[LabelledText]:
-    """An example taken out of training that leaves others of its label there, if there is one."""
+def _pop_replaceable(train: list[LabelledText]) -> list[LabelledText]:
+    """Remove and return the first training example whose label has others, if there is one."""
     counts = Counter(example.label for example in train)
-    places = (place for place, example in enumerate(train) if counts[example.label] > 1)
-    return [train.pop(place) for place in [next(places, None)] if place is not None]
+    for index, example in enumerate(train):
+        if counts[example.label] > 1:
+            return [train.pop(index)]
+    return []
 
 
-def labels_of(splits: Splits[LabelledText]) -> list[str]:
-    """The labels of the training split in order: numbers by value, others by spelling."""
-    return ordered({example.label for example in splits.parts["train"]})
+def get_training_labels(splits: Splits[LabelledText]) -> list[str]:
+    """Return the labels of the training split: numbers sorted by value, others by spelling."""
+    return sort_labels({example.label for example in splits.parts["train"]})
 
 
-def ordered(labels: set[str]) -> list[str]:
-    numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
-    return sorted(labels, key=lambda label: (float(label) if numbers else 0.0, label))
+def sort_labels(labels: set[str]) -> list[str]:
+    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+    return sorted(labels, key=lambda label: (float(label) if are_numbers else 0.0, label))
 
 
 def check_labels(splits: Splits[LabelledText]) -> None:
-    """Errors and remarks that only a look at all examples tells."""
+    """Raise errors and add warnings that concern all examples together."""
     findings, train = splits.findings, splits.parts["train"]
     counts = Counter(example.label for example in train)
     if len(counts) < 2:
@@ -176,7 +166,7 @@ def check_labels(splits: Splits[LabelledText]) -> None:
         )
     elif len(counts) > len({example.text for example in train}):
         findings.error(
-            f"{len(counts):,} different labels but fewer different texts: the columns may be the wrong way round.",
+            f"{len(counts):,} different labels but fewer different texts: the columns may be swapped.",
             repair="Name the column of the text first, then that of the label: --columns 2,1",
             file=train[0].file,
         )
@@ -186,73 +176,35 @@ def check_labels(splits: Splits[LabelledText]) -> None:
             repair="Give more examples of each label, or train.*, valid.* and test.* in one folder.",
             file=train[0].file,
         )
-    refuse_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
+    reject_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
     findings.raise_errors()
     for split, example in find_training_duplicates(splits, lambda example: example.text):
-        findings.warn(
-            f"texts of {split} are in train too: what was learned by heart is measured", example.file, example.line
-        )
-    for example in _contradicted(train):
+        findings.warn(f"texts of {split} are in train too, so they may be memorised", example.file, example.line)
+    for example in _find_contradictions(train):
         findings.warn("texts of train come with different labels; all are kept", example.file, example.line)
-    (most, many), (least, few) = counts.most_common(1)[0], counts.most_common()[-1]
-    if many > UNBALANCED * few:
+    (frequent, many), (rare, few) = counts.most_common(1)[0], counts.most_common()[-1]
+    if many > MAX_IMBALANCE * few:
         findings.warn(
-            f"label is rare: {least!r} has {few:,} of {len(train):,} training examples, {most!r} has {many:,}; "
-            "accuracy says little then, macro_f1 more; --classify.class-weights balanced makes them weigh alike"
+            f"label is rare: {rare!r} has {few:,} of {len(train):,} training examples, {frequent!r} has {many:,}; "
+            "macro_f1 says more than accuracy then; --classify.class-weights balanced gives all labels equal weight"
         )
 
 
-def refuse_unknown_labels(
-    examples: Sequence[LabelledText], known: Counter[str] | Sequence[str], findings: Findings
-) -> None:
-    """An error for each label that training does not know: it could never be predicted."""
+def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[str], findings: Findings) -> None:
+    """Add an error for each label that does not occur in training: it could never be predicted."""
     for example in examples:
-        if example.label not in known:
+        if example.label not in labels:
             findings.error(
                 f"the label {example.label!r} does not occur in the training examples, so it can never be predicted.",
-                repair=f"Training knows: {', '.join(ordered(set(known)))[:200]}.",
+                repair=f"The training labels are: {', '.join(sort_labels(set(labels)))[:200]}.",
                 file=example.file,
                 line=example.line,
             )
 
 
-def _contradicted(examples: Sequence[LabelledText]) -> Iterator[LabelledText]:
-    """Examples whose text came before with another label."""
-    first: dict[str, str] = {}
+def _find_contradictions(examples: Sequence[LabelledText]) -> Iterator[LabelledText]:
+    """Yield the examples whose text has occurred before with another label."""
+    first_labels: dict[str, str] = {}
     for example in examples:
-        if first.setdefault(example.text, example.label) != example.label:
+        if first_labels.setdefault(example.text, example.label) != example.label:
             yield example
-
-
-def builtin_modules() -> list[LabelledText]:
-    """Docstring → module, for some modules of the standard library. A docstring that came before is left out."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    seen: set[str] = set()
-    found = []
-    for label in sorted(MODULES):
-        place = folder / MODULES[label]
-        files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
-        for path in files:
-            for text, line in _docstrings(path, label):
-                if text not in seen:
-                    seen.add(text)
-                    found.append(LabelledText(text, label, f"builtin:modules/{path.relative_to(folder)}", line))
-    if len({example.label for example in found}) < 2:
-        raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
-    return found
-
-
-def _docstrings(path: Path, module: str) -> Iterator[tuple[str, int]]:
-    """(text, line) of the functions and classes of a file. The module's own name would give it away."""
-    if "test" in path.parts or not path.is_file():
-        return
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            text = " ".join((ast.get_docstring(node) or "").split())
-            text = re.sub(rf"(?i){module}", "…", text)
-            if len(text.split()) >= FEWEST:
-                yield text, node.lineno

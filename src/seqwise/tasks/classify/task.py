@@ -3,25 +3,23 @@
     text → tokens → buckets → embedding → encoder → pooling → label scores → negative log likelihood
                                                                         └→ probabilities of the labels
 
-The page wires pieces; each piece is explained where it lives.
+This module connects the parts: `reader.py` reads and checks the texts, `model.py` has the network.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from reprlib import repr as short
-from time import perf_counter
-from typing import Any, Self
+from reprlib import repr as abbreviate
+from typing import Self
 
 import numpy as np
 import torch
 
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader
-from seqwise.data.examples import Splits, select_evaluation_examples
-from seqwise.data.findings import Findings
+from seqwise.data.examples import Splits
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.files import check_output_path, write_text
@@ -29,9 +27,18 @@ from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.defaults import fill_classify
-from seqwise.tasks.classify.metrics import DEFINITIONS, accuracy, confusion_table, label_table, macro_f1
-from seqwise.tasks.classify.model import MOST_TOKENS, Classifier, TextBatch, collate, measure, score
-from seqwise.tasks.classify.reader import LabelledText, check_labels, labels_of, open_labelled, refuse_unknown_labels
+from seqwise.tasks.classify.metrics import DEFINITIONS, compute_accuracy, compute_macro_f1, confusion_table, label_table
+from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict_log_probabilities, score_texts
+from seqwise.tasks.classify.reader import (
+    LabelledText,
+    check_labels,
+    get_training_labels,
+    open_labelled_texts,
+    reject_unknown_labels,
+)
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.latency import Stopwatch
+from seqwise.tasks.summary import warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -41,35 +48,37 @@ from seqwise.tasks.task import (
     Report,
     Size,
     Summing,
-    Task,
     no_log,
 )
 from seqwise.text.tokenizer import Tokenizer
 
 PAD = "<pad>"
-MOST_WORDS = 50_000  # vocabulary unless set
-LONG_WORDS = 15  # mean letters between blanks from which on a script seems to have no blanks
-AT_ONCE = 2_048  # inputs that are read before answers come
-MANY_UNKNOWN = 0.1  # share of held-out tokens from which on the user is told
+MAX_TOKENS = 512  # of one text unless set
+MAX_WORDS = 50_000  # vocabulary unless set
+MIN_UNSPACED = 15  # mean letters between blanks from which on a script is taken to have no blanks
+CHUNK = 2_048  # inputs of one prediction at once
 
 
-class Classify(Task):
-    """The task on some labelled texts: a vocabulary and labels are known, a model can be built, trained and scored."""
+class Classify(ExampleTask):
+    """The task on labelled texts: the vocabulary and the labels are known; a model can be built, trained and scored."""
 
     fill_defaults = staticmethod(fill_classify)
     primary_metric = ("accuracy", "acc")
     example = "a text"
+    example_unit = "texts"
 
-    def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, longest: int):
-        self.splits, self.preprocessor, self.longest = splits, preprocessor, longest
-        self.fingerprint, self.split_rule = splits.fingerprint, splits.split_rule
+    def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, max_length: int):
+        super().__init__(splits, preprocessor)
+        self.max_length = max_length
         self.labels: list[str] = preprocessor.facts["labels"]
         self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        self.targets = {
-            split: np.array([numbers[example.label] for example in examples], dtype=np.int64)
-            for split, examples in splits.parts.items()
-        }
+        self.targets = {split: label_ids(examples, self.labels) for split, examples in splits.parts.items()}
+
+    @classmethod
+    def open_splits(
+        cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float
+    ) -> Splits[LabelledText]:
+        return open_labelled_texts(data, settings.columns, settings.data.on_empty, (valid_fraction, test_fraction))
 
     @classmethod
     def prepare(
@@ -81,57 +90,41 @@ class Classify(Task):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Read and check the data; learn vocabulary and labels from the training split unless they are given."""
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        splits = open_labelled(data, settings.columns, settings.data.on_empty, fractions)
+        splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         check_labels(splits)
-        extra_words = preprocessor.extra_words if preprocessor else ()
-        preprocessor = (
-            Preprocessor(dict(preprocessor.tokenizers), dict(preprocessor.facts)) if preprocessor else Preprocessor()
-        )
-        if "text" not in preprocessor.tokenizers:
-            preprocessor.tokenizers["text"] = learn_tokenizer(splits.parts["train"], settings, log, extra_words)
-        preprocessor.facts.setdefault("labels", labels_of(splits))
-        refuse_unknown_labels(splits.all_examples(), preprocessor.facts["labels"], splits.findings)
+        given = preprocessor or Preprocessor()
+        learned = Preprocessor(dict(given.tokenizers), dict(given.facts))
+        if "text" not in learned.tokenizers:
+            learned.tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, given.extra_words)
+        learned.facts.setdefault("labels", get_training_labels(splits))
+        reject_unknown_labels(splits.all_examples(), learned.facts["labels"], splits.findings)
         splits.findings.raise_errors()
-        task = cls(splits, preprocessor, settings.data.max_length or MOST_TOKENS)
+        task = cls(splits, learned, settings.data.max_length or MAX_TOKENS)
         if settings.data.max_length is None:
-            settings.data.max_length = min(MOST_TOKENS, max(1, task.size().longest))
-        task.longest = settings.data.max_length
-        task.count_long()
-        task.introduce(log)
+            settings.data.max_length = task.max_length = min(MAX_TOKENS, max(1, task.size().longest))
+        task.warn_about_truncation()
+        task.introduce(log, f"vocabulary {len(learned.tokenizer):,}", task.describe_labels())
         return task
 
-    def count_long(self) -> None:
-        """A remark for every text that will be cut."""
+    def warn_about_truncation(self) -> None:
+        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, examples in self.splits.parts.items():
             for ids, example in zip(self.ids[split], examples):
-                if len(ids) > self.longest:
-                    what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.max-length)"
+                if len(ids) > self.max_length:
                     self.splits.findings.warn(what, example.file, example.line)
 
-    def introduce(self, log: LogFunction) -> None:
-        sizes = ", ".join(f"{split} {len(examples):,}" for split, examples in self.splits.parts.items())
-        rule = f"{self.split_rule[0].upper()}{self.split_rule[1:]}"
-        log(f"texts: {sizes}; vocabulary {len(self.preprocessor.tokenizer):,}; {self.shares()}. {rule}")
-        for sentence in self.remarks():
-            log(f"note: {sentence}")
-
-    def shares(self) -> str:
-        """The labels with their shares of the training split, the most frequent first."""
+    def describe_labels(self) -> str:
+        """Return the labels with their shares of the training split, the most frequent first."""
         counts = Counter(example.label for example in self.splits.parts["train"])
-        shown = [f"{label} {count / counts.total():.0%}" for label, count in counts.most_common(6)]
-        return f"{len(counts)} labels ({', '.join(shown)}{', …' if len(counts) > 6 else ''})"
+        shares = [f"{label} {count / counts.total():.0%}" for label, count in counts.most_common(6)]
+        return f"{len(counts)} labels ({', '.join(shares)}{', …' if len(counts) > 6 else ''})"
 
-    def remarks(self) -> list[str]:
-        """What was let pass, with its number and the policy."""
-        unknown = self.preprocessor.tokenizer.unknown
-        found = self.splits.findings.warning_messages()
-        for split in ("valid", "test"):
-            rows = self.ids.get(split, [])
-            share = sum(int((row == unknown).sum()) for row in rows) / max(1, sum(map(len, rows)))
-            if share > MANY_UNKNOWN:
-                found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
-        return found
+    def warnings(self) -> list[str]:
+        unknown = {split: (self._count_unknown(split), sum(map(len, rows))) for split, rows in self.ids.items()}
+        return [*super().warnings(), *warn_about_unknown(unknown)]
+
+    def _count_unknown(self, split: str) -> int:
+        return sum(int((row == self.preprocessor.tokenizer.unknown).sum()) for row in self.ids[split])
 
     def size(self) -> Size:
         lengths = [len(row) for row in self.ids["train"]]
@@ -141,7 +134,7 @@ class Classify(Task):
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Classifier:
-        """An untrained model, whose first guess is the frequency of each label."""
+        """Return an untrained model whose first prediction is the frequency of each label."""
         tokenizer, labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
         return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
@@ -151,60 +144,58 @@ class Classify(Task):
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TextBatch]:
-        """Training batches of texts of alike length."""
-        rows = [row[: self.longest] for row in self.ids["train"]]
-        targets = self.targets["train"]
+        """Return training batches of texts of similar length."""
+        rows, targets = [row[: self.max_length] for row in self.ids["train"]], self.targets["train"]
 
-        def batch(numbers: np.ndarray) -> TextBatch:
+        def collate_numbers(numbers: np.ndarray) -> TextBatch:
             return collate([rows[number] for number in numbers], targets[numbers], numbers)
 
-        batch_rows, lengths = settings.training.batch_size, [len(row) for row in rows]
-        return BucketLoader(lengths, batch, batch_rows, settings.data.max_tokens, settings.seed, rank, world)
+        lengths, batch_size = [len(row) for row in rows], settings.training.batch_size
+        max_tokens = settings.data.max_tokens
+        return BucketLoader(lengths, collate_numbers, batch_size, max_tokens, settings.seed, rank, world)
 
     def validate(self, model: Classifier, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Loss, accuracy and macro-F1 on the validation split, shared among the processes.
+        """Return loss, accuracy and macro-F1 on the validation split, computed by all processes.
 
-        The best weights are those of the best accuracy, of the best macro-F1 where labels weigh alike; among equal ones
-        those of the smaller loss.
+        The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; the loss
+        decides between equal ones.
         """
         rows, size = self.ids["valid"], len(self.labels)
-        scored = measure(model, rows, self.targets["valid"], self.longest, world.rank, world.size)
-        nats, *cells = world.sum(scored.nats, *scored.counts.flatten().tolist())
-        counts = np.array(cells).reshape(size, size)
-        found = {"loss": nats / max(1, len(rows)), "accuracy": accuracy(counts), "macro_f1": macro_f1(counts)}
-        chosen_by = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
-        # The loss counts for less than one text, so it decides between equals only.
-        tie = found["loss"] / (1 + found["loss"]) / max(1, len(rows))
-        return found | {"goal": 1 - found[chosen_by] + tie}
+        scores = score_texts(model, rows, self.targets["valid"], self.max_length, world.rank, world.size)
+        nats, *cells = world.sum(scores.nats, *scores.confusion.flatten().tolist())
+        confusion = np.array(cells).reshape(size, size)
+        loss = nats / max(1, len(rows))
+        metrics = {"loss": loss, "accuracy": compute_accuracy(confusion), "macro_f1": compute_macro_f1(confusion)}
+        criterion = "macro_f1" if settings.classify.class_weights == "balanced" else "accuracy"
+        tie_break = loss / (1 + loss) / max(1, len(rows))  # less than one text changes the accuracy
+        return metrics | {"goal": 1 - metrics[criterion] + tie_break}
 
     def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """Always the most frequent label of the training split, the first of several."""
-        number = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
-        share = float((self.targets[split] == number).mean())
-        about = f"It always answers {short(self.labels[number])}, the most frequent label of the training split."
+        """Return the accuracy of always predicting the most frequent label of the training split."""
+        label = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
+        share = float((self.targets[split] == label).mean())
+        about = f"It always answers {abbreviate(self.labels[label])}, the most frequent label of the training split."
         return (Baseline("most frequent label", share, about),)
 
     def report(self) -> Report:
-        unknown = self.preprocessor.tokenizer.unknown
-        rows: dict[str, tuple[int, ...]] = {
-            split: (len(rows), sum(map(len, rows)), max(map(len, rows)), sum(int((r == unknown).sum()) for r in rows))
-            for split, rows in self.ids.items()
-        }
+        rows: dict[str, tuple[int, ...]] = {}
+        for split, texts in self.ids.items():
+            lengths = [len(ids) for ids in texts]
+            rows[split] = (len(texts), sum(lengths), max(lengths), self._count_unknown(split))
         tokenizer = self.preprocessor.tokenizer
         sentences = (
             f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
-            f"training: {self.shares()}",
+            f"training: {self.describe_labels()}",
             f"split: {self.split_rule}",
         )
-        return Report(("texts", "tokens", "longest", "unknown"), rows, sentences, tuple(self.remarks()))
+        return Report(("texts", "tokens", "longest", "unknown"), rows, sentences, tuple(self.warnings()))
 
     # A trained model, without that data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Classifier:
-        return Classifier(
-            settings, len(preprocessor.tokenizer), len(preprocessor.facts["labels"]), preprocessor.tokenizer.unknown
-        )
+        tokenizer = preprocessor.tokenizer
+        return Classifier(settings, len(tokenizer), len(preprocessor.facts["labels"]), tokenizer.unknown)
 
     @classmethod
     def evaluate(
@@ -219,65 +210,41 @@ class Classify(Task):
         options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        """Accuracy, macro-F1, and who is mistaken for whom."""
+        """Return accuracy, macro-F1, and which labels are confused."""
         check_output_path(options.out)
         labels: list[str] = preprocessor.facts["labels"]
-        found = Findings()
-
-        def open_with(valid: float, test: float) -> Splits[LabelledText]:
-            nonlocal found
-            splits = open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
-            found = splits.findings
-            return splits
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        examples, part = select_evaluation_examples(open_with, fractions, split, trained_on)
-        refuse_unknown_labels(examples, labels, found)
-        found.raise_errors()
-        rows, longest = encode(preprocessor.tokenizer, examples), settings.data.max_length
-        targets = np.array([labels.index(example.label) for example in examples], dtype=np.int64)
-        began = perf_counter()
-        scored = measure(model, rows, targets, longest, progress=progress)
-        seconds = perf_counter() - began
+        splits, examples, part = cls.select_examples(data, settings, split, trained_on)
+        reject_unknown_labels(examples, labels, splits.findings)
+        splits.findings.raise_errors()
+        rows, max_length = encode(preprocessor.tokenizer, examples), settings.data.max_length
+        with Stopwatch() as watch:
+            scores = score_texts(model, rows, label_ids(examples, labels), max_length, progress=progress)
+        predictions = [labels[label] for label in scores.predicted]
         if options.out is not None:
-            write_answers(options.out, examples, [labels[number] for number in scored.predicted], scored.chances)
-        cut = sum(len(row) > longest for row in rows)
-        remarks = [
-            *found.warning_messages(),
-            *([f"{cut:,} texts of more than {longest:,} tokens were cut there."] if cut else []),
-        ]
-        counts = scored.counts
+            write_predictions(options.out, examples, predictions, scores.probabilities)
+        warnings, truncated = splits.findings.warning_messages(), sum(len(row) > max_length for row in rows)
+        if truncated:
+            warnings.append(f"{truncated:,} texts of more than {max_length:,} tokens were truncated.")
         metrics = {
-            "accuracy": accuracy(counts),
-            "macro_f1": macro_f1(counts),
-            "loss": scored.nats / len(rows),
+            "accuracy": compute_accuracy(scores.confusion),
+            "macro_f1": compute_macro_f1(scores.confusion),
+            "loss": scores.nats / len(rows),
             "examples": len(rows),
         }
-        how = f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels"
-        tables = (label_table(counts, labels), confusion_table(counts, labels))
-        each = one_by_one(examples, labels, scored.predicted) if options.examples else None
-        return Evaluation(metrics, DEFINITIONS, f"{data}, {part}", how, tables, tuple(remarks), seconds, each)
-
-    @classmethod
-    def latency_inputs(
-        cls,
-        model: Classifier,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        def open_with(valid: float, test: float) -> Splits[LabelledText]:
-            return open_labelled(data, settings.columns, settings.data.on_empty, (valid, test))
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        texts = [example.text for example in select_evaluation_examples(open_with, fractions, split, trained_on)[0]]
-        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text]))
+        return Evaluation(
+            metrics,
+            DEFINITIONS,
+            f"{data}, {part}",
+            how=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
+            tables=(label_table(scores.confusion, labels), confusion_table(scores.confusion, labels)),
+            warnings=tuple(warnings),
+            seconds=watch.seconds,
+            examples=compare_labels(examples, predictions) if options.examples else None,
+        )
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """The text column of a table; anything else is read line by line."""
+        """Return the text column of a table; any other file is read line by line."""
         path = Path(text)
         if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
             return None
@@ -292,43 +259,43 @@ class Classify(Task):
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        """The most probable label with its probability, then the next ones."""
+        """Yield the most probable label of each input with its probability, then the next ones."""
         labels: list[str] = preprocessor.facts["labels"]
-        for begin in range(0, len(inputs), AT_ONCE):
-            texts = inputs[begin : begin + AT_ONCE]
+        for start in range(0, len(inputs), CHUNK):
+            texts = inputs[start : start + CHUNK]
             rows = preprocessor.tokenizer.encode_many([text.strip() for text in texts])
-            chances = np.zeros((len(texts), len(labels)))
-            for numbers, logs in score(model, rows, settings.data.max_length):
-                chances[numbers] = np.exp(logs)
-            for text, ids, row in zip(texts, rows, chances):
-                likely = {labels[at]: float(row[at]) for at in np.argsort(-row, kind="stable")}
-                known = bool((ids != preprocessor.tokenizer.unknown).any())
-                yield _prediction(text, likely, options.top, known)
+            probabilities = np.zeros((len(texts), len(labels)))
+            for numbers, log_probabilities in predict_log_probabilities(model, rows, settings.data.max_length):
+                probabilities[numbers] = np.exp(log_probabilities)
+            for text, ids, row in zip(texts, rows, probabilities):
+                ranking = {labels[label]: float(row[label]) for label in np.argsort(-row, kind="stable")}
+                has_known_words = bool((ids != preprocessor.tokenizer.unknown).any())
+                yield _format_prediction(text, ranking, options.top, has_known_words)
 
 
-def _prediction(text: str, chances: dict[str, float], top: int, known: bool) -> Prediction:
-    label, chance = next(iter(chances.items()))
-    shown = [f"{name}  {value:.3f}" for name, value in list(chances.items())[: max(1, top)]]
-    values = {"text": text, "label": label, "probability": chance, "probabilities": chances}
-    if not known:  # nothing of the text tells anything: this is what the model says without one
+def _format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:
+    label, probability = next(iter(ranking.items()))
+    best = [f"{name}  {value:.3f}" for name, value in list(ranking.items())[: max(1, top)]]
+    values = {"text": text, "label": label, "probability": probability, "probabilities": ranking}
+    if not has_known_words:  # the prediction does not depend on the text
         values["nothing_known"] = True
-    return Prediction("    ".join(shown), values)
+    return Prediction("    ".join(best), values)
 
 
-def learn_tokenizer(
+def train_tokenizer(
     examples: Sequence[LabelledText], settings: Settings, log: LogFunction, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
-    """Fill in the kind by rule, then learn the vocabulary from the training split and the words that are offered."""
+    """Choose the kind of tokeniser unless it is set, and learn the vocabulary from the training split."""
     text = settings.text
     if text.tokenizer is None and settings.vectors is not None:
         text.tokenizer = "words"
         log("tokeniser: words, because --vectors has vectors of words.")
     if text.tokenizer is None:
         chunks = " ".join(example.text for example in examples[:1_000]).split()
-        blanks = sum(map(len, chunks)) < LONG_WORDS * max(1, len(chunks))
-        text.tokenizer = "words" if blanks else "characters"
-        log(f"tokeniser: {'words.' if blanks else 'characters, because the texts have hardly any blanks.'}")
-    size = text.vocabulary or (MOST_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
+        has_blanks = sum(map(len, chunks)) < MIN_UNSPACED * max(1, len(chunks))
+        text.tokenizer = "words" if has_blanks else "characters"
+        log(f"tokeniser: {'words.' if has_blanks else 'characters, because the texts have hardly any blanks.'}")
+    size = text.vocabulary or (MAX_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
     tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
     text.vocabulary = len(tokenizer)
@@ -339,18 +306,24 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
     return tokenizer.encode_many([example.text for example in examples])
 
 
-def one_by_one(examples: Sequence[LabelledText], labels: Sequence[str], predicted: np.ndarray) -> ExampleScores:
-    """Which texts were labelled right."""
-    answers = [labels[number] for number in predicted]
-    right = count_correct(example.label == answer for example, answer in zip(examples, answers))
-    shown = tuple(
-        ExampleText.single_line(example.text, example.label, answer) for example, answer in zip(examples, answers)
-    )
-    return ExampleScores("accuracy", "texts", right, shown)
+def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
+    """Return the number of each example's label, (N,)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    return np.array([numbers[example.label] for example in examples], dtype=np.int64)
 
 
-def write_answers(path: Path, examples: Sequence[LabelledText], labels: Sequence[str], chances: np.ndarray) -> None:
-    """Text, true label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
-    rows = zip(examples, labels, chances.tolist())
-    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{chance:.4f}\n" for e, label, chance in rows)
+def compare_labels(examples: Sequence[LabelledText], predictions: Sequence[str]) -> ExampleScores:
+    """Return which texts were labelled correctly."""
+    pairs = list(zip(examples, predictions))
+    correct = count_correct(example.label == label for example, label in pairs)
+    texts = tuple(ExampleText.single_line(example.text, example.label, label) for example, label in pairs)
+    return ExampleScores("accuracy", "texts", correct, texts)
+
+
+def write_predictions(
+    path: Path, examples: Sequence[LabelledText], predictions: Sequence[str], probabilities: np.ndarray
+) -> None:
+    """Write text, label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
+    rows = zip(examples, predictions, probabilities.tolist())
+    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{value:.4f}\n" for e, label, value in rows)
     write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)

@@ -13,8 +13,8 @@ from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.classify.model import Classifier, TextBatch, collate, score
-from seqwise.tasks.classify.task import Classify, _prediction
+from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict_log_probabilities
+from seqwise.tasks.classify.task import Classify, _format_prediction
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load, train
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained: Traine
 
 def test_a_label_the_run_does_not_know_is_refused_in_evaluation(trained: TrainedModel, tmp_path: Path):
     (tmp_path / "other.csv").write_text("text,label\nso good,y\nso so,maybe\n")
-    with pytest.raises(DataError, match=r"other.csv:3: the label 'maybe'.*\n?.*Training knows: n, y"):
+    with pytest.raises(DataError, match=r"other.csv:3: the label 'maybe'.*\n?.*The training labels are: n, y"):
         trained.evaluate(tmp_path / "other.csv")
 
 
@@ -228,9 +228,13 @@ def test_interior_values_have_names(opinions: str):
 def test_scoring_cuts_long_rows_and_returns_each_row_once():
     model = model_of()
     rows = [np.arange(2, 2 + length) % 20 for length in (5, 30, 1, 0)]
-    found = {int(number): logs for numbers, batch in score(model, rows, 10) for number, logs in zip(numbers, batch)}
+    found = {
+        int(number): logs
+        for numbers, batch in predict_log_probabilities(model, rows, 10)
+        for number, logs in zip(numbers, batch)
+    }
     assert sorted(found) == [0, 1, 2, 3]
-    (_, alone), *_ = score(model, [rows[1][:10]], 10)
+    (_, alone), *_ = predict_log_probabilities(model, [rows[1][:10]], 10)
     assert found[1] == pytest.approx(alone[0], abs=1e-6)
 
 
@@ -334,7 +338,7 @@ def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
 
 def test_a_request_for_more_labels_than_there_are_shows_all():
     assert (
-        _prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, known=True).text == "a  0.700    b  0.300"
+        _format_prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, True).text == "a  0.700    b  0.300"
     )
 
 
