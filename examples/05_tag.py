@@ -1,9 +1,9 @@
-"""Tag the tokens of Python code with their kinds: words and their characters, read in both directions.
+"""Tag the tokens of Python code with their kinds: words and their characters, bidirectional GRU.
 
     python examples/05_tag.py
 
-It takes some seconds. The kind of a name cannot be seen in the name: `read` is a method behind a dot and before a
-bracket, a keyword argument before an equals sign inside brackets, a variable elsewhere.
+It takes some seconds. The kind of a name depends on its context: `read` is a method after a dot and before a bracket, a
+keyword argument before an equals sign inside brackets, a variable elsewhere.
 """
 # ruff: noqa: T201
 
@@ -33,11 +33,11 @@ def main() -> None:
     print(f"\ntoken accuracy {result.metrics['token_accuracy']:.4f} on {result.on}\n")
 
     line = "data = file.read(size, read=read)"
-    with record(trained.model, "head.scores") as seen:
-        (answer,) = Tag.predict(trained.model, trained.settings, trained.run.preprocessor, [line])
-    shares = seen["head.scores"][0].softmax(dim=-1).amax(dim=-1)  # how sure the model is of each tag
-    for word, tag, share in zip(answer.values["tokens"], answer.values["tags"], shares):
-        print(f"{word:8} {tag:10} {share:.3f}")
+    with record(trained.model, "head.scores") as activations:
+        (prediction,) = Tag.predict(trained.model, trained.settings, trained.run.preprocessor, [line])
+    probabilities = activations["head.scores"][0].softmax(dim=-1).amax(dim=-1)
+    for word, tag, probability in zip(prediction.values["tokens"], prediction.values["tags"], probabilities):
+        print(f"{word:8} {tag:10} {probability:.3f}")
 
 
 if __name__ == "__main__":

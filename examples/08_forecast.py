@@ -1,8 +1,8 @@
-"""Forecast a series: train, measure beside the naive forecasts, go on after its end, draw it.
+"""Forecast a series: train, compare with the naive forecasts, forecast the steps after its end, and plot them.
 
     python examples/08_forecast.py
 
-It takes some seconds. The sunspots are built in; a .csv file with a column of stamps is read in the same way.
+It takes some seconds. The sunspots are built in; a .csv file with a column of timestamps is read in the same way.
 """
 # ruff: noqa: T201
 

@@ -81,13 +81,13 @@ def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
     assert {len(row) for row in rows} == {len(written)}  # a weight for each character
 
 
-def test_the_captioner_describes_a_picture_and_looks_at_a_region(printed):
+def test_the_captioner_describes_an_image_and_attends_to_a_region(printed):
     text = printed(7)
     chrf = re.search(r"^chrf +([\d.]+) ", text, re.MULTILINE)
     assert chrf is not None
     assert float(chrf[1]) > 5
     assert re.search(r"^in the data: \w+.*\ngenerated:   \w+", text, re.MULTILINE)
-    looked = re.search(r"looks at region (\d+) of 16$", text, re.MULTILINE)
+    looked = re.search(r"attends most to region (\d+) of 16$", text, re.MULTILINE)
     assert looked is not None
     assert int(looked[1]) < 16
 

@@ -188,7 +188,7 @@ class TagSettings(Section):
     crf: bool | None = None
     """Score whole sequences of tags (linear-chain CRF, Viterbi); on for tags that mark spans."""
     characters: int | None = Field(None, ge=0)
-    """Width of the features made of a word's characters; 0 leaves them out."""
+    """Width of the features computed from a word's characters; 0 leaves them out."""
     scheme: Literal["auto", "bio", "iob1", "bioes", "plain"] = "auto"
     """How tags mark spans: bio, iob1, bioes, or not at all."""
 
@@ -216,25 +216,25 @@ class CaptionSettings(Section):
     renamed = {"size": "image_size"}
 
     encoder: Literal["convolutional", "patches", "features"] | None = None
-    """How a picture is read; features: ready arrays (.npy)."""
+    """How an image is encoded; features: ready arrays (.npy)."""
     image_size: int | None = Field(None, ge=8, le=512)
-    """Pixels to which the longer side of pictures is brought; that of the largest, at most 64, unless set."""
+    """Pixels to which the longer side of images is scaled; that of the largest, at most 64, unless set."""
     frames: bool | None = None
-    """Clips of several frames instead of single pictures; told by the data."""
+    """Clips of several frames instead of single images; detected from the data."""
     grid: int | None = Field(None, ge=1)
-    """convolutional: most regions along a side; the sides are halved until then."""
+    """convolutional: maximum number of regions along a side; the sides are halved until then."""
     blocks: int | None = Field(None, ge=0)
     """convolutional: residual blocks after each halving of the sides."""
     patch: int | None = Field(None, ge=2)
     """patches: pixels along the side of a patch."""
     attention: Literal["additive", "dot", "general"] = "general"
-    """Attention of recurrent decoders over the regions of a picture."""
+    """Attention of recurrent decoders over the regions of an image."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all tokens in the targets of training."""
     shift: int | None = Field(None, ge=0)
-    """Training moves each picture by up to so many pixels, at random."""
+    """Training shifts each image by up to this many pixels, at random."""
     flip: bool = False
-    """Training mirrors half of the pictures. Not where captions say left or right."""
+    """Training mirrors half of the images. Not for captions that say left or right."""
 
 
 class ForecastSettings(Section):
@@ -245,25 +245,25 @@ class ForecastSettings(Section):
     lookback: int | None = Field(None, ge=1)
     """Steps of the past that the model sees."""
     season: int | None = Field(None, ge=1)
-    """Steps of a season for the seasonal-naive forecast; found from stamps or values unless set."""
+    """Steps of a season for the seasonal-naive forecast; detected from timestamps or values unless set."""
     quantiles: str | None = None
-    """Quantiles to forecast besides the point, 0.1,0.9, or none."""
+    """Quantiles to forecast besides the point: 0.1,0.9, or none."""
     known_future: str | None = None
     """Columns that are known in advance, such as holidays."""
     series: str | None = None
     """Column that names the series of a row, where one file holds many."""
     time: str | None = None
-    """Column of the time stamps; the first that looks like one unless set."""
+    """Column of the timestamps; the first that looks like one unless set."""
     missing: Literal["interpolate", "previous", "stop"] = "interpolate"
-    """What stands for a missing value: a line between its neighbours, the value before, or an error."""
+    """How a missing value is filled: a line between its neighbours, the value before, or an error."""
     splits: str | None = None
     """Steps for training, validation and testing, 8640,2880,2880, or shares, 0.7,0.1,0.2."""
     calendar: bool = True
-    """Tell the model the time of day, day of week and time of year that stamps speak of."""
+    """Add the time of day, day of week and time of year of the timestamps as features."""
     patch: int | None = Field(None, ge=1)
-    """Steps that are read at once, as one vector."""
+    """Steps per patch, which is read as one vector."""
     linear: bool = True
-    """Add a straight path from the past to the forecast beside the network."""
+    """Add a linear map from the past to the forecast next to the network."""
 
 
 class MaskedSettings(Section):

@@ -114,7 +114,7 @@ def _of_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
     if columns := _named([name.lower() for name in rows[0]]):
         return COLUMNS[columns], f"it has the columns {' and '.join(columns)}"
     if _stamped(rows):
-        return "forecast", "it has time stamps and numbers"
+        return "forecast", "it has timestamps and numbers"
     raise _untold(rows[0], path)
 
 

@@ -1,1 +1,1 @@
-"""A text for a picture."""
+"""Captioning: a sentence for an image."""

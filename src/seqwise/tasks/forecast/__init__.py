@@ -1,1 +1,1 @@
-"""Values that come next."""
+"""Forecasting: the next values of time series."""

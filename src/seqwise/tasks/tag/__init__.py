@@ -1,1 +1,1 @@
-"""One tag for each word."""
+"""Tagging: one tag for each word."""
