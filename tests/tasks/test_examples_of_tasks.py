@@ -47,8 +47,9 @@ def untrained(tmp_path_factory):
         settings = parse_settings({**SMALL, "task": task, "model": model, **sections})
         run, prepared = create_run(str(data), settings, tmp_path_factory.mktemp("run") / "run")
         torch.manual_seed(0)
-        counted = model == "ngram"
-        built = prepared.count(run.settings) if counted else prepared.build(run.settings)  # type: ignore[attr-defined]
+        built = prepared.build(run.settings)
+        if model == "ngram":
+            prepared.fit(built)
         return SimpleNamespace(task=prepared, settings=run.settings, model=built, data=str(data))
 
     return make
@@ -130,7 +131,7 @@ def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
 def test_counts_are_told_block_by_block(readers):
     made = readers["ngram"]
     store = made.task.stores["test"]
-    logs = made.model.counts.log_probabilities_of(store.read(0, len(store)))
+    logs = made.model.ngram.log_probabilities_of(store.read(0, len(store)))
     by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK_TOKENS - 1, len(logs) - 1, BLOCK_TOKENS)])
     assert examples_of(made).sums[:, 0] == pytest.approx(by_hand)
 

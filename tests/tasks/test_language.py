@@ -21,7 +21,8 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language.scoring import score, score_counts, score_dynamically
+from seqwise.tasks.language import ngram_model
+from seqwise.tasks.language.scoring import score, score_dynamically
 from seqwise.tasks.language.task import Language, write_on
 from seqwise.training.api import TrainedModel
 
@@ -109,12 +110,13 @@ def test_the_transformer_is_scored_on_every_token_once_with_half_a_window_before
     assert found[0] == pytest.approx(nats, rel=1e-5)
 
 
-def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book):
+def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book, monkeypatch):
     loaded = trained("ngram", "words")
-    store, counts = held_out(loaded, book), loaded.model.counts
-    whole = -counts.log_probabilities_of(store.read(0, len(store)))[1:].sum()
+    store, model = held_out(loaded, book), loaded.model
+    whole = -model.ngram.log_probabilities_of(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
-        assert score_counts(counts, store, chunk)[0] == pytest.approx(whole)
+        monkeypatch.setattr(ngram_model, "CHUNK", chunk)
+        assert model.score(store)[0] == pytest.approx(whole)
 
 
 @pytest.mark.parametrize(("family", "tied"), [*((family, True) for family in NEURAL), ("transformer", False)])

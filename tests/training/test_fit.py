@@ -237,11 +237,11 @@ def test_an_ngram_run_has_one_step_that_is_passed_on(book, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_counting_at_once(book, tmp_path, capsys, monkeypatch, number):
-    def count(task, settings):
+    def fit(task, model):
         signal.raise_signal(number)
         raise AssertionError("still counting")
 
-    monkeypatch.setattr("seqwise.tasks.language.task.Language.count", count)
+    monkeypatch.setattr("seqwise.tasks.language.task.Language.fit", fit)
     assert train(book, "--model", "ngram", "--text.tokenizer", "characters", "--out", tmp_path / "run") == 130
     said = capsys.readouterr().err
     assert f"interrupted. Resume with: seqwise train --resume {tmp_path / 'run'}" in said

@@ -419,7 +419,7 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
     [
         ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both say"),
         ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
-        ({"vectors": "f.vec", "model": "ngram"}, "an n-gram model counts tokens"),
+        ({"vectors": "f.vec", "model": "ngram"}, "the family ngram has no token vectors"),
         ({"vectors": "f.vec", "text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is for classify and tag"),
         (
             {"vectors": "f.vec", "task": "classify", "text": {"extend_vocabulary": 5, "tokenizer": "bpe"}},

@@ -19,9 +19,9 @@ from seqwise.errors import UsageError
 if TYPE_CHECKING:
     from seqwise.cli.progress import TrainingDisplay
     from seqwise.tasks.task import Task
-    from seqwise.training.counting import Count
     from seqwise.training.distribution import World
     from seqwise.training.run import Run
+    from seqwise.training.single_pass import SinglePassRun
     from seqwise.training.training_run import TrainingRun
 
 INTERRUPTED = 130  # 128 + SIGINT, also for SIGTERM: in both cases the run is saved and can be resumed
@@ -132,7 +132,7 @@ def _run_training(run: Run, task: Task | None, world: World) -> int:
     return 0 if training.ended else INTERRUPTED
 
 
-def _display(training: TrainingRun | Count) -> TrainingDisplay:
+def _display(training: TrainingRun | SinglePassRun) -> TrainingDisplay:
     from seqwise.cli.progress import TrainingDisplay
 
     return TrainingDisplay(training.task.primary_metric, training.task.unit)

@@ -11,7 +11,6 @@ from torch import nn
 from seqwise import environment
 from seqwise.errors import UsageError
 from seqwise.families import families_for, get_family
-from seqwise.ngram import memory_bound
 from seqwise.resolved_settings import ResolvedSettings
 
 COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
@@ -69,14 +68,3 @@ def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Mode
             repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",
         )
     return model
-
-
-def check_counting(tokens: int, vocabulary: int, length: int) -> None:
-    """Refuse to count n-grams where the memory may not suffice: the system would end the process without a word."""
-    needed, free = 8 * tokens + memory_bound(tokens, vocabulary, length), environment.memory()[1]
-    if free is not None and needed > free:
-        raise UsageError(
-            f"counting {length}-grams of {tokens:,} tokens can take {needed / 1e9:,.1f} GB; "
-            f"{free / 1e9:,.1f} GB of memory are free.",
-            repair="Choose a smaller --context.length, or a part of the text.",
-        )

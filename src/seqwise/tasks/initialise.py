@@ -17,7 +17,6 @@ from seqwise.errors import RunError, UsageError
 from seqwise.tasks.task import Preprocessor
 
 SOURCES, TARGETS = ("language", "masked"), ("classify", "tag")
-ONE_WAY_ONLY = ("ngram", "feedforward")  # language models of these families have nothing that reads a whole text
 
 # What decides the shape of the weights, and what they mean. Regularisation is the new run's own affair.
 TAKEN = {
@@ -79,7 +78,7 @@ def _require_partners(settings: Settings, source: Settings, name: str) -> None:
         raise UsageError(
             f"--init starts a run of {' or '.join(TARGETS)}; received --task {settings.task}.", repair="Leave it out."
         )
-    if source.task not in SOURCES or (source.task == "language" and source.model in ONE_WAY_ONLY):
+    if source.task not in SOURCES or (source.task == "language" and source.model not in (*RECURRENT, "transformer")):
         what = f"{source.model} of the task {source.task}"
         raise UsageError(
             f"--init: {name} is a {what}, which has no encoder of texts.",

@@ -209,6 +209,10 @@ class Task(ABC):
         """Returns an untrained model, called as `model(batch, state) → (Loss, state)`."""
         return self.restore(settings, self.preprocessor)
 
+    def fit(self, model: Any) -> int:
+        """Fits a model of a family without gradients to the training split; returns the number of tokens read."""
+        raise NotImplementedError(f"no model of this task fits itself: {type(model).__name__}")
+
     @abstractmethod
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> Batches:
         """Returns the training batches of one of `world` processes."""
@@ -288,8 +292,8 @@ class Task(ABC):
         The data is read once, here; the function can be called repeatedly.
         """
         inputs, answer = cls.latency_inputs(model, settings, preprocessor, data, split, trained_on)
-        device = next(model.parameters()).device if isinstance(model, nn.Module) else None
-        return lambda: median_seconds(inputs, answer, answers, device)
+        weight = next(model.parameters(), None)
+        return lambda: median_seconds(inputs, answer, answers, None if weight is None else weight.device)
 
     @classmethod
     @abstractmethod

@@ -14,11 +14,10 @@ from torch import nn
 from seqwise.config import DEVICES, Settings, parse_settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError, nearest
+from seqwise.families import get_family
 from seqwise.metrics.evaluation import Evaluation as Evaluation
-from seqwise.ngram import NGram
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import Contextual
-from seqwise.tasks.language.counted import CountedModel
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback, Task
 from seqwise.training.checkpoints import load_weights
@@ -76,14 +75,13 @@ class TrainedModel:
         return get_task(self.settings.task)
 
     @cached_property
-    def model(self) -> nn.Module | CountedModel:
+    def model(self) -> nn.Module:
         preprocessor, tensors = self.run.preprocessor, self.run.load_weights()
-        if self.settings.model == "ngram":
-            arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("setting.")}
-            numbers = {name[8:]: int(tensor) for name, tensor in tensors.items() if name.startswith("setting.")}
-            return CountedModel(NGram.from_tensors(arrays, numbers))
-        model = self.task.restore(self.settings, preprocessor)
-        load_weights(model, tensors, self.run.folder / WEIGHTS)
+        model: Any = self.task.restore(self.settings, preprocessor)
+        if get_family(self.settings.model).has_gradients:
+            load_weights(model, tensors, self.run.folder / WEIGHTS)
+        else:
+            model.load_tensors(tensors)
         return model.to(self.device).eval()
 
     def evaluate(

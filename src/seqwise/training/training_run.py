@@ -15,8 +15,9 @@ import torch
 
 from seqwise import environment
 from seqwise.budget import Budget
-from seqwise.config import RECURRENT, Settings
+from seqwise.config import Settings
 from seqwise.errors import NonFiniteError, RunError, UsageError
+from seqwise.families import get_family
 from seqwise.kernels.recurrence.availability import describe_backend
 from seqwise.layers import Recurrent
 from seqwise.resolved_settings import ResolvedSettings
@@ -24,12 +25,10 @@ from seqwise.tasks import get_task
 from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
-from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
 from seqwise.training.card import model_card
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
 from seqwise.training.compiling import check_can_compile, compile_layers
-from seqwise.training.counting import Count
 from seqwise.training.curve import curve_svg
 from seqwise.training.distribution import World, local_device
 from seqwise.training.initialization import inherit_from_run, initialize_weights, list_values
@@ -37,6 +36,7 @@ from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
 from seqwise.training.signals import defer_interrupts as defer_interrupts
+from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.word_vectors import WordVectors
 
 MAX_UNSAVED_SECONDS = 120  # the most work that a kill can cost
@@ -64,9 +64,10 @@ def create_run(
     device = choose_device(settings)
     resolved, chosen = resolve(settings, build_defaults_context(task, device, processes, width))
     task.check(resolved)
+    family = get_family(resolved.model)
     if resolved.training.compile:
-        check_can_compile(device, None if resolved.model == "ngram" else lambda: task.build(resolved))
-    if resolved.model != "ngram":
+        check_can_compile(device, (lambda: task.build(resolved)) if family.has_gradients else None)
+    if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided
     run = create_run_folder(folder, data, resolved, task, vectors, command, log)
     if chosen:
@@ -98,7 +99,7 @@ def create_run_folder(
     origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
     start = {} if vectors is None else vectors.found(task, log)
     machine = environment.describe()
-    if settings.model in RECURRENT:
+    if get_family(settings.model).is_recurrent:
         machine["recurrent_path"] = describe_backend(choose_device(settings))
     return Run.create(folder, settings, origin, task.preprocessor, machine, start)
 
@@ -125,13 +126,12 @@ def open_task(run: Run, log: LogFunction = no_log) -> Task:
 
 def training_of(
     run: Run, world: World = World(), task: Task | None = None, log: LogFunction = no_log
-) -> TrainingRun | Count:
+) -> TrainingRun | SinglePassRun:
     """Return the training of a run, new, interrupted or finished: `.ended` if it is over, else `.steps()`."""
     log = log if world.first else no_log
     task = task or open_task(run, log)
-    if isinstance(task, Language) and run.settings.model == "ngram":
-        return Count(run, task, world, log)
-    return TrainingRun(run, task, world, log)
+    kind = TrainingRun if get_family(run.settings.model).has_gradients else SinglePassRun
+    return kind(run, task, world, log)
 
 
 class TrainingRun:

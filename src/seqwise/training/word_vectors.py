@@ -20,6 +20,7 @@ from torch import Tensor
 
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
+from seqwise.families import get_family
 from seqwise.layers.embedding import Embedding
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task
 from seqwise.text.patterns import END, UNKNOWN
@@ -56,8 +57,9 @@ def check_vectors(settings: Settings) -> None:
         raise UsageError(problem, repair="Leave out one of them.")
     if settings.task == "forecast":
         raise UsageError("the task forecast reads numbers: there are no words for --vectors.", repair=leave)
-    if settings.model == "ngram":
-        raise UsageError("an n-gram model counts tokens; it has no vectors to start.", repair=leave)
+    family = get_family(settings.model)
+    if not family.has_gradients:
+        raise UsageError(f"the family {family.name} has no token vectors: it {family.description}.", repair=leave)
     if text.extend_vocabulary and settings.task not in EXTENDED:
         raise UsageError(
             f"--text.extend-vocabulary is for {' and '.join(EXTENDED)}: "

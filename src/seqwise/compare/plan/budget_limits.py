@@ -10,6 +10,7 @@ import math
 from itertools import islice
 
 from seqwise.budget import Budget
+from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
@@ -24,7 +25,7 @@ def too_small(
 ) -> str | None:
     """What is wrong with a budget in tokens for one training with resolved settings; None: nothing is."""
     budget = Budget.parse(budget) if isinstance(budget, str) else budget
-    if budget.unit != "tokens" or settings.model == "ngram":
+    if budget.unit != "tokens" or not get_family(settings.model).has_gradients:
         return None  # what a second holds must be measured; n-grams are counted, whatever the budget
     fewest, least = LEAST_OF_TRY if a_try else LEAST_UPDATES, least_tokens(task, settings, a_try)
     if budget.amount >= least:
@@ -38,7 +39,7 @@ def too_small(
 
 def least_tokens(task: Task, settings: ResolvedSettings, a_try: bool = False) -> float:
     """What one training with resolved settings needs at least."""
-    if settings.model == "ngram":
+    if not get_family(settings.model).has_gradients:
         return 0.0
     sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), SAMPLE)]
     return (LEAST_OF_TRY if a_try else LEAST_UPDATES) * sum(sizes) / len(sizes)

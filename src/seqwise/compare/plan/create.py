@@ -20,6 +20,7 @@ from seqwise.compare.plan.variants import contestants, refuse_twins, refuse_unab
 from seqwise.compare.report.verdict import FEW
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
+from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
@@ -143,7 +144,7 @@ def _refuse(task: Task, families: Mapping[str, ResolvedSettings], processes: int
     refuse_twins(families)
     for name, each in families.items():
         refuse_unable(task, name, each)
-        if each.model != "ngram":
+        if get_family(each.model).has_gradients:
             task.batches(each, 0, processes)  # complains about rows that cannot be divided
 
 
@@ -240,7 +241,9 @@ def _check_base(base: Settings) -> None:
 
 def _refuse_rates(families: Mapping[str, Settings], tries: int) -> None:
     """A learning rate that somebody has chosen is not searched for."""
-    rates = {name: each.training.learning_rate for name, each in families.items() if each.model != "ngram"}
+    rates = {
+        name: each.training.learning_rate for name, each in families.items() if get_family(each.model).has_gradients
+    }
     fixed = [f"{name} {rate:g}" for name, rate in rates.items() if rate is not None]
     if tries > 1 and fixed:
         raise UsageError(

@@ -21,6 +21,7 @@ from seqwise.budget import Budget
 from seqwise.compare.plan.options import Match
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import RunError, UsageError
+from seqwise.families import get_family
 from seqwise.files import write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.training.run import ENVIRONMENT, WEIGHTS
@@ -159,7 +160,7 @@ class Plan:
 
     def counted(self, family: str) -> bool:
         """An n-gram model is counted once: no rate to choose, no seed to depend on."""
-        return self.families[family].model == "ngram"
+        return not get_family(self.families[family].model).has_gradients
 
     def rates(self, family: str) -> list[float]:
         """The learning rates to try: that of the rule, then its neighbours, further and further away."""

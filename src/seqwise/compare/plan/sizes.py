@@ -16,6 +16,7 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
+from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import Task
@@ -44,7 +45,7 @@ class Matched:
 
 def parameters_of(task: Task, settings: ResolvedSettings) -> int:
     """Numbers that training changes in the model of resolved settings. An n-gram model has none: it counts."""
-    if settings.model == "ngram":
+    if not get_family(settings.model).has_gradients:
         return 0
     with torch.device("meta"):
         model = type(task).restore(settings, task.preprocessor)
@@ -134,7 +135,7 @@ class _Contestant:
     def __init__(self, name: str, task: Task, requested: Settings, facts: DefaultsContext):
         self.name, self.task, self.requested, self.facts = name, task, requested, facts
         self.rule = resolved(requested, facts)
-        self.free = requested.model != "ngram" and requested.network.width is None
+        self.free = get_family(requested.model).has_gradients and requested.network.width is None
         attends = requested.model == "transformer" or self.rule.caption.encoder == "patches"
         self.heads = self.rule.transformer.heads if attends else None
         self.narrowed = self._open("embedding") and self._embedding_is_fixed()
@@ -262,7 +263,7 @@ class _Contestant:
 
     def notes(self, sizes: _Sizes | None, count: int, target: int | None) -> list[str]:
         """What a reader of the comparison should know of the sizes."""
-        if self.requested.model == "ngram":
+        if not get_family(self.requested.model).has_gradients:
             return [f"{self.name}: not matched; it counts n-grams and has no parameters."]
         if sizes is None:
             if target is not None and abs(math.log(count / target)) <= NEAR:

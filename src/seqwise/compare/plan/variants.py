@@ -22,6 +22,7 @@ import yaml
 
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.errors import UsageError, nearest
+from seqwise.families import families_for, get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
@@ -46,7 +47,9 @@ REFUSED: dict[str, str] = {
     "horizon": _DATA,
     "text": _TEXT,
     **dict.fromkeys(("data.valid_fraction", "data.test_fraction", "data.max_length", "data.on_empty"), _DATA),
-    **dict.fromkeys((f"forecast.{key}" for key in ("known", "series", "time", "missing", "splits", "past")), _DATA),
+    **dict.fromkeys(
+        (f"forecast.{key}" for key in ("known_future", "series", "time", "missing", "splits", "lookback")), _DATA
+    ),
     "forecast.calendar": _DATA,
     "forecast.season": _MEASURE,
     "forecast.quantiles": _MEASURE,
@@ -123,8 +126,8 @@ def refuse_unable(task: Task, name: str, settings: ResolvedSettings) -> None:
         task.check(settings)
     except UsageError as error:
         repair = error.repair
-        if settings.model == "ngram" and settings.task not in (None, "language"):
-            able = ", ".join(family for family in FAMILIES if family != "ngram")
+        if not get_family(settings.model).can_do(settings.task):
+            able = ", ".join(families_for(settings.task))
             repair = f"Leave it out. Families that can do the task {settings.task} are {able}."
         raise UsageError(f"{name}: {error.problem}", repair=repair) from None
 
@@ -141,7 +144,7 @@ def _families(models: Sequence[str]) -> list[str]:
 def _of_family(family: str, base: Settings) -> Settings:
     """The base settings for a family. An n-gram model counts tokens: it has no use for vectors."""
     settings = base.model_copy(update={"model": family}, deep=True)
-    if family == "ngram":
+    if not get_family(family).has_gradients:
         settings.vectors, settings.network.freeze_embedding = None, False
     return settings
 
@@ -203,7 +206,7 @@ def _merged(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values of the settings with those of the variant, whose keys are dotted, laid over them."""
     merged = settings.model_dump()
     if values.get("vectors", "") is None:
-        merged["vectors"], merged["network"]["frozen"] = None, False  # nothing is left to be frozen
+        merged["vectors"], merged["network"]["freeze_embedding"] = None, False  # nothing is left to be frozen
     for key, value in values.items():
         *sections, last = key.split(".")
         home = merged

@@ -13,6 +13,7 @@ from seqwise.backbones.states import ModelState
 from seqwise.data.batch import TokenBatch
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
+from seqwise.families import get_family
 from seqwise.heads.next_token import NextToken
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
@@ -20,7 +21,7 @@ from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language.counted import CountedModel
+from seqwise.tasks.language.ngram_model import NGramModel
 from seqwise.text.streaming import TextStream
 from seqwise.text.tokenizer import Tokenizer
 
@@ -85,7 +86,14 @@ class LanguageModel(nn.Module):
         return self.head(states.vectors[:, -1]), states.carry
 
 
-Model = LanguageModel | CountedModel
+Model = LanguageModel | NGramModel
+
+
+def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None) -> Model:
+    """Returns the model of a resolved run, untrained."""
+    if get_family(settings.model).has_gradients:
+        return LanguageModel(settings, vocabulary, counts)
+    return NGramModel(settings.context.length, vocabulary)
 
 
 def write_on(
@@ -95,10 +103,9 @@ def write_on(
     ids = tokenizer.encode(prompt).ids
     if not len(ids):
         ids = tokenizer.encode("\n").ids
-    device: torch.device | str = "cpu"
-    if isinstance(model, LanguageModel):
-        device = model.eval().embedding.weight.device
-    chosen = islice(generate(model, torch.tensor(ids[None], device=device), choice, seed), longest)
+    weight = next(model.eval().parameters(), None)
+    prompt_ids = torch.tensor(ids[None], device="cpu" if weight is None else weight.device)
+    chosen = islice(generate(model, prompt_ids, choice, seed), longest)
     return _as_text(chosen, TextStream(tokenizer, ids), blank=not prompt[-1:].isspace())
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from itertools import islice
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -21,12 +20,11 @@ from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluat
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
-from seqwise.metrics.example_scores import BLOCK_TOKENS, ScoreSums
+from seqwise.metrics.example_scores import ScoreSums
 from seqwise.metrics.perplexity import Perplexity
-from seqwise.ngram import NGram
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.blocks import add_losses
-from seqwise.tasks.language.counted import CountedModel
+from seqwise.tasks.language.ngram_model import NGramModel
 
 ROWS = 16  # streams scored side by side; each begins with an empty state
 WINDOW = 256  # tokens scored at once where training took the whole text at once
@@ -37,7 +35,7 @@ ProgressCallback = Callable[[int, int], None]
 
 @torch.no_grad()
 def score(
-    model: nn.Module | CountedModel,
+    model: nn.Module,
     store: TokenStore,
     settings: ResolvedSettings,
     rank: int = 0,
@@ -50,8 +48,8 @@ def score(
 
     With `longest` only the first batches count, as many as hold that many tokens: the same on every rank.
     """
-    if isinstance(model, CountedModel):
-        return score_counts(model.counts, store, blocks=blocks)
+    if isinstance(model, NGramModel):
+        return model.score(store, blocks)
     model.eval()
     device = next(model.parameters()).device
     carry, nats, tokens = None, 0.0, 0
@@ -87,21 +85,6 @@ def evaluation_batches(
 def evaluation_rows(store: TokenStore) -> int:
     """How many streams a text is read in: one, or several where each is long enough to forget its empty beginning."""
     return ROWS if len(store) > 1000 * ROWS else 1
-
-
-def score_counts(
-    counts: NGram, store: TokenStore, chunk: int = 1_000_000, blocks: ScoreSums | None = None
-) -> tuple[float, int]:
-    """`score` of an n-gram model, piece by piece."""
-    nats, back = 0.0, counts.order - 1
-    for start in range(1, len(store), chunk):
-        begin = max(0, start - back)
-        ids = store.read(begin, min(len(store), start + chunk) - begin)
-        logs = counts.log_probabilities_of(ids)[start - begin :]
-        nats -= float(logs.sum())
-        if blocks is not None:
-            blocks.add((start + np.arange(len(logs))) // BLOCK_TOKENS, -logs)
-    return nats, len(store) - 1
 
 
 def score_dynamically(

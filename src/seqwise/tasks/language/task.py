@@ -27,17 +27,17 @@ from seqwise.data.tables import reject_columns
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError, nearest
+from seqwise.families import get_family
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
-from seqwise.ngram import NGram
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.checks import check_counting
 from seqwise.tasks.language.blocks import blocks_of, examples_of
-from seqwise.tasks.language.counted import CountedModel
 from seqwise.tasks.language.defaults import fill_language
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
+from seqwise.tasks.language.model import build_model
 from seqwise.tasks.language.model import write_on as write_on
+from seqwise.tasks.language.ngram_model import NGramModel, check_counting
 from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
 from seqwise.tasks.task import (
     InferenceOptions,
@@ -95,7 +95,7 @@ class Language(Task):
         return Size(len(self.stores["train"]), len(self.tokenizer))
 
     def check_settings(self, settings: ResolvedSettings) -> None:
-        if settings.model == "ngram":
+        if not get_family(settings.model).has_gradients:
             check_counting(len(self.stores["train"]), len(self.tokenizer), settings.context.length)
             return
         network, window = settings.network, settings.data.window
@@ -141,9 +141,14 @@ class Language(Task):
             )
         return found
 
-    def build(self, settings: ResolvedSettings) -> LanguageModel:
-        """An untrained model that already predicts each token by its frequency."""
-        return LanguageModel(settings, len(self.tokenizer), self.counts)
+    def build(self, settings: ResolvedSettings) -> Model:
+        """Returns an untrained model; a neural one already predicts each token by its frequency."""
+        counts = self.counts if get_family(settings.model).has_gradients else None
+        return build_model(settings, len(self.tokenizer), counts)
+
+    def fit(self, model: NGramModel) -> int:
+        model.fit(self.stores["train"], self.tokenizer.end)
+        return len(self.stores["train"])
 
     @cached_property
     def counts(self) -> Tensor:
@@ -153,19 +158,13 @@ class Language(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
-    def count(self, settings: ResolvedSettings) -> CountedModel:
-        """The n-gram model of the training split."""
-        store, vocabulary, length = self.stores["train"], len(self.tokenizer), settings.context.length
-        check_counting(len(store), vocabulary, length)
-        return CountedModel(NGram.count(store.read(0, len(store)), vocabulary, length, self.tokenizer.end))
-
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> StreamLoader | WindowLoader:
         """Training batches in the order that suits the model."""
         kind = StreamLoader if settings.data.order == "streams" else WindowLoader
         rows, window = settings.training.batch_size, settings.data.window
         return kind(self.stores["train"], rows, window, settings.seed, rank, world)
 
-    def validate(self, model: LanguageModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
+    def validate(self, model: Model, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Loss and perplexity on the validation split, shared among the processes.
 
         Of a long split only a part is scored: the beginning of each of the 16 streams, or for a model without a state
@@ -173,7 +172,8 @@ class Language(Task):
         """
         store = self.stores["valid"]
         # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
-        shared = (evaluation_rows(store) if model.carries else ROWS) % world.size == 0
+        carries = isinstance(model, NGramModel) or model.carries
+        shared = (evaluation_rows(store) if carries else ROWS) % world.size == 0
         mine = (0.0, 0)
         if shared or world.rank == 0:
             rank, size = (world.rank, world.size) if shared else (0, 1)
@@ -184,8 +184,8 @@ class Language(Task):
     # A trained model, without that data
 
     @classmethod
-    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> LanguageModel:
-        return LanguageModel(settings, len(preprocessor.tokenizer))
+    def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Model:
+        return build_model(settings, len(preprocessor.tokenizer))
 
     @classmethod
     def evaluate(
@@ -207,7 +207,7 @@ class Language(Task):
         blocks = blocks_of(store) if options.examples else None
         began = perf_counter()
         if options.dynamic:
-            if isinstance(model, CountedModel):
+            if isinstance(model, NGramModel):
                 raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
             scored = score_dynamically(deepcopy(model), store, settings, options.rate, progress, blocks)
             how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {options.rate:g})"
@@ -284,8 +284,8 @@ def text_to_score(data: str, settings: ResolvedSettings, split: str | None, trai
 
 def how_it_reads(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:
     """How the model reads the text, in words."""
-    if isinstance(model, CountedModel):
-        return model.counts.describe()
+    if isinstance(model, NGramModel):
+        return model.describe()
     window = settings.data.window
     if not model.carries:
         reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
