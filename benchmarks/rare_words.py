@@ -33,11 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.vectors.corpus import Reading, Sentences, Vocabulary, read_sentences
+from seqwise.data.corpus.sources import open_unsplit
+from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
 from seqwise.vectors.evaluation import Pair, evaluate_similarities, read_similarities, recognise
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.training import Word2Vec
+from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
+from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer
 
 LEAST, MOST = 1_000, 10_000  # occurrences of the originals; subsampling begins to drop words that are more frequent
 NUMBERS = (5, 10, 20, 50, 100, 200)  # occurrences of the twins
@@ -86,7 +87,7 @@ def with_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences, 
     file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
     file.write(rank[ids].data)
     file.flush()
-    renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.different + words)
+    renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_different + words)
     twins = Twins(rank[size + np.arange(words)], rank[chosen], numbers)
     return Sentences(file, renamed, sentences.words, len(ids)), twins
 
@@ -147,20 +148,21 @@ def bands_of(keyed: KeyedVectors, pairs: Sequence[Pair]) -> list[dict[str, Any]]
     return lines
 
 
-def settings_of(row: str, **more: Any) -> VectorSettings:
+def resolve_row(row: str, **more: Any) -> ResolvedVectorSettings:
     """Those of `cbow`, or of `cbow@0.1`, which has another learning rate."""
     name, _, rate = row.partition("@")
     if name not in ROWS:
         sys.exit(f"there is no row {name}: take of {', '.join(ROWS)}.")
-    return VectorSettings(**ROWS[name], rate=float(rate) if rate else None, **more).resolved()
+    return VectorSettings(**ROWS[name], learning_rate=float(rate) if rate else None, **more).resolve()
 
 
 def measure(row: str, sentences: Sentences, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
     """Train a row and ask its vectors."""
-    learner, speed = Word2Vec(sentences, settings_of(row, seed=seed, device="cpu"), threads), 0.0
-    for step in learner.steps():
+    trainer = Word2VecTrainer(sentences, resolve_row(row, seed=seed, device="cpu", threads=threads))
+    speed = 0.0
+    for step in trainer.steps():
         speed = step.speed
-    keyed = KeyedVectors(sentences.vocabulary.words, learner.vectors(), sentences.vocabulary.counts)
+    keyed = KeyedVectors(sentences.vocabulary.words, trainer.vectors(), sentences.vocabulary.counts)
     together, rare = crowd(keyed)
     return {
         "row": row,
@@ -233,7 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tests = [test for test in there if recognise(test) == "similarities"]
     rows = []
     corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
-    with read_sentences(corpus, Reading())[0] as sentences:
+    source = open_unsplit(corpus)
+    tokenizer, _ = choose_tokenizer(source, None)
+    with read_sentences(source, tokenizer) as sentences:
         for seed in range(1, asked.seeds + 1):
             renamed, twins = with_twins(sentences, asked.words, seed)
             with renamed:

@@ -33,12 +33,13 @@ from typing import Any
 
 import numpy as np
 
-from seqwise.vectors.corpus import Reading, Sentences, Vocabulary, read_sentences
+from seqwise.data.corpus.sources import open_unsplit
+from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.chances import block_state, keep_below
+from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer, build_objective
 from seqwise.vectors.word2vec.hierarchical import HierarchicalSoftmax
-from seqwise.vectors.word2vec.objective import Objective, objective_of
-from seqwise.vectors.word2vec.training import Word2Vec
+from seqwise.vectors.word2vec.objective import Objective
+from seqwise.vectors.word2vec.sampling_tables import seed_block, subsampling_thresholds
 
 LOSSES = ("negative", "hierarchical", "softmax")
 STRETCH, REPEATS = 0.5, 5  # seconds that a stretch takes at least, and how many are measured
@@ -49,14 +50,14 @@ SUBSAMPLE = VectorSettings().subsample
 
 def most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tuple[np.ndarray, Vocabulary]:
     """The text with the `size` most frequent words alone."""
-    left = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.different)
+    left = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
     return ids[ids < size], left
 
 
-def thinned(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
+def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
     """The first `words` words that subsampling keeps, with the ends of sentences."""
     draws = np.random.default_rng(0).integers(0, 2**32, len(ids), dtype=np.uint32)
-    ids = ids[(ids < 0) | (draws <= keep_below(counts, SUBSAMPLE)[ids])]
+    ids = ids[(ids < 0) | (draws <= subsampling_thresholds(counts, SUBSAMPLE)[ids])]
     last = np.searchsorted(np.cumsum(ids >= 0), words, side="left")
     return ids[: last + 1]
 
@@ -66,9 +67,9 @@ class Stopwatch:
 
     def __init__(self, objective: Objective, text: np.ndarray, threads: int):
         self.objective, self.text, self.threads = objective, text, threads
-        self.scratches = [objective.scratch() for _ in range(threads)]
+        self.workspaces = [objective.allocate_workspace() for _ in range(threads)]
         self.tallies = [np.zeros(8) for _ in range(threads)]
-        self.rate, self.length = objective.settings.rate or 0.0, FIRST
+        self.rate, self.length = objective.settings.learning_rate, FIRST
         self.per_word: list[float] = []
         self.per_pair: list[float] = []
 
@@ -76,8 +77,8 @@ class Stopwatch:
         """Every thread trains on the block; returns seconds."""
 
         def work(at: int) -> None:
-            state = block_state(number, at, 0)
-            self.objective.train(block, state, self.rate, self.scratches[at], self.tallies[at])
+            state = seed_block(number, at, 0)
+            self.objective.train(block, state, self.rate, self.workspaces[at], self.tallies[at])
 
         workers = [threading.Thread(target=work, args=(at,)) for at in range(1, self.threads)]
         began = time.perf_counter()
@@ -116,7 +117,7 @@ class Stopwatch:
         return np.take(self.text, np.arange(number * self.length, (number + 1) * self.length), mode="wrap")
 
 
-def rows_of(objective: Objective, text: np.ndarray) -> float:
+def count_output_rows(objective: Objective, text: np.ndarray) -> float:
     """How many output rows a window multiplies with, on average."""
     settings = objective.settings
     if settings.loss == "negative":
@@ -131,12 +132,12 @@ def time_losses(ids: np.ndarray, vocabulary: Vocabulary, asked: argparse.Namespa
     watches: list[tuple[dict[str, Any], Stopwatch]] = []
     for size in asked.vocabularies:
         kept, left = most_frequent(ids, vocabulary, size)
-        text = thinned(kept, left.counts, asked.words)
+        text = subsample(kept, left.counts, asked.words)
         for method in asked.methods:
             for loss in LOSSES:
-                settings = VectorSettings(method=method, loss=loss, subsample=0, dim=asked.dim).resolved()
-                objective = objective_of(left.words, left.counts, settings)
-                line = {"vocabulary": size, "method": method, "loss": loss, "rows": rows_of(objective, text)}
+                settings = VectorSettings(method=method, loss=loss, subsample=0, dim=asked.dim).resolve()
+                objective = build_objective(left.words, left.counts, settings)
+                line = {"vocabulary": size, "method": method, "loss": loss, "rows": count_output_rows(objective, text)}
                 watches.append((line, Stopwatch(objective, text, asked.threads)))
                 watches[-1][1].prepare()
     for number in range(1, REPEATS + 1):
@@ -154,19 +155,21 @@ def exponent(lines: Sequence[dict[str, Any]]) -> float | None:
     return float(np.polyfit(sizes, times, 1)[0])
 
 
-def preprocessor(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, asked: argparse.Namespace) -> Any:
+def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, asked: argparse.Namespace) -> Any:
     """(V, 10) the nearest words of each word after training on the text, and the seconds that took."""
     with tempfile.TemporaryFile() as file:
         file.write(text.data)
         file.flush()
         sentences = Sentences(file, vocabulary, len(text), len(text))
-        settings = VectorSettings(loss=loss, seed=seed, dim=asked.dim, epochs=asked.epochs, subsample=0)
-        learner = Word2Vec(sentences, settings.resolved(), asked.threads)
+        settings = VectorSettings(
+            loss=loss, seed=seed, dim=asked.dim, epochs=asked.epochs, subsample=0, threads=asked.threads
+        )
+        trainer = Word2VecTrainer(sentences, settings.resolve())
         began = time.perf_counter()
-        for _ in learner.steps():
+        for _ in trainer.steps():
             pass
         seconds = time.perf_counter() - began
-    vectors = learner.vectors()
+    vectors = trainer.vectors()
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = units @ units.T
     np.fill_diagonal(scores, -np.inf)
@@ -176,11 +179,11 @@ def preprocessor(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int,
 def agreement(ids: np.ndarray, vocabulary: Vocabulary, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Per loss the share of a word's nearest words that it has in common with the full softmax."""
     kept, left = most_frequent(ids, vocabulary, asked.quality)
-    text, found = thinned(kept, left.counts, asked.words), []
-    peer, _ = preprocessor(text, left, "softmax", 1, asked)
+    text, found = subsample(kept, left.counts, asked.words), []
+    peer, _ = find_neighbours(text, left, "softmax", 1, asked)
     for loss in reversed(LOSSES):
-        preprocessor(text[:FIRST], left, loss, 2, asked)  # compiles
-        own, seconds = preprocessor(text, left, loss, 2, asked)
+        find_neighbours(text[:FIRST], left, loss, 2, asked)  # compiles
+        own, seconds = find_neighbours(text, left, loss, 2, asked)
         shares = [len(set(a) & set(b)) / NEAREST for a, b in zip(own, peer)]
         found.append({"loss": loss, "agreement": statistics.mean(shares), "seconds": seconds})
     return found
@@ -225,7 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
         return
     corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
-    with read_sentences(corpus, Reading(min_count=1))[0] as sentences:
+    source = open_unsplit(corpus)
+    tokenizer, _ = choose_tokenizer(source, None)
+    with read_sentences(source, tokenizer, min_count=1) as sentences:
         ids, vocabulary = np.concatenate(list(sentences.blocks())), sentences.vocabulary
     if len(vocabulary) < max([*asked.vocabularies, asked.quality or 0]):
         sys.exit(f"{corpus} has {len(vocabulary):,} different words: ask for no larger vocabularies.")

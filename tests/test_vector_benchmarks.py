@@ -10,11 +10,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from seqwise.vectors.corpus import Reading, Sentences, Vocabulary, read_sentences
+from seqwise.data.corpus.sources import open_unsplit
+from seqwise.vectors.corpus import Sentences, Vocabulary, read_sentences
 from seqwise.vectors.evaluation import Pair
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.objective import objective_of
+from seqwise.vectors.word2vec.cpu_trainer import build_objective
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def all_ids(sentences: Sentences) -> list[int]:
 
 
 def test_twins_are_renamed_occurrences_and_nothing_else_changes(rare, text):
-    with read_sentences(text, Reading())[0] as sentences:
+    with read_sentences(open_unsplit(text)) as sentences:
         renamed, twins = rare.with_twins(sentences, 12, seed=1)
         with renamed:
             before = [sentences.vocabulary.words[at] if at >= 0 else "" for at in all_ids(sentences)]
@@ -64,7 +65,7 @@ def test_twins_are_renamed_occurrences_and_nothing_else_changes(rare, text):
 
 
 def test_another_seed_takes_other_words(rare, text):
-    with read_sentences(text, Reading())[0] as sentences:
+    with read_sentences(open_unsplit(text)) as sentences:
         chosen = []
         for seed in (1, 1, 2):
             renamed, _ = rare.with_twins(sentences, 12, seed)
@@ -118,10 +119,10 @@ def test_every_row_is_trained_and_reported(rare, text, tmp_path, capsys):
 
 
 def test_a_rate_can_be_named_with_a_row(rare):
-    assert rare.settings_of("cbow@0.3").rate == 0.3
-    assert rare.settings_of("cbow-as-gensim").update == "gensim"
+    assert rare.resolve_row("cbow@0.3").learning_rate == 0.3
+    assert rare.resolve_row("cbow-as-gensim").update == "gensim"
     with pytest.raises(SystemExit, match="there is no row glove"):
-        rare.settings_of("glove")
+        rare.resolve_row("glove")
 
 
 def test_a_text_with_too_few_frequent_words_is_refused(rare, text):
@@ -157,7 +158,7 @@ def test_rows_of_a_window_are_those_of_the_equation(cost):
     words, counts, text = list("abcd"), np.array([9, 9, 9, 9]), np.array([0, 1, -1, 2], dtype=np.int32)
     rows = {}
     for loss in cost.LOSSES:
-        objective = objective_of(words, counts, VectorSettings(loss=loss, dim=8).resolved())
+        objective = build_objective(words, counts, VectorSettings(loss=loss, dim=8).resolve())
         rows[loss] = cost.rows_of(objective, text)
     assert rows == {"negative": 6, "hierarchical": 2.0, "softmax": 4}
 

@@ -8,9 +8,10 @@ import json
 import numpy as np
 import pytest
 
+from seqwise.data.corpus.sources import open_unsplit
 from seqwise.errors import DataError
 from seqwise.vectors import corpus
-from seqwise.vectors.corpus import Reading, read_sentences
+from seqwise.vectors.corpus import Sentences, choose_tokenizer, read_sentences
 
 TEXT = "the cat sat\nthe dog sat on the mat\n\ncat\n"
 
@@ -18,8 +19,14 @@ TEXT = "the cat sat\nthe dog sat on the mat\n\ncat\n"
 def read(tmp_path, text: str, name: str = "text.txt", **options):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    options.setdefault("min_count", 1)
-    return read_sentences(path, Reading(**options))
+    return read_file(path, **options)
+
+
+def read_file(path, tokenizer=None, min_count: int = 1, **options) -> tuple[Sentences, str]:
+    """The sentences of a file, and why it was split into words as it was."""
+    source = open_unsplit(path)
+    tokenizer, reason = choose_tokenizer(source, tokenizer)
+    return read_sentences(source, tokenizer, min_count=min_count, **options), reason
 
 
 def lines(sentences) -> list[list[str]]:
@@ -35,22 +42,22 @@ def test_words_are_numbered_by_frequency_and_lines_stay_apart(tmp_path):
     assert sentences.vocabulary.words == ["the", "cat", "sat", "dog", "on", "mat"]
     assert sentences.vocabulary.counts.tolist() == [3, 2, 2, 1, 1, 1]
     assert lines(sentences) == [line.split() for line in TEXT.splitlines()]
-    assert (sentences.words, sentences.kept, sentences.items) == (10, 10, 14)
+    assert (sentences.words, sentences.vocabulary.counts.sum(), sentences.items) == (10, 10, 14)
     assert "blanks" in why
 
 
 def test_rare_words_are_left_out_before_anything_else(tmp_path):
     sentences, _ = read(tmp_path, TEXT, min_count=2)
     assert lines(sentences) == [["the", "cat", "sat"], ["the", "sat", "the"], [], ["cat"]]
-    assert (sentences.words, sentences.kept) == (10, 7)
-    assert sentences.vocabulary.different == 6
+    assert (sentences.words, sentences.vocabulary.counts.sum()) == (10, 7)
+    assert sentences.vocabulary.num_different == 6
 
 
 def test_pieces_of_any_size_give_the_same_ids(tmp_path, monkeypatch):
     text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
     whole = lines(read(tmp_path, text)[0])
     monkeypatch.setattr(corpus, "PIECE", 20)
-    monkeypatch.setattr(corpus, "ITEMS", 7)
+    monkeypatch.setattr(corpus, "IDS", 7)
     assert lines(read(tmp_path, text)[0]) == whole
 
 
@@ -73,7 +80,7 @@ def test_every_form_of_text_gives_the_same(tmp_path, name):
         path.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXT.splitlines()))
     else:
         path.write_text(TEXT)
-    sentences, _ = read_sentences(path, Reading(min_count=1))
+    sentences, _ = read_file(path)
     assert [line for line in lines(sentences) if line] == [line.split() for line in TEXT.splitlines() if line]
 
 
@@ -106,14 +113,14 @@ def test_what_nothing_can_be_learned_from_is_refused(tmp_path, text, options, sa
 
 def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.txt"):
-        read_sentences(tmp_path / "nowhere.txt", Reading())
+        read_file(tmp_path / "nowhere.txt")
     (tmp_path / "bad.txt").write_bytes(b"good line\n\xff\xfe bad\n")
     with pytest.raises(DataError, match=r"bad\.txt:2"):
-        read_sentences(tmp_path / "bad.txt", Reading())
+        read_file(tmp_path / "bad.txt")
 
 
 def test_progress_goes_up_to_the_end(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT * 50)
-    told: list[tuple[int, int]] = []
-    read_sentences(tmp_path / "text.txt", Reading(min_count=1), progress=lambda *numbers: told.append(numbers))
-    assert told[-1] == (len(TEXT) * 50, len(TEXT) * 50)
+    reports: list[tuple[int, int]] = []
+    read_file(tmp_path / "text.txt", progress=lambda *numbers: reports.append(numbers))
+    assert reports[-1] == (len(TEXT) * 50, len(TEXT) * 50)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from numba import njit
 
-from seqwise.vectors.word2vec.chances import WHOLE, alias_table, block_state, keep_below
-from seqwise.vectors.word2vec.draws import advance, below, drawn, upper
+from seqwise.vectors.word2vec.random_draws import draw_word, next_state, random_below, random_bits
+from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_table, seed_block, subsampling_thresholds
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
 ALL = 2**64 - 1
 
 
-def next_state(state: int) -> int:
+def expected_state(state: int) -> int:
     state ^= state >> 12
     state ^= (state << 25) & ALL
     return state ^ (state >> 27)
@@ -24,13 +24,13 @@ def bits(state: int) -> int:
 
 
 @njit
-def draw_many(state, number, threshold, other):
+def draw_many(state, number, alias_table):
     states, tops, reaches = np.empty(number, np.uint64), np.empty(number, np.uint32), np.empty(number, np.int64)
     words = np.empty(number, np.int64)
     for place in range(number):
-        state = advance(state)
-        states[place], tops[place], reaches[place] = state, upper(state), below(upper(state), 7)
-        words[place] = drawn(state, threshold, other)
+        state = next_state(state)
+        states[place], tops[place], reaches[place] = state, random_bits(state), random_below(random_bits(state), 7)
+        words[place] = draw_word(state, alias_table)
     return states, tops, reaches, words
 
 
@@ -51,22 +51,21 @@ def read_all(block, keep, state, longest, window, width):
 
 def reading(block, keep=None, longest=50, window=2, width=16, state=1):
     block = np.array(block, dtype=np.int32)
-    keep = np.full(100, WHOLE, dtype=np.uint32) if keep is None else keep
+    keep = np.full(100, UINT32_MAX, dtype=np.uint32) if keep is None else keep
     sentences, around = read_all(block, keep, np.uint64(state), longest, window, width)
     return [list(map(int, s)) for s in sentences], [list(map(int, rows)) for rows in around]
 
 
 @pytest.fixture(scope="module")
 def many():
-    threshold, other = alias_table(np.array([5.0, 1.0, 0.5, 3.5]))
-    return draw_many(np.uint64(12345), 40_000, threshold, other)
+    return draw_many(np.uint64(12345), 40_000, build_alias_table(np.array([5.0, 1.0, 0.5, 3.5])))
 
 
 def test_states_follow_the_recurrence(many):
     states, tops, _, _ = many
     state = 12345
     for place in range(50):
-        state = next_state(state)
+        state = expected_state(state)
         assert int(states[place]) == state
         assert int(tops[place]) == bits(state)
 
@@ -89,9 +88,9 @@ def test_words_are_drawn_by_weight(many):
 def test_the_slots_of_the_alias_table_sum_to_the_weights(weights):
     weights = np.array(weights, dtype=np.float64)
     kept = weights.copy()
-    threshold, other = alias_table(weights)
+    threshold, other = build_alias_table(weights)
     assert np.array_equal(weights, kept)
-    own = threshold / WHOLE
+    own = threshold / UINT32_MAX
     chances = own.copy()
     np.add.at(chances, other, 1 - own)
     assert chances / len(weights) == pytest.approx(weights / weights.sum(), abs=2e-9)
@@ -101,16 +100,16 @@ def test_frequent_words_are_kept_by_the_formula():
     counts = np.array([60_000, 30_000, 9_900, 99, 1], dtype=np.int64)
     frequency = counts / counts.sum()
     share = np.minimum(1, np.sqrt(1e-3 / frequency) + 1e-3 / frequency)
-    assert keep_below(counts, 1e-3) / WHOLE == pytest.approx(share, abs=1e-9)
+    assert subsampling_thresholds(counts, 1e-3) / UINT32_MAX == pytest.approx(share, abs=1e-9)
     assert share[0] == pytest.approx(0.0408 + 0.0017, abs=1e-3)
-    assert (keep_below(counts, 0.0) == WHOLE).all()
+    assert (subsampling_thresholds(counts, 0.0) == UINT32_MAX).all()
 
 
 def test_a_block_begins_with_a_state_of_its_own():
-    states = {int(block_state(seed, epoch, block)) for seed in range(3) for epoch in range(5) for block in range(50)}
+    states = {int(seed_block(seed, epoch, block)) for seed in range(3) for epoch in range(5) for block in range(50)}
     assert len(states) == 3 * 5 * 50
     assert 0 not in states
-    assert block_state(1, 2, 3) == block_state(1, 2, 3)
+    assert seed_block(1, 2, 3) == seed_block(1, 2, 3)
 
 
 def test_sentences_end_where_they_end():
@@ -144,7 +143,7 @@ def test_a_sentence_longer_than_the_buffer_is_cut_and_nothing_is_lost():
 
 
 def test_subsampling_drops_words_before_windows_are_taken():
-    keep = np.full(100, WHOLE, dtype=np.uint32)
+    keep = np.full(100, UINT32_MAX, dtype=np.uint32)
     keep[7] = 0
     sentences, around = reading([1, 7, 2, 7, 7, 3, -1], keep, window=1)
     assert sentences == [[1, 2, 3]]
@@ -152,7 +151,7 @@ def test_subsampling_drops_words_before_windows_are_taken():
 
 
 def test_occurrences_are_kept_as_often_as_said():
-    keep = np.full(100, WHOLE, dtype=np.uint32)
-    keep[7] = WHOLE // 4
+    keep = np.full(100, UINT32_MAX, dtype=np.uint32)
+    keep[7] = UINT32_MAX // 4
     sentences, _ = reading([7] * 20_000, keep, longest=30_000, window=1)
     assert len(sentences[0]) == pytest.approx(5_000, abs=310)  # five standard deviations

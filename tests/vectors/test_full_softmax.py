@@ -12,7 +12,7 @@ DIM = 6
 
 
 def softmax(size: int, method="skipgram", scale=0.6, **others) -> FullSoftmax:
-    chosen = VectorSettings(method=method, loss="softmax", dim=DIM, window=1000, subsample=0, **others).resolved()
+    chosen = VectorSettings(method=method, loss="softmax", dim=DIM, window=1000, subsample=0, **others).resolve()
     made = FullSoftmax([f"w{number}" for number in range(size)], np.arange(size, 0, -1), chosen)
     random = np.random.default_rng(size)
     for rows in (made.inputs, made.outputs):
@@ -22,7 +22,7 @@ def softmax(size: int, method="skipgram", scale=0.6, **others) -> FullSoftmax:
 
 def train(made: FullSoftmax, block, rate: float = 0.0) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.scratch(), tally)
+    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.allocate_workspace(), tally)
     return tally
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from seqwise.errors import DataError, SaveError
-from seqwise.vectors.glove import Counts, count_pairs, counting
-from seqwise.vectors.glove import entries as on_disk
-from seqwise.vectors.glove.counting import MEMORY, dense_rows
-from seqwise.vectors.glove.entries import SUM, Runs, scrambled, unscrambled
+from seqwise.vectors.glove import cooccurrence, pair_files
+from seqwise.vectors.glove.cooccurrence import MEMORY, PairCounter, choose_dense_rows
+from seqwise.vectors.glove.pair_files import PairCounts, SortedRuns, hash_pairs, invert_keys
 
 
 def corpus(words: int, vocabulary: int, seed: int = 0) -> np.ndarray:
@@ -39,8 +38,8 @@ def by_dictionary(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
     return found
 
 
-def as_dictionary(counts: Counts) -> dict[tuple[int, int], float]:
-    entries = counts.read(0, counts.entries)
+def as_dictionary(counts: PairCounts) -> dict[tuple[int, int], float]:
+    entries = counts.read(0, counts.size)
     return {(int(entry["row"]), int(entry["column"])): float(entry["count"]) for entry in entries}
 
 
@@ -48,17 +47,21 @@ def triangle(matrix: dict[tuple[int, int], float]) -> dict[tuple[int, int], floa
     return {pair: count for pair, count in matrix.items() if pair[0] <= pair[1]}
 
 
-def count(ids: np.ndarray, vocabulary: int, window: int, folder: Path, **options) -> dict[tuple[int, int], float]:
-    with count_pairs([ids], vocabulary, window, folder, **options) as counts:
-        return as_dictionary(counts)
+def count_pairs(blocks, vocabulary: int, window: int, folder: Path, memory: int = MEMORY) -> PairCounts:
+    counter = PairCounter(vocabulary, window, folder, memory)
+    for _ in counter.count(blocks):
+        pass
+    return counter.counts
+
+
+def count(ids: np.ndarray, *arguments, **options) -> dict[tuple[int, int], float]:
+    return as_dictionary(count_pairs([ids], *arguments, **options))
 
 
 def test_a_sentence_counted_by_hand(tmp_path):
     # 0 1 0 | 2 1, window 2: 0 and 1 are neighbours twice; 0 is two from itself and sees it from both sides.
     ids = np.array([0, 1, 0, -1, 2, 1, -1], dtype=np.int32)
-    with count_pairs([ids], 3, 2, tmp_path) as counts:
-        assert as_dictionary(counts) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
-        assert (counts.entries, counts.total) == (3, 2 * 2.0 + 1.0 + 2 * 1.0)
+    assert count(ids, 3, 2, tmp_path) == {(0, 1): 2.0, (0, 0): 1.0, (1, 2): 1.0}
 
 
 @pytest.mark.parametrize("window", [1, 5, 12])
@@ -71,8 +74,10 @@ def test_counts_are_those_of_a_dictionary_whatever_the_memory(tmp_path, window, 
 
 def test_a_small_memory_spills_many_times_and_loses_nothing(tmp_path, monkeypatch):
     seen = []
-    append = Runs.append
-    monkeypatch.setattr(Runs, "append", lambda self, entries: (seen.append(len(entries)), append(self, entries))[1])
+    append = SortedRuns.append
+    monkeypatch.setattr(
+        SortedRuns, "append", lambda self, entries: (seen.append(len(entries)), append(self, entries))[1]
+    )
     ids = corpus(6_000, vocabulary=2_000)
     found = count(ids, 2_000, 5, tmp_path, memory=8 << 10)
     assert len(seen) > 100
@@ -83,9 +88,9 @@ def test_a_small_memory_spills_many_times_and_loses_nothing(tmp_path, monkeypatc
 def test_ranges_that_do_not_fit_are_halved(tmp_path, monkeypatch):
     # The first ranges are made ten times too wide.
     answers = []
-    take = counting._take_range
-    monkeypatch.setattr(counting, "_take_range", lambda *what: (answers.append(take(*what)), answers[-1])[1])
-    monkeypatch.setattr(counting, "AIM", 10.0)
+    take = cooccurrence._merge_range
+    monkeypatch.setattr(cooccurrence, "_merge_range", lambda *what: (answers.append(take(*what)), answers[-1])[1])
+    monkeypatch.setattr(cooccurrence, "MERGE_LOAD", 10.0)
     ids = corpus(1_500, vocabulary=700)
     found = count(ids, 700, 5, tmp_path, memory=8 << 10)
     assert answers.count(None) >= 3
@@ -96,8 +101,8 @@ def test_blocks_are_counted_as_if_they_were_one(tmp_path):
     ids = corpus(5_000, vocabulary=300)
     ends = np.flatnonzero(ids < 0) + 1
     blocks = np.split(ids, ends[::7])
-    with count_pairs(blocks, 300, 5, tmp_path) as pieces, count_pairs([ids], 300, 5, tmp_path) as whole:
-        assert as_dictionary(pieces) == as_dictionary(whole)
+    pieces = as_dictionary(count_pairs(blocks, 300, 5, tmp_path))
+    assert pieces == count(ids, 300, 5, tmp_path)
 
 
 def test_memory_stays_within_the_budget(tmp_path):
@@ -105,20 +110,20 @@ def test_memory_stays_within_the_budget(tmp_path):
     random = np.random.default_rng(0)
     blocks = lambda: (random.integers(0, 1 << 20, 70_000, dtype=np.int32) for _ in range(10))  # noqa: E731
     budget = 8 << 20
-    count_pairs([np.array([0, 1], dtype=np.int32)], 2, 5, tmp_path).remove()  # compile outside the measurement
+    count_pairs([np.array([0, 1], dtype=np.int32)], 2, 5, tmp_path)  # compile outside the measurement
     tracemalloc.start()
-    with count_pairs(blocks(), 1 << 20, 5, tmp_path, memory=budget) as counts:
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert counts.entries > 3_000_000
-        assert counts.path.stat().st_size == 12 * counts.entries
+    counts = count_pairs(blocks(), 1 << 20, 5, tmp_path, memory=budget)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counts.size > 3_000_000
+    assert counts.path.stat().st_size == 12 * counts.size
     assert budget / 2 < peak < budget + (5 << 20)  # pieces that are read and written come on top
 
 
 def test_keys_can_be_undone_and_are_spread_evenly():
     rows, columns = np.meshgrid(np.arange(1000), np.arange(1000) + 70_000)
-    keys = scrambled(rows.ravel(), columns.ravel())
-    assert all(np.array_equal(a, b.ravel()) for a, b in zip(unscrambled(keys), (rows, columns)))
+    keys = hash_pairs(rows.ravel(), columns.ravel())
+    assert all(np.array_equal(a, b.ravel()) for a, b in zip(invert_keys(keys), (rows, columns)))
     share = np.bincount((keys >> np.uint64(56)).astype(int), minlength=256) / len(keys)
     assert np.abs(share * 256 - 1).max() < 0.1
 
@@ -133,7 +138,7 @@ def test_the_order_is_shuffled_and_the_same_every_time(tmp_path):
 
 @pytest.mark.parametrize(("vocabulary", "cells"), [(5, 100), (100, 50), (1000, 3000), (30_000, 1 << 20)])
 def test_dense_rows_fill_the_cells_they_are_given(vocabulary, cells):
-    starts = dense_rows(vocabulary, cells)
+    starts = choose_dense_rows(vocabulary, cells)
     triangle_cells = vocabulary * (vocabulary + 1) // 2
     assert starts[-1] <= cells
     assert starts[-1] == triangle_cells or starts[-1] > 0.8 * cells
@@ -142,7 +147,7 @@ def test_dense_rows_fill_the_cells_they_are_given(vocabulary, cells):
 
 @pytest.mark.parametrize("ids", [[], [-1, -1], [0, -1, 1, -1, 2, -1]])
 def test_a_corpus_without_pairs_is_refused(tmp_path, ids):
-    with pytest.raises(DataError, match="no two known words stand together"):
+    with pytest.raises(DataError, match="no line has two words of the vocabulary"):
         count_pairs([np.array(ids, dtype=np.int32)], 3, 5, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -168,13 +173,12 @@ class FullDisk:
         return getattr(self.file, name)
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
-    make = on_disk.tempfile.TemporaryFile
-    monkeypatch.setattr(on_disk.tempfile, "TemporaryFile", lambda dir: FullDisk(make(dir=dir), writes=3))
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
+    make = pair_files.tempfile.TemporaryFile
+    monkeypatch.setattr(pair_files.tempfile, "TemporaryFile", lambda dir: FullDisk(make(dir=dir), writes=3))
     with pytest.raises(SaveError, match=r"the disk is full after [\d.]+ MB of counted pairs") as caught:
         count(corpus(20_000, 2_000), 2_000, 5, tmp_path, memory=20_000)
     assert "Make room there" in caught.value.repair
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -183,35 +187,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         count(corpus(100, 10), 10, 5, tmp_path / "file" / "inside")
 
 
-@pytest.mark.parametrize("when", ["counting", "joining"])
-def test_an_interruption_leaves_no_file(tmp_path, monkeypatch, when):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    if when == "joining":
-        monkeypatch.setattr("seqwise.vectors.glove.counting._finished", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        count(corpus(1_000, 50), 50, 5, tmp_path, progress=interrupt if when == "counting" else None)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_progress_counts_every_id(tmp_path):
-    said: list[int] = []
-    count(corpus(200_000, 50), 50, 2, tmp_path, progress=said.append)
-    assert said == sorted(said)
-    assert len(said) >= 3
-    assert said[-1] == 200_000
+    reports = list(PairCounter(50, 2, tmp_path).count([corpus(200_000, 50)]))
+    assert reports == sorted(reports)
+    assert len(reports) >= 3
+    assert reports[-1] == 200_000
 
 
 def test_entries_of_a_file_cut_short_are_not_made_up(tmp_path):
-    with count_pairs([corpus(1_000, 50)], 50, 5, tmp_path) as counts:
-        counts.path.write_bytes(counts.path.read_bytes()[:-5])
-        with pytest.raises(DataError, match="end too early"):
-            counts.read(0, counts.entries)
-    assert SUM.itemsize == 16
+    counts = count_pairs([corpus(1_000, 50)], 50, 5, tmp_path)
+    counts.path.write_bytes(counts.path.read_bytes()[:-5])
+    with pytest.raises(DataError, match="ends too early"):
+        counts.read(0, counts.size)
 
 
 def test_importing_the_package_imports_neither_numba_nor_torch():
-    code = "import sys, seqwise.vectors.glove; print({'numba', 'torch'} & set(sys.modules))"
+    code = "import sys, seqwise.vectors.glove.trainer; print({'numba', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -9,44 +9,60 @@ import numpy as np
 import pytest
 
 from seqwise.errors import NonFiniteError
-from seqwise.vectors.glove import Counts, FitSettings, count_pairs, train_glove
-from seqwise.vectors.glove.descent import descend
-from seqwise.vectors.glove.entries import PAIR
-from seqwise.vectors.glove.training import START, USUAL, new_rows, shuffled
+from seqwise.vectors.glove.adagrad import update_pairs
+from seqwise.vectors.glove.cooccurrence import PairCounter
+from seqwise.vectors.glove.pair_files import PAIR, PairCounts
+from seqwise.vectors.glove.trainer import ALPHA, INITIAL_SQUARES, GloveModel, initialize_rows, shuffle_pairs
+from seqwise.vectors.settings import VectorSettings
+
+X_MAX = 10.0
 
 
-def written(folder: Path, entries: list[tuple[int, int, float]]) -> Counts:
+def write_pairs(folder: Path, entries: list[tuple[int, int, float]]) -> PairCounts:
     pairs = np.array(entries, dtype=PAIR)
     pairs.tofile(folder / "pairs")
-    return Counts(folder / "pairs", len(pairs), float(pairs["count"].sum()))
+    return PairCounts(folder / "pairs", len(pairs))
 
 
-def random_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) -> Counts:
+def build_model(vocabulary: int, dim: int, epochs: int, threads: int = 1, seed: int = 1, **changes) -> GloveModel:
+    settings = VectorSettings(method="glove", dim=dim, epochs=epochs, threads=threads, seed=seed).resolve()
+    return GloveModel(vocabulary, settings.model_copy(update=changes))
+
+
+def train(counts: PairCounts, *sizes: int, **options) -> tuple[np.ndarray, list[float]]:
+    """The vectors and the loss of each epoch."""
+    model = build_model(*sizes, **options)
+    for _ in model.train(counts):
+        pass
+    return model.vectors(), model.losses
+
+
+def random_counts(folder: Path, vocabulary: int, entries: int, seed: int = 0) -> PairCounts:
     random = np.random.default_rng(seed)
     pairs = np.unique(np.sort(random.integers(0, vocabulary, (entries, 2)), axis=1), axis=0)
     random.shuffle(pairs)
-    return written(folder, [(i, j, c) for (i, j), c in zip(pairs, random.lognormal(1, 1, len(pairs)))])
+    return write_pairs(folder, [(i, j, c) for (i, j), c in zip(pairs, random.lognormal(1, 1, len(pairs)))])
 
 
-def term(w, c, b, d, count, fit: FitSettings = USUAL) -> float:
+def term(w, c, b, d, count, x_max: float = X_MAX) -> float:
     """f(X) (w·w̃ + b + b̃ − log X)² in double precision."""
-    weight = min(1.0, (count / fit.limit) ** fit.alpha)
+    weight = min(1.0, (count / x_max) ** ALPHA)
     return weight * (np.dot(w, c) + b + d - np.log(count)) ** 2
 
 
-def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, fit: FitSettings = USUAL) -> float:
-    weight = np.array([min(1.0, (count / fit.limit) ** fit.alpha)], dtype=np.float32)
+def run(rows: np.ndarray, i: int, j: int, count: float, dim: int, rate: float = 0.05, x_max: float = X_MAX) -> float:
+    weight = np.array([min(1.0, (count / x_max) ** ALPHA)], dtype=np.float32)
     pair = [np.array([k], dtype=np.int32) for k in (i, j)]
-    return descend(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(fit.rate), dim)
+    return update_pairs(rows, *pair, np.log(np.array([count], dtype=np.float32)), weight, np.float32(rate), dim)
 
 
 def test_one_step_by_hand():
-    # One dimension, one word beside itself, so there is one step: w = 2, w̃ = 3, b = 0.5, b̃ = -0.5, X = limit = e.
+    # One dimension, one word beside itself, so there is one step: w = 2, w̃ = 3, b = 0.5, b̃ = -0.5, X = x_max = e.
     rows = np.zeros((1, 4, 16), dtype=np.float32)
     rows[0, 0, :3], rows[0, 1, :3] = (2, 0.5, 1), (3, 1, -0.5)
     rows[0, 2:] = 4.0
-    loss = run(rows, 0, 0, np.e, dim=1, fit=FitSettings(rate=0.1, limit=np.e))
-    # error = 2·3 + 0.5 − 0.5 − 1 = 5; slopes: 15 for w, 10 for w̃, 5 for the biases; squares: 4 + slope².
+    loss = run(rows, 0, 0, np.e, dim=1, rate=0.1, x_max=np.e)
+    # error = 2·3 + 0.5 − 0.5 − 1 = 5; gradients: 15 for w, 10 for w̃, 5 for the biases; squares: 4 + gradient².
     assert loss == pytest.approx(25, rel=1e-6)
     w, c, squares_w, squares_c = rows[0, :, :4]
     assert squares_w == pytest.approx([4 + 225, 4 + 25, squares_w[2], 4])
@@ -55,16 +71,16 @@ def test_one_step_by_hand():
     assert c == pytest.approx([3 - 0.1 * 10 / 104**0.5, 1, -0.5 - 0.1 * 5 / 29**0.5, 0], rel=1e-5)
 
 
-def test_the_step_follows_the_slope_of_the_loss():
-    # With squares so large that they do not change, a step is −rate · slope / √squares; the loss has twice that slope.
+def test_the_step_follows_the_gradient_of_the_loss():
+    # With squares so large that they do not change, a step is −rate · gradient / √squares / 2.
     dim, count, square, rate = 5, 3.7, 1e6, 1.0
     random = np.random.default_rng(3)
-    rows = new_rows(2, dim, seed=0)
+    rows = initialize_rows(2, dim, seed=0)
     rows[0, 0, : dim + 1] = random.normal(size=dim + 1)  # w and b
     rows[1, 1, :dim], rows[1, 1, dim + 1] = random.normal(size=dim), 0.3  # w̃ and b̃
     rows[:, 2:] = square
     before = rows.copy().astype(float)
-    run(rows, 0, 1, count, dim, FitSettings(rate=rate))
+    run(rows, 0, 1, count, dim, rate)
     moved = (rows - before) * -np.sqrt(square) / rate * 2
 
     def loss(values: np.ndarray) -> float:
@@ -72,13 +88,13 @@ def test_the_step_follows_the_slope_of_the_loss():
 
     point = np.concatenate([before[0, 0, : dim + 1], before[1, 1, :dim], before[1, 1, [dim + 1]]])
     nudge = 1e-5 * np.eye(len(point))
-    slopes = [(loss(point + one) - loss(point - one)) / 2e-5 for one in nudge]
+    gradient = [(loss(point + one) - loss(point - one)) / 2e-5 for one in nudge]
     got = np.concatenate([moved[0, 0, : dim + 1], moved[1, 1, :dim], moved[1, 1, [dim + 1]]])
-    assert got == pytest.approx(slopes, rel=0.01, abs=1e-3)
+    assert got == pytest.approx(gradient, rel=0.01, abs=1e-3)
 
 
 def test_both_triangles_are_trained():
-    rows = new_rows(3, 4, seed=0)
+    rows = initialize_rows(3, 4, seed=0)
     before = rows.copy()
     run(rows, 0, 2, 5.0, dim=4)
     changed = np.any(rows != before, axis=2)
@@ -86,31 +102,31 @@ def test_both_triangles_are_trained():
 
 
 def test_padding_and_ones_stay_what_they_are(tmp_path):
-    dim, rows = 5, new_rows(4, 5, seed=0)
+    dim, rows = 5, initialize_rows(4, 5, seed=0)
     for i, j in [(0, 1), (1, 2), (2, 2), (0, 3)] * 5:
         run(rows, i, j, 4.0, dim)
     assert rows.shape == (4, 4, 16)
     assert np.all(rows[:, 0, dim + 1] == 1)
     assert np.all(rows[:, 1, dim] == 1)
     assert not np.any(rows[:, :2, dim + 2 :])
-    assert np.all(rows[:, 2:, dim + 2 :] == np.float32(START))
+    assert np.all(rows[:, 2:, dim + 2 :] == np.float32(INITIAL_SQUARES))
 
 
 def test_the_first_loss_is_the_mean_over_both_triangles(tmp_path):
     # At rate 0 nothing moves: (0, 1) has two terms, the diagonal one.
-    counts = written(tmp_path, [(0, 1, 2.0), (1, 1, 30.0)])
-    start = new_rows(2, 3, seed=7)[:, :2, :3].astype(float)
+    counts = write_pairs(tmp_path, [(0, 1, 2.0), (1, 1, 30.0)])
+    start = initialize_rows(2, 3, seed=7)[:, :2, :3].astype(float)
     parts = [term(start[i, 0], start[j, 1], 0, 0, x) for i, j, x in [(0, 1, 2), (1, 0, 2), (1, 1, 30)]]
-    vectors, losses = train_glove(counts, 2, 3, epochs=2, threads=1, seed=7, fit=FitSettings(rate=0.0))
+    vectors, losses = train(counts, 2, 3, epochs=2, seed=7, learning_rate=0.0)
     assert losses == pytest.approx([np.mean(parts)] * 2, rel=1e-5)
     assert vectors == pytest.approx(start.sum(1), rel=1e-6)
 
 
 def test_the_loss_falls_and_one_thread_repeats_itself_to_the_bit(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
-    first, losses = train_glove(counts, 60, 20, epochs=8, threads=1, seed=1)
-    again, same = train_glove(counts, 60, 20, epochs=8, threads=1, seed=1)
-    other, _ = train_glove(counts, 60, 20, epochs=8, threads=1, seed=2)
+    first, losses = train(counts, 60, 20, epochs=8)
+    again, same = train(counts, 60, 20, epochs=8)
+    other, _ = train(counts, 60, 20, epochs=8, seed=2)
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.3 * losses[0]
     assert (first.dtype, first.shape) == (np.float32, (60, 20))
@@ -120,21 +136,21 @@ def test_the_loss_falls_and_one_thread_repeats_itself_to_the_bit(tmp_path):
 
 
 def test_threads_reach_the_same_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr("seqwise.vectors.glove.training.PART", 256)
+    monkeypatch.setattr("seqwise.vectors.glove.trainer.PART", 256)
     counts = random_counts(tmp_path, vocabulary=300, entries=10_000)
-    one = train_glove(counts, 300, 20, epochs=5, threads=1, seed=1)[1]
-    three = train_glove(counts, 300, 20, epochs=5, threads=3, seed=1)[1]
+    one = train(counts, 300, 20, epochs=5)[1]
+    three = train(counts, 300, 20, epochs=5, threads=3)[1]
     assert three == pytest.approx(one, rel=0.05)
 
 
 def test_an_epoch_has_every_entry_once_in_an_order_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("seqwise.vectors.glove.training.BLOCK", 100)
+    monkeypatch.setattr("seqwise.vectors.glove.trainer.BLOCK", 100)
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
 
     def order(seed: int, epoch: int) -> list[tuple]:
-        return [tuple(entry) for block in shuffled(counts, seed, epoch) for entry in block]
+        return [tuple(entry) for block in shuffle_pairs(counts, seed, epoch) for entry in block]
 
-    assert sorted(order(1, 0)) == sorted(tuple(entry) for entry in counts.read(0, counts.entries))
+    assert sorted(order(1, 0)) == sorted(tuple(entry) for entry in counts.read(0, counts.size))
     assert order(1, 0) == order(1, 0)
     assert len({tuple(order(*which)) for which in [(1, 0), (1, 1), (2, 0)]}) == 3
 
@@ -147,8 +163,10 @@ def test_words_of_a_kind_become_neighbours(tmp_path):
         kind = random.integers(6)
         words = np.where(random.random(10) < 0.3, random.integers(0, 5, 10), 5 + 10 * kind + random.integers(0, 10, 10))
         sentences.append(np.append(words, -1))
-    with count_pairs([np.concatenate(sentences).astype(np.int32)], 65, 4, tmp_path) as counts:
-        vectors, _ = train_glove(counts, 65, 16, epochs=15, threads=1, seed=0)
+    counter = PairCounter(65, 4, tmp_path)
+    for _ in counter.count([np.concatenate(sentences).astype(np.int32)]):
+        pass
+    vectors, _ = train(counter.counts, 65, 16, epochs=15, seed=0)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     near = unit[5:] @ unit[5:].T - 2 * np.eye(60)
     found = np.argsort(-near, axis=1)[:, :5] // 10
@@ -157,24 +175,22 @@ def test_words_of_a_kind_become_neighbours(tmp_path):
 
 def test_progress_tells_epoch_entries_and_loss(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
-    said: list[tuple] = []
-    _, losses = train_glove(counts, 60, 8, 3, threads=1, seed=1, progress=lambda *words: said.append(words))
-    assert said == [(epoch, counts.entries, counts.entries, losses[epoch]) for epoch in range(3)]
+    model = build_model(60, 8, 3)
+    assert list(model.train(counts)) == [(epoch, counts.size, model.losses[epoch]) for epoch in range(3)]
 
 
 def test_a_rate_that_is_too_high_is_said_so(tmp_path):
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
-    with pytest.raises(NonFiniteError, match="smaller rate than 1e") as caught:
-        train_glove(counts, 60, 8, 20, threads=1, seed=1, fit=FitSettings(rate=1e18))
+    with pytest.raises(NonFiniteError, match="smaller --learning-rate than 1e") as caught:
+        train(counts, 60, 8, 20, learning_rate=1e18)
     assert "epoch" in caught.value.problem
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_interruption_ends_every_thread(tmp_path, threads):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
     counts = random_counts(tmp_path, vocabulary=60, entries=800)
+    steps = build_model(60, 8, 1_000_000, threads).train(counts)
+    next(steps)
     with pytest.raises(KeyboardInterrupt):
-        train_glove(counts, 60, 8, 1_000_000, threads=threads, seed=1, progress=interrupt)
+        steps.throw(KeyboardInterrupt)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("glove")]

@@ -10,10 +10,10 @@ import torch
 
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.vectors.corpus import Sentences, Vocabulary
-from seqwise.vectors.learner import learner_of
 from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.trainer import build_trainer
 
-gpu = pytest.importorskip("seqwise.vectors.word2vec.gpu", reason="triton is not installed")
+gpu = pytest.importorskip("seqwise.vectors.word2vec.gpu_trainer", reason="triton is not installed")
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -30,16 +30,16 @@ def sentences(ids, words: int) -> Sentences:
     return Sentences(file, Vocabulary(names, counts, words), int((ids >= 0).sum()), len(ids))
 
 
-def small(monkeypatch, programs: int = 1, share: int = 1) -> None:
-    monkeypatch.setattr(gpu, "MOST_PROGRAMS", programs)
-    monkeypatch.setattr(gpu, "SHARE", share)
+def small(monkeypatch, programs: int = 1, steps: int = 1) -> None:
+    monkeypatch.setattr(gpu, "MAX_PROGRAMS", programs)
+    monkeypatch.setattr(gpu, "STEPS", steps)
 
 
 def softplus(x: float) -> float:
     return float(np.logaddexp(0, x))
 
 
-def loss_by_hand(u, v, ids, method: str, negative: int) -> tuple[float, int]:
+def compute_loss(u, v, ids, method: str, negative: int) -> tuple[float, int]:
     """The loss of all pairs one place apart, where word 0 is every negative; and how many pairs there are."""
     total, pairs = 0.0, 0
     for place, word in enumerate(ids):
@@ -55,21 +55,21 @@ def loss_by_hand(u, v, ids, method: str, negative: int) -> tuple[float, int]:
     return total, pairs
 
 
-def slope_by_hand(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np.ndarray]:
+def differentiate(u, v, ids, method: str, negative: int) -> tuple[np.ndarray, np.ndarray]:
     """The gradient of that loss by finite differences."""
-    slopes = []
+    gradients = []
     for matrix in (u, v):
-        slope = np.zeros_like(matrix)
+        gradient = np.zeros_like(matrix)
         for index in np.ndindex(matrix.shape):
             kept = matrix[index]
             matrix[index] = kept + 1e-5
-            above = loss_by_hand(u, v, ids, method, negative)[0]
+            above = compute_loss(u, v, ids, method, negative)[0]
             matrix[index] = kept - 1e-5
-            below = loss_by_hand(u, v, ids, method, negative)[0]
+            below = compute_loss(u, v, ids, method, negative)[0]
             matrix[index] = kept
-            slope[index] = (above - below) / 2e-5
-        slopes.append(slope)
-    return slopes[0], slopes[1]
+            gradient[index] = (above - below) / 2e-5
+        gradients.append(gradient)
+    return gradients[0], gradients[1]
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
@@ -78,71 +78,73 @@ def test_one_launch_follows_the_gradient_and_tells_the_loss(monkeypatch, method)
     monkeypatch.setattr(gpu, "PRECISION", "ieee")
     monkeypatch.setattr(gpu, "WIDTH", 16)  # two pieces, the second not full
     ids, words, dim, rate = [1, 2, 3, 0, 2, -1, 4, 1, -1, 3, 2, 1, -1, 4, -1], 5, 20, 0.1
-    settings = VectorSettings(method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, rate=rate).resolved()
-    learner = gpu.GpuWord2Vec(sentences(ids, words), settings, DEVICE)
-    learner.threshold.zero_().sub_(1)  # no slot keeps its own word:
-    learner.other.zero_()  # every draw is word 0
+    settings = VectorSettings(
+        method=method, dim=dim, window=1, negative=3, subsample=0, epochs=1, learning_rate=rate
+    ).resolve()
+    trainer = gpu.GpuWord2VecTrainer(sentences(ids, words), settings, DEVICE)
+    trainer.threshold.zero_().sub_(1)  # no slot keeps its own word:
+    trainer.alias.zero_()  # every draw is word 0
     random = np.random.default_rng(1)
     u, v = random.normal(size=(words, dim)), random.normal(size=(words, dim))
-    learner.inputs.copy_(torch.from_numpy(u).float())
-    learner.outputs.copy_(torch.from_numpy(v).float())
-    for _ in learner.steps():
+    trainer.inputs.copy_(torch.from_numpy(u).float())
+    trainer.outputs.copy_(torch.from_numpy(v).float())
+    for _ in trainer.steps():
         pass
-    expected, pairs = loss_by_hand(u, v, ids, method, 3)
-    assert learner.losses[0] == pytest.approx(expected / pairs, rel=1e-5)
-    slope_u, slope_v = slope_by_hand(u, v, ids, method, 3)
-    np.testing.assert_allclose((learner.inputs.cpu().numpy() - u) / -rate, slope_u, atol=1e-4)
-    np.testing.assert_allclose((learner.outputs.cpu().numpy() - v) / -rate, slope_v, atol=1e-4)
+    expected, pairs = compute_loss(u, v, ids, method, 3)
+    assert trainer.losses[0] == pytest.approx(expected / pairs, rel=1e-5)
+    grad_u, grad_v = differentiate(u, v, ids, method, 3)
+    np.testing.assert_allclose((trainer.inputs.cpu().numpy() - u) / -rate, grad_u, atol=1e-4)
+    np.testing.assert_allclose((trainer.outputs.cpu().numpy() - v) / -rate, grad_v, atol=1e-4)
 
 
 def test_draws_follow_the_weights_and_windows_reach_as_far_as_asked(monkeypatch):
     """With vectors of nothing the loss tells how many terms there are: log 2 for each."""
-    small(monkeypatch, share=4)
-    settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, rate=1e-9).resolved()
-    learner = gpu.GpuWord2Vec(sentences([*range(60), -1], 60), settings, DEVICE)
-    learner.inputs.zero_()
-    for _ in learner.steps():
+    small(monkeypatch, steps=4)
+    settings = VectorSettings(dim=4, window=5, negative=5, subsample=0, epochs=1, learning_rate=1e-9).resolve()
+    trainer = gpu.GpuWord2VecTrainer(sentences([*range(60), -1], 60), settings, DEVICE)
+    trainer.inputs.zero_()
+    for _ in trainer.steps():
         pass
-    loss, pairs = learner._tally[0].sum(dim=0).tolist()
+    loss, pairs = trainer._tally[0].sum(dim=0).tolist()
     assert 60 * 2 * 2.2 < pairs < 60 * 2 * 3.6  # the mean reach is 3, less at both ends
     assert loss / pairs == pytest.approx((1 + 5 * (1 - 1 / 60)) * np.log(2), rel=0.02)  # a negative may be the word
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_loss_falls_and_the_same_seed_starts_alike(monkeypatch, method):
-    small(monkeypatch, share=8)
+    small(monkeypatch, steps=8)
     random = np.random.default_rng(0)
     pairs = random.integers(0, 6, 60)
     ids = np.stack([2 * pairs, 2 * pairs + 1, np.full(60, -1)], axis=1).reshape(-1)  # 0 beside 1, 2 beside 3, …
-    settings = VectorSettings(method=method, dim=16, window=2, subsample=0, epochs=6, rate=0.3).resolved()
-    learner = gpu.GpuWord2Vec(sentences(ids, 12), settings, DEVICE)
-    steps = [step for step in learner.steps() if step.finished]
+    settings = VectorSettings(method=method, dim=16, window=2, subsample=0, epochs=6, learning_rate=0.3).resolve()
+    trainer = gpu.GpuWord2VecTrainer(sentences(ids, 12), settings, DEVICE)
+    steps = [step for step in trainer.steps() if step.finished]
     assert [step.epoch for step in steps] == list(range(6))
     assert steps[-1].progress == 1
-    losses = learner.losses
+    losses = trainer.losses
     assert losses[-1] < 0.8 * losses[0]
-    again = gpu.GpuWord2Vec(sentences(ids, 12), settings, DEVICE)
+    again = gpu.GpuWord2VecTrainer(sentences(ids, 12), settings, DEVICE)
     for _ in again.steps():
         pass
     np.testing.assert_allclose(again.losses, losses, rtol=1e-4)
 
 
 def test_few_words_or_a_high_rate_run_in_fewer_programs():
-    settings = VectorSettings().resolved()
-    assert gpu._programs(np.full(10_000, 5), settings) == gpu.MOST_PROGRAMS
-    assert gpu._programs(np.full(400, 5), settings) == 32
-    assert gpu._programs(np.full(400, 5), VectorSettings(rate=0.05).resolved()) == 16
-    assert gpu._programs(np.full(400, 5), VectorSettings(window=10).resolved()) == 16
-    assert gpu._programs(np.full(400, 5), VectorSettings(window=10, method="cbow").resolved()) == 32
-    assert gpu._programs(np.array([10**9, 1]), settings) == 1
+    settings = VectorSettings().resolve()
+    assert gpu.choose_programs(np.full(10_000, 5), settings) == gpu.MAX_PROGRAMS
+    assert gpu.choose_programs(np.full(400, 5), settings) == 32
+    assert gpu.choose_programs(np.full(400, 5), VectorSettings(learning_rate=0.05).resolve()) == 16
+    assert gpu.choose_programs(np.full(400, 5), VectorSettings(window=10).resolve()) == 16
+    assert gpu.choose_programs(np.full(400, 5), VectorSettings(window=10, method="cbow").resolve()) == 32
+    assert gpu.choose_programs(np.array([10**9, 1]), settings) == 1
 
 
-def test_vectors_that_run_away_are_an_error(monkeypatch):
-    small(monkeypatch, share=2)
-    settings = VectorSettings(dim=8, subsample=0, epochs=3, rate=1e6).resolved()
-    learner = gpu.GpuWord2Vec(sentences([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
-    with pytest.raises(NonFiniteError, match="smaller --rate"):
-        for _ in learner.steps():
+def test_divergence_is_an_error(monkeypatch):
+    small(monkeypatch, steps=2)
+    settings = VectorSettings(dim=8, subsample=0, epochs=3, learning_rate=1e6).resolve()
+    trainer = gpu.GpuWord2VecTrainer(sentences([0, 1, 2, 3, 4, -1] * 20, 5), settings, DEVICE)
+    with pytest.raises(NonFiniteError, match="smaller --learning-rate"):
+        for _ in trainer.steps():
             pass
 
 
@@ -156,9 +158,9 @@ def test_vectors_that_run_away_are_an_error(monkeypatch):
     ],
 )
 def test_what_a_gpu_cannot_do_is_refused_when_it_is_asked_for(changes, reason):
-    settings = VectorSettings(device="cuda", **changes).resolved()
+    settings = VectorSettings(device="cuda", **changes).resolve()
     with pytest.raises(UsageError, match=reason):
-        learner_of(sentences([0, 1, -1], 2), settings, 1)
+        build_trainer(sentences([0, 1, -1], 2), settings)
 
 
 @pytest.mark.gpu
@@ -171,12 +173,12 @@ def test_a_gpu_learns_what_the_cpu_learns(method):
     ids = np.concatenate([words, np.full((4_000, 1), -1)], axis=1).reshape(-1)
     losses, right = [], []
     for device in ("cpu", "cuda"):
-        settings = VectorSettings(method=method, dim=32, subsample=0, device=device, epochs=5).resolved()
-        learner = learner_of(sentences(ids, 100), settings, 2)
-        for _ in learner.steps():
+        settings = VectorSettings(method=method, dim=32, subsample=0, device=device, epochs=5, threads=2).resolve()
+        trainer = build_trainer(sentences(ids, 100), settings)
+        for _ in trainer.steps():
             pass
-        losses.append(learner.losses[-1])
-        vectors = learner.vectors()
+        losses.append(trainer.losses[-1])
+        vectors = trainer.vectors()
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         cosine = unit @ unit.T - 2 * np.eye(100)
         right.append(np.mean(cosine.argmax(axis=1) // 50 == np.arange(100) // 50))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.hierarchical import HierarchicalSoftmax, huffman
+from seqwise.vectors.word2vec.hierarchical import HierarchicalSoftmax, build_huffman_tree
 
 DIM = 6
 FIBONACCI = [1, 1]
@@ -19,13 +19,13 @@ ZIPF = [10_000 // rank for rank in range(1, 300)]
 
 
 def path(counts, word: int) -> tuple[list[int], list[int]]:
-    offsets, nodes, lefts = huffman(np.array(counts, dtype=np.int64))
+    offsets, nodes, turns = build_huffman_tree(np.array(counts, dtype=np.int64))
     here = slice(offsets[word], offsets[word + 1])
-    return nodes[here].tolist(), lefts[here].astype(int).tolist()
+    return nodes[here].tolist(), turns[here].astype(int).tolist()
 
 
 def hierarchical(counts, method="skipgram") -> HierarchicalSoftmax:
-    chosen = VectorSettings(method=method, loss="hierarchical", dim=DIM, window=1000, subsample=0).resolved()
+    chosen = VectorSettings(method=method, loss="hierarchical", dim=DIM, window=1000, subsample=0).resolve()
     made = HierarchicalSoftmax([f"w{number}" for number in range(len(counts))], np.array(counts), chosen)
     random = np.random.default_rng(len(counts))
     for rows in (made.inputs, made.outputs):
@@ -35,7 +35,7 @@ def hierarchical(counts, method="skipgram") -> HierarchicalSoftmax:
 
 def train(made: HierarchicalSoftmax, block, rate: float = 0.0) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.scratch(), tally)
+    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.allocate_workspace(), tally)
     return tally
 
 
@@ -45,12 +45,12 @@ def twin(made: HierarchicalSoftmax, u, v, sentence: list[int], rate: float, cbow
     for place, word in enumerate(sentence):
         around = sentence[:place] + sentence[place + 1 :]
         here = slice(made.tree.offsets[word], made.tree.offsets[word + 1])
-        nodes, lefts = made.tree.nodes[here], made.tree.lefts[here]
+        nodes, turns = made.tree.nodes[here], made.tree.turns[here]
         hidden = u[around].mean(axis=0, keepdims=True) if cbow else u[around]
         scores = hidden @ v[nodes].T
-        loss += np.logaddexp(0, np.where(lefts, -scores, scores)).sum()
+        loss += np.logaddexp(0, np.where(turns, -scores, scores)).sum()
         pairs += len(hidden)
-        slopes = rate * (lefts - 1 / (1 + np.exp(-scores)))
+        slopes = rate * (turns - 1 / (1 + np.exp(-scores)))
         change = slopes @ v[nodes] / (len(around) if cbow else 1)
         v[nodes] += slopes.T @ hidden
         np.add.at(u, around, np.repeat(change, len(around), axis=0) if cbow else change)
@@ -79,9 +79,9 @@ def test_trees_of_one_and_two_words():
 @pytest.mark.parametrize("counts", [ZIPF, DEEP, [1] * 33, [2**40, 2**39, 5, 1]], ids=["zipf", "deep", "flat", "large"])
 def test_codes_are_unique_complete_and_as_short_as_can_be(counts):
     counts = np.array(counts, dtype=np.int64)
-    offsets, nodes, lefts = huffman(counts)
+    offsets, nodes, turns = build_huffman_tree(counts)
     depths = np.diff(offsets)
-    codes = ["".join("01"[int(bit)] for bit in lefts[a:b]) for a, b in pairwise(offsets)]
+    codes = ["".join("01"[int(bit)] for bit in turns[a:b]) for a, b in pairwise(offsets)]
     assert len(set(codes)) == len(codes)
     assert sum(2.0**-depths) == 1  # no code begins with another, and no turn is wasted
     assert (nodes[offsets[:-1]] == len(counts) - 2).all()  # every path begins at the root, the last row
@@ -93,11 +93,11 @@ def test_codes_are_unique_complete_and_as_short_as_can_be(counts):
 
 
 def test_the_deepest_branch_is_one_node_shorter_than_the_vocabulary():
-    assert max(np.diff(huffman(np.array(DEEP)).offsets)) == len(DEEP) - 1
+    assert max(np.diff(build_huffman_tree(np.array(DEEP)).offsets)) == len(DEEP) - 1
 
 
 def test_the_same_counts_give_the_same_tree():
-    first, second = huffman(np.array(ZIPF)), huffman(np.array(ZIPF))
+    first, second = build_huffman_tree(np.array(ZIPF)), build_huffman_tree(np.array(ZIPF))
     assert all(np.array_equal(a, b) for a, b in zip(first, second))
 
 

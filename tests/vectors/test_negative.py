@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.sampling import NegativeSampling
+from seqwise.vectors.word2vec.negative_sampling import NegativeSampling
 
 WORDS = [f"w{number}" for number in range(6)]
 COUNTS = np.array([9, 7, 5, 4, 2, 1], dtype=np.int64)
@@ -17,14 +17,14 @@ COUNTS = np.array([9, 7, 5, 4, 2, 1], dtype=np.int64)
 def sampling(method="skipgram", only=2, **others) -> NegativeSampling:
     """With one word as every negative."""
     chosen = {"dim": 1, "window": 1, "negative": 1, "subsample": 0} | others
-    made = NegativeSampling(WORDS, COUNTS, VectorSettings(method=method, **chosen).resolved())
-    made.threshold[:], made.other[:] = 0, only
+    made = NegativeSampling(WORDS, COUNTS, VectorSettings(method=method, **chosen).resolve())
+    made.tables.threshold[:], made.tables.alias[:] = 0, only
     return made
 
 
 def train(made: NegativeSampling, block, rate: float = 0.0) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.scratch(), tally)
+    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.allocate_workspace(), tally)
     return tally
 
 

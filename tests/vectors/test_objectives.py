@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.chances import block_state
-from seqwise.vectors.word2vec.objective import Objective, objective_of
+from seqwise.vectors.word2vec.cpu_trainer import build_objective
+from seqwise.vectors.word2vec.objective import Objective
+from seqwise.vectors.word2vec.sampling_tables import seed_block
 
 KINDS = ("negative", "softmax", "hierarchical", "subwords")
 METHODS = ("skipgram", "cbow")
@@ -27,20 +28,21 @@ BLOCK = np.concatenate([[*sentence, -1] for sentence in SENTENCES]).astype(np.in
 WIDE = 1000  # so wide that a window drawn evenly almost never ends within a sentence
 
 
-def settings_of(kind: str, method: str, **others) -> VectorSettings:
+def resolve_settings(kind: str, method: str, **others) -> VectorSettings:
     loss = "negative" if kind == "subwords" else kind
     chosen = {"dim": DIM, "window": WIDE, "negative": NEGATIVE, "subsample": 0, "buckets": 11} | others
-    return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **chosen).resolved()
+    return VectorSettings(method=method, loss=loss, subwords=kind == "subwords", **chosen).resolve()
 
 
 def objective(kind: str, method: str, **others) -> Objective:
     """With random rows, so that every gradient is there."""
-    made = objective_of(WORDS, COUNTS, settings_of(kind, method, **others))
+    made = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **others))
     random = np.random.default_rng(1)
     for rows in (made.inputs, made.outputs):
         rows[:, :DIM] = random.normal(0, 0.7, (len(rows), DIM))
-    if hasattr(made, "threshold"):
-        made.threshold[:], made.other[:] = 0, ONLY
+    if kind in ("negative", "subwords"):
+        table = made.tables if kind == "negative" else made.tables.alias_table
+        table.threshold[:], table.alias[:] = 0, ONLY
     return made
 
 
@@ -64,17 +66,17 @@ class Twin:
     def row(self, word: int) -> np.ndarray:
         if self.kind != "subwords":
             return self.inputs[word]
-        begin, behind = self.made.offsets[word : word + 2]
-        return self.inputs[self.made.rows[begin:behind]].mean(axis=0)
+        offsets, rows = self.made.word_rows
+        return self.inputs[rows[offsets[word] : offsets[word + 1]]].mean(axis=0)
 
     def pair(self, h: np.ndarray, word: int) -> float:
         scores = self.outputs @ h
         if self.kind == "softmax":
             return float(np.log(np.exp(scores).sum()) - scores[word])
         if self.kind == "hierarchical":
-            offsets, nodes, lefts = self.made.tree
+            offsets, nodes, turns = self.made.tree
             path = slice(offsets[word], offsets[word + 1])
-            return sum(cost(scores[node] if left else -scores[node]) for node, left in zip(nodes[path], lefts[path]))
+            return sum(cost(scores[node] if left else -scores[node]) for node, left in zip(nodes[path], turns[path]))
         negatives = NEGATIVE * cost(-scores[ONLY]) if word != ONLY else 0.0
         return cost(scores[word]) + negatives
 
@@ -120,7 +122,7 @@ def windows() -> Iterator[tuple[int, list[int]]]:
 
 def trained(made: Objective, rate: float, state: int = 5) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(BLOCK, np.uint64(state), rate, made.scratch(), tally)
+    made.train(BLOCK, np.uint64(state), rate, made.allocate_workspace(), tally)
     return tally
 
 
@@ -169,24 +171,24 @@ def test_gensims_update_gives_each_neighbour_all_of_the_gradient(kind):
 
 
 @contract
-def test_same_seed_same_bits_whatever_the_scratch_was_used_for(kind, method):
+def test_same_seed_gives_same_bits_with_a_used_workspace(kind, method):
     chosen = {"window": 3, "subsample": 0.05}
     results = []
     for used in (False, True):
-        made = objective_of(WORDS, COUNTS, settings_of(kind, method, **chosen))
-        scratch, tally = made.scratch(), np.zeros(2)
+        made = build_objective(WORDS, COUNTS, resolve_settings(kind, method, **chosen))
+        workspace, tally = made.allocate_workspace(), np.zeros(2)
         if used:  # by another thread's blocks, with other rows
             other = objective(kind, method, **chosen)
-            other.train(BLOCK, np.uint64(77), 0.1, scratch, np.zeros(2))
+            other.train(BLOCK, np.uint64(77), 0.1, workspace, np.zeros(2))
         for number in range(20):
-            made.train(BLOCK, block_state(0, 1, number), 0.1, scratch, tally)
+            made.train(BLOCK, seed_block(0, 1, number), 0.1, workspace, tally)
         results.append((made.inputs.tobytes(), made.outputs.tobytes(), *tally))
     assert results[0] == results[1]
 
 
 @contract
 def test_another_seed_begins_elsewhere_and_inputs_begin_small(kind, method):
-    first, second = (objective_of(WORDS, COUNTS, settings_of(kind, method, seed=seed)) for seed in (0, 1))
+    first, second = (build_objective(WORDS, COUNTS, resolve_settings(kind, method, seed=seed)) for seed in (0, 1))
     assert not np.array_equal(first.inputs, second.inputs)
     assert 0 < np.abs(first.inputs).max() <= 0.5 / DIM
     assert not first.outputs.any()
@@ -219,11 +221,13 @@ def topics() -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
 def test_words_of_one_topic_become_neighbours(kind, method):
     words, counts, block, topic = topics()
     rate = RATES[kind][METHODS.index(method)]
-    made = objective_of(words, counts, settings_of(kind, method, dim=16, window=3, negative=5, rate=rate))
-    scratch, losses, passes = made.scratch(), [], 12
+    made = build_objective(
+        words, counts, resolve_settings(kind, method, dim=16, window=3, negative=5, learning_rate=rate)
+    )
+    workspace, losses, passes = made.allocate_workspace(), [], 12
     for number in range(passes):
         tally = np.zeros(2)
-        made.train(block, block_state(0, number, 0), rate * (1 - number / passes), scratch, tally)
+        made.train(block, seed_block(0, number, 0), rate * (1 - number / passes), workspace, tally)
         losses.append(tally[0] / tally[1])
     vectors = made.vectors()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -7,10 +7,10 @@ import pytest
 
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.subwords import bucket_ids
+from seqwise.vectors.subwords import hash_ngrams
 from seqwise.vectors.word2vec import subword
-from seqwise.vectors.word2vec.chances import block_state
-from seqwise.vectors.word2vec.subword import SubwordSampling, rows_of
+from seqwise.vectors.word2vec.sampling_tables import seed_block
+from seqwise.vectors.word2vec.subword import SubwordSampling, list_word_rows
 
 WORDS = ["where", "there", "a", "naïve", "here"]
 COUNTS = np.array([9, 7, 5, 4, 2], dtype=np.int64)
@@ -19,7 +19,7 @@ DIM, BUCKETS = 6, 50
 
 def sampling(method="skipgram", words=WORDS, counts=COUNTS, **others) -> SubwordSampling:
     chosen = {"dim": DIM, "window": 2, "negative": 2, "subsample": 0, "buckets": BUCKETS} | others
-    made = SubwordSampling(words, counts, VectorSettings(method=method, subwords=True, **chosen).resolved())
+    made = SubwordSampling(words, counts, VectorSettings(method=method, subwords=True, **chosen).resolve())
     random = np.random.default_rng(0)
     made.inputs[:, :DIM] = random.normal(0, 0.5, (len(made.inputs), DIM))
     made.outputs[:, :DIM] = random.normal(0, 0.5, (len(made.outputs), DIM))
@@ -28,42 +28,42 @@ def sampling(method="skipgram", words=WORDS, counts=COUNTS, **others) -> Subword
 
 def train(made: SubwordSampling, block, rate: float) -> np.ndarray:
     tally = np.zeros(2)
-    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.scratch(), tally)
+    made.train(np.array(block, dtype=np.int32), np.uint64(9), rate, made.allocate_workspace(), tally)
     return tally
 
 
 def test_a_word_has_its_own_row_and_those_of_its_ngrams():
-    offsets, rows = rows_of(WORDS, 3, 4, BUCKETS)
+    offsets, rows = list_word_rows(WORDS, 3, 4, BUCKETS)
     assert offsets[0] == 0
     assert offsets[-1] == len(rows)
     for number, word in enumerate(WORDS):
         here = rows[offsets[number] : offsets[number + 1]].tolist()
-        assert here == [number, *(len(WORDS) + bucket_ids(word, 3, 4, BUCKETS))]
+        assert here == [number, *(len(WORDS) + hash_ngrams(word, 3, 4, BUCKETS))]
 
 
 def test_a_word_too_short_for_ngrams_has_its_own_row_alone():
-    offsets, rows = rows_of(["a", "where"], 4, 6, BUCKETS)
+    offsets, rows = list_word_rows(["a", "where"], 4, 6, BUCKETS)
     assert rows[: offsets[1]].tolist() == [0]
     assert offsets[2] - offsets[1] > 1
 
 
-@pytest.mark.parametrize("span", [2, 512])
-def test_vectors_are_means_of_rows(monkeypatch, span):
-    monkeypatch.setattr(subword, "SPAN", span)
+@pytest.mark.parametrize("chunk", [2, 512])
+def test_vectors_are_means_of_rows(monkeypatch, chunk):
+    monkeypatch.setattr(subword, "CHUNK_WORDS", chunk)
     made = sampling()
     inputs, vectors = made.inputs.copy(), made.vectors()
     for number, word in enumerate(WORDS):
-        rows = [inputs[number, :DIM], *inputs[len(WORDS) + bucket_ids(word, 3, 6, BUCKETS), :DIM]]
+        rows = [inputs[number, :DIM], *inputs[len(WORDS) + hash_ngrams(word, 3, 6, BUCKETS), :DIM]]
         assert vectors[number] == pytest.approx(np.mean(rows, axis=0), abs=1e-6)
 
 
 def test_ngrams_are_handed_over_with_their_lengths():
-    made = sampling(least=2, most=5)
+    made = sampling(min_n=2, max_n=5)
     inputs, subwords = made.inputs.copy(), made.subwords()
-    assert (subwords.least, subwords.most) == (2, 5)
+    assert (subwords.min_n, subwords.max_n) == (2, 5)
     assert np.array_equal(subwords.matrix, inputs[len(WORDS) :, :DIM])
     keyed = KeyedVectors(WORDS, made.vectors(), subwords=subwords)
-    rows = inputs[len(WORDS) + bucket_ids("whereabouts", 2, 5, BUCKETS), :DIM]
+    rows = inputs[len(WORDS) + hash_ngrams("whereabouts", 2, 5, BUCKETS), :DIM]
     assert keyed.vector("whereabouts") == pytest.approx(rows.mean(axis=0), abs=1e-6)
     assert np.array_equal(keyed.vector("where"), made.vectors()[0])
 
@@ -74,7 +74,7 @@ def test_only_rows_of_words_in_the_text_move(method):
     before = made.inputs.copy()
     train(made, [2, 3, 2, 3, -1], 0.1)
     moved = set(np.flatnonzero((made.inputs != before).any(axis=1)).tolist())
-    offsets, rows = made.offsets, made.rows
+    offsets, rows = made.word_rows
     assert moved == {*rows[offsets[2] : offsets[3]].tolist(), *rows[offsets[3] : offsets[4]].tolist()}
 
 
@@ -94,7 +94,9 @@ def test_what_the_negatives_are_does_not_depend_on_the_windows_before():
     for tally in (first, second):
         made = sampling()
         for number in range(5):
-            made.train(np.array([0, 1, 2, 3, 4, -1], np.int32), block_state(3, 1, number), 0.1, made.scratch(), tally)
+            made.train(
+                np.array([0, 1, 2, 3, 4, -1], np.int32), seed_block(3, 1, number), 0.1, made.allocate_workspace(), tally
+            )
     assert np.array_equal(first, second)
 
 
@@ -112,7 +114,7 @@ def test_an_unknown_form_lies_by_the_words_it_is_spelt_like(method, rate):
     made.inputs[:] *= 0.1
     made.outputs[:] = 0
     for number in range(8):
-        made.train(block, block_state(0, 1, number), rate * (1 - number / 8), made.scratch(), np.zeros(2))
+        made.train(block, seed_block(0, 1, number), rate * (1 - number / 8), made.allocate_workspace(), np.zeros(2))
     keyed = KeyedVectors(words, made.vectors(), subwords=made.subwords())
     for unknown, kind in {"horsey": "animal", "tigerish": "animal", "hammered": "tool", "wrenching": "tool"}.items():
         nearest = [neighbour.word for neighbour in keyed.nearest(keyed.vector(unknown), 3)]

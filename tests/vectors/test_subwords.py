@@ -8,7 +8,7 @@ from gensim.models.fasttext import ft_ngram_hashes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.vectors.subwords import Subwords, bucket_ids
+from seqwise.vectors.subwords import Subwords, hash_ngrams
 
 
 def fnv(text: str) -> int:
@@ -20,23 +20,23 @@ def fnv(text: str) -> int:
 
 def test_the_ngrams_of_a_word_stand_between_marks_and_are_hashed():
     wanted = [fnv(gram) % 1000 for gram in ("<ab", "<ab>", "ab>")]
-    assert bucket_ids("ab", 3, 6, 1000).tolist() == wanted
+    assert hash_ngrams("ab", 3, 6, 1000).tolist() == wanted
 
 
 def test_marks_alone_are_no_ngrams():
-    assert len(bucket_ids("a", 1, 1, 1000)) == 1
-    assert len(bucket_ids("a", 1, 2, 1000)) == 3  # <a, a, a>
+    assert len(hash_ngrams("a", 1, 1, 1000)) == 1
+    assert len(hash_ngrams("a", 1, 2, 1000)) == 3  # <a, a, a>
 
 
 def test_a_byte_above_127_is_widened_with_its_sign_as_fasttext_does():
-    assert bucket_ids("é", 3, 3, 2_000_000).tolist() == ft_ngram_hashes("é", 3, 3, 2_000_000)
-    assert bucket_ids("é", 3, 3, 2_000_000).tolist() != [fnv("<é>") % 2_000_000]
+    assert hash_ngrams("é", 3, 3, 2_000_000).tolist() == ft_ngram_hashes("é", 3, 3, 2_000_000)
+    assert hash_ngrams("é", 3, 3, 2_000_000).tolist() != [fnv("<é>") % 2_000_000]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.integers(1, 4), st.integers(0, 3))
 def test_the_buckets_are_gensims(word: str, least: int, more: int):
     most = least + more
-    assert sorted(bucket_ids(word, least, most, 5000)) == sorted(ft_ngram_hashes(word, least, most, 5000))
+    assert sorted(hash_ngrams(word, least, most, 5000)) == sorted(ft_ngram_hashes(word, least, most, 5000))
 
 
 def test_a_word_is_the_mean_of_its_ngrams():
@@ -44,7 +44,7 @@ def test_a_word_is_the_mean_of_its_ngrams():
     subwords = Subwords(3, 6, matrix)
     composed = subwords.compose("ab")
     assert composed is not None
-    assert composed == pytest.approx(sum(matrix[i] for i in subwords.ids("ab")) / 3, rel=1e-6)
+    assert composed == pytest.approx(sum(matrix[i] for i in subwords.bucket_ids("ab")) / 3, rel=1e-6)
 
 
 def test_a_word_shorter_than_any_ngram_has_no_vector():

@@ -199,7 +199,7 @@ class KeyedVectors:
 
     def _unknown(self, word: str) -> UsageError:
         problem, repair = f"{word!r} is not among the {len(self):,} words", suggestion(word, self.words, self._index)
-        if self.subwords is not None and len(self.subwords.ids(word)):
+        if self.subwords is not None and len(self.subwords.bucket_ids(word)):
             repair = f"vector({word!r}) composes one from its n-grams. {repair}".rstrip()
         elif self.subwords is not None:
             problem += " and too short for its n-grams"

@@ -1,4 +1,4 @@
-"""`train_vectors`: a corpus and settings → `KeyedVectors`. The page where reading, counting and learning meet."""
+"""`train_vectors`: a corpus and settings → `KeyedVectors`. This module reads the corpus and runs the trainer."""
 
 from __future__ import annotations
 
@@ -7,64 +7,66 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqwise.environment import cpu_count
+from seqwise.data.corpus.sources import open_unsplit
 from seqwise.errors import DataError, MemoryLimitError
-from seqwise.vectors.corpus import Reading, Sentences, read_sentences
+from seqwise.vectors.corpus import choose_tokenizer, list_files, read_sentences
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.learner import learner_of, on_gpu
-from seqwise.vectors.settings import VectorSettings, vector_settings
-from seqwise.vectors.steps import VectorStep
+from seqwise.vectors.settings import VectorSettings, build_settings
+from seqwise.vectors.trainer import VectorStep, build_trainer, should_use_gpu
 
 LogFunction = Callable[[str], None]
-MANY = 5_000  # words from which on a full softmax is hours of work for a corpus worth its vectors
+LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
 
 
 def train_vectors(
     corpus: str | Path, settings: VectorSettings | None = None, log: LogFunction | None = None, **changes: Any
 ) -> KeyedVectors:
-    """Learn vectors from a file, a folder or `builtin:…`; `changes` are settings by name.
+    """Trains vectors on a file, a folder or `builtin:…`; `changes` are settings by name.
 
     vectors = train_vectors("reviews.txt.gz", method="cbow", dim=200)
     """
-    chosen = vector_settings(**{**(settings or VectorSettings()).model_dump(), **changes})
-    with VectorTraining(corpus, chosen, log) as training:
+    values = {**(settings or VectorSettings()).model_dump(), **changes}
+    with VectorTraining(corpus, build_settings(**values), log) as training:
         for _ in training.steps():
             pass
         return training.vectors()
 
 
 class VectorTraining:
-    """A corpus read and ready. Iterate over `steps()`; `vectors()` gives what is learned so far and ends it."""
+    """A corpus that is read and a trainer for it. Iterate over `steps()`, then call `vectors()`."""
 
     def __init__(
         self,
         corpus: str | Path,
         settings: VectorSettings,
         log: LogFunction | None = None,
-        reading: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ):
-        self.settings = settings.resolved()
         self.name, self.log = str(corpus), log or (lambda text: None)
-        self.threads = self.settings.threads or cpu_count()
-        on_gpu(self.settings)  # complains about a device that is not there before anything is read
-        for remark in self.settings.idle():
-            self.log(remark)
-        how = Reading(self.settings.tokenizer, self.settings.lowercase, self.settings.min_count)
-        self.sentences, why = read_sentences(corpus, how, progress=reading)
-        self.settings.tokenizer = self.sentences.tokenizer  # type: ignore[assignment]
-        self.log(_sizes(self.sentences, self.settings.min_count))
-        self.log(f"text: {why}.")
-        self.seconds = 0.0
+        should_use_gpu(settings.resolve())  # reports wrong settings and a missing device before anything is read
+        for note in settings.find_unused():
+            self.log(note)
+        source = open_unsplit(corpus)
+        tokenizer, reason = choose_tokenizer(source, settings.tokenizer)
+        self.settings = settings.resolve(tokenizer)
+        self.sentences = read_sentences(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
+        vocabulary, words = self.sentences.vocabulary, self.sentences.words
+        self.log(
+            f"{words:,} words, {vocabulary.num_different:,} different; {len(vocabulary):,} occur at least "
+            f"{settings.min_count} times and make up {vocabulary.counts.sum() / words:.1%} of the text."
+        )
+        self.log(f"text: {reason}{list_files(source)}.")
         try:
-            self._learner = learner_of(self.sentences, self.settings, self.threads)
+            self.trainer = build_trainer(self.sentences, self.settings)
         except MemoryError as error:
             raise MemoryLimitError(
-                f"{len(self.sentences.vocabulary):,} words of {self.settings.dim} numbers do not fit: {error}.",
+                f"{len(vocabulary):,} vectors of {settings.dim} numbers do not fit into memory: {error}.",
                 repair="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
             ) from None
-        self.log(self._learner.says)
-        if self.settings.loss == "softmax" and len(self.sentences.vocabulary) > MANY:
-            self.log("The full softmax takes as long per pair as there are words; --loss negative takes a fraction.")
+        self.log(self.trainer.description)
+        if settings.loss == "softmax" and len(vocabulary) > LARGE_SOFTMAX:
+            self.log("The full softmax takes time in proportion to the vocabulary; --loss negative takes a fraction.")
+        self.seconds = 0.0
 
     def __enter__(self) -> VectorTraining:
         return self
@@ -73,48 +75,38 @@ class VectorTraining:
         self.sentences.file.close()
 
     def steps(self) -> Iterator[VectorStep]:
+        """Trains, and yields the progress. May be left early."""
         start = time.monotonic()
         try:
-            yield from self._learner.steps()
+            yield from self.trainer.steps()
         finally:
             self.seconds = time.monotonic() - start
-        if all(loss is None for loss in self._learner.losses):
+        if all(loss is None for loss in self.trainer.losses):
             raise DataError(
-                "no two words were left beside each other.",
+                "no two words were left next to each other.",
                 repair="Subsampling dropped too much of a small corpus: train with --subsample 0.",
                 file=self.name,
             )
 
     @property
     def losses(self) -> list[float | None]:
-        return self._learner.losses
+        """Mean loss of each epoch; None for an epoch that has not begun."""
+        return self.trainer.losses
 
     @property
     def progress(self) -> float:
-        return self._learner.progress
+        """Share of the training that is done, 0 … 1."""
+        return self.trainer.progress
 
     def vectors(self) -> KeyedVectors:
-        vocabulary = self.sentences.vocabulary
-        return KeyedVectors(
-            vocabulary.words, self._learner.vectors(), vocabulary.counts, self._learner.subwords(), self._about()
-        )
-
-    def _about(self) -> dict[str, Any]:
-        """What a file of the vectors says of its making."""
-        return {
+        """Returns the vectors as trained so far. Training cannot continue afterwards."""
+        about = {
             "corpus": self.name,
             "words": self.sentences.words,
             "settings": self.settings.model_dump(mode="json"),
-            "threads": self.threads,
-            "losses": self._learner.losses,
-            "progress": self._learner.progress,
+            "threads": self.settings.threads,
+            "losses": self.losses,
+            "progress": self.progress,
         }
-
-
-def _sizes(sentences: Sentences, min_count: int) -> str:
-    """How much text there is, and how much of it the vocabulary covers."""
-    vocabulary, words = sentences.vocabulary, sentences.words
-    return (
-        f"{words:,} words, {vocabulary.different:,} different; {len(vocabulary):,} occur {min_count} times or more "
-        f"and make up {sentences.kept / words:.1%} of the text."
-    )
+        vocabulary = self.sentences.vocabulary
+        return KeyedVectors(vocabulary.words, self.trainer.vectors(), vocabulary.counts, self.trainer.subwords(), about)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
@@ -25,6 +25,8 @@ INTERRUPTED = 130
 class Train:
     """Learn a vector for every word of CORPUS: a .txt or .jsonl file (or gzip of these), a folder of them, or
     builtin:docs. Words of one line are neighbours; a vector says in which company a word is found."""
+
+    renamed: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.renamed.items()}
 
     corpus: Annotated[str, tyro.conf.Positional]
     """Text to learn from."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqwise.vectors.compiled import compiled
+from seqwise.vectors.jit import cached_njit
 
 BLANK, TAB, RETURN, PLUS, MINUS, POINT, ZERO = 32, 9, 13, 43, 45, 46, 48
 LETTER_E, SMALL_E = 69, 101
@@ -17,7 +17,7 @@ EXACT = 1 << 53  # whole numbers below this are exact in float64
 POWERS = 10.0 ** np.arange(23)
 
 
-@compiled
+@cached_njit
 def parse_lines(data, starts, stops, powers, out, word_ends, usual):  # pragma: no cover - compiled
     """Fill the rows of `out` from the lines data[start:stop]; tells where words end and which lines were `usual`."""
     for row in range(len(starts)):
@@ -28,7 +28,7 @@ def parse_lines(data, starts, stops, powers, out, word_ends, usual):  # pragma: 
         usual[row] = _parse_numbers(data, at, stop, powers, out[row]) and at > starts[row]
 
 
-@compiled
+@cached_njit
 def _parse_numbers(data, at, stop, powers, out):  # pragma: no cover - compiled
     """Whether data[at:stop] is exactly len(out) plain numbers, which are then in `out`."""
     for column in range(len(out)):

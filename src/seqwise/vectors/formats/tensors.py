@@ -49,7 +49,7 @@ def write_tensors(path: Path, keyed: KeyedVectors) -> None:
         tensors["counts"] = keyed.counts
     if keyed.subwords is not None:
         tensors["subwords"] = keyed.subwords.matrix
-        metadata |= {"least": str(keyed.subwords.least), "most": str(keyed.subwords.most)}
+        metadata |= {"min_n": str(keyed.subwords.min_n), "max_n": str(keyed.subwords.max_n)}
     with replace_file(path, concurrent=True) as temporary:
         if temporary.exists() and not temporary.is_file():  # a pipe or a device, which the library would replace
             temporary.write_bytes(save(tensors, metadata))
@@ -78,4 +78,6 @@ def _content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def _subwords(tensors: dict[str, Any], metadata: dict[str, str]) -> Subwords | None:
     if "subwords" not in tensors:
         return None
-    return Subwords(int(metadata["least"]), int(metadata["most"]), tensors["subwords"])
+    # Older files call the lengths least and most.
+    min_n, max_n = (metadata.get(new) or metadata[old] for new, old in (("min_n", "least"), ("max_n", "most")))
+    return Subwords(int(min_n), int(max_n), tensors["subwords"])

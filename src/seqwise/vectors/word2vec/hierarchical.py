@@ -3,8 +3,8 @@
     loss of a pair = −Σ log σ(±h·n)      n: rows of the nodes from the root to the word; + where the path turns left
 
 The words are the leaves, so that the probabilities of all words sum to one and a pair costs as many rows as its word
-lies deep: few where it is frequent. All pairs of a window share a path. Gradients are taken at the rows as they were
-before the window. Threads share the rows without locks. Importing this imports numba.
+is deep: few for a frequent word. All pairs of a window share a path. Gradients are taken at the rows before the window.
+Importing this module imports numba.
 """
 
 from __future__ import annotations
@@ -14,138 +14,121 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, padded, real_lanes
-from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.simd import constant, fetch, total
-from seqwise.vectors.word2vec.chances import keep_below
-from seqwise.vectors.word2vec.hidden import clear, descend, gather, scatter, score
-from seqwise.vectors.word2vec.negative import EVERYWHERE, GENSIM_WIDEST, slopes
-from seqwise.vectors.word2vec.objective import LONGEST, Objective, new_inputs
+from seqwise.vectors.jit import cached_njit, inline_njit
+from seqwise.vectors.settings import ResolvedVectorSettings
+from seqwise.vectors.simd import constant, lane_sum
+from seqwise.vectors.word2vec.hidden_layer import (
+    apply_steps,
+    compute_scores,
+    fill_zeros,
+    gather_hidden,
+    logistic_steps,
+    prefetch_row,
+    scatter_updates,
+)
+from seqwise.vectors.word2vec.objective import Objective, Workspace
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
 
-class Tree(NamedTuple):
-    """The path of word w: nodes[offsets[w] : offsets[w + 1]] from the root on, and at each 1 for left, 0 for right."""
+class HuffmanTree(NamedTuple):
+    """The path of word w is nodes[offsets[w] : offsets[w + 1]], from the root on."""
 
     offsets: np.ndarray  # (V + 1,) int64
-    nodes: np.ndarray  # int32, the row of the node
-    lefts: np.ndarray  # float32
+    nodes: np.ndarray  # int32: output row of each node
+    turns: np.ndarray  # float32: 1 where the path turns left, 0 where it turns right
 
 
-def huffman(counts: np.ndarray) -> Tree:
-    """The tree in which frequent words lie high: the two rarest parts are joined until one is left.
+def build_huffman_tree(counts: np.ndarray) -> HuffmanTree:
+    """Returns the tree in which frequent words have short paths: the two rarest subtrees are merged until one is left.
 
-    Of equally rare parts the older goes first, words before what was joined; the rarer of two is on the left.
+    Among equally rare subtrees the older is merged first, words before merged ones; the rarer of two goes left.
     """
     size = len(counts)
-    parents, left = np.full(2 * size - 1, -1, dtype=np.int64), np.zeros(2 * size - 1, dtype=bool)
-    parts = [(int(count), number) for number, count in enumerate(counts)]
-    heapq.heapify(parts)
+    parents = np.full(2 * size - 1, -1, dtype=np.int64)
+    is_left = np.zeros(2 * size - 1, dtype=bool)
+    subtrees = [(int(count), number) for number, count in enumerate(counts)]
+    heapq.heapify(subtrees)
     for node in range(size, 2 * size - 1):
-        (fewer, rarer), (more, other) = heapq.heappop(parts), heapq.heappop(parts)
+        (low, rarer), (high, other) = heapq.heappop(subtrees), heapq.heappop(subtrees)
         parents[rarer] = parents[other] = node
-        left[rarer] = True
-        heapq.heappush(parts, (fewer + more, node))
-    return _paths(parents, left, size)
+        is_left[rarer] = True
+        heapq.heappush(subtrees, (low + high, node))
+    return _collect_paths(parents, is_left, size)
 
 
-def _paths(parents: np.ndarray, left: np.ndarray, size: int) -> Tree:
-    """Climb from all leaves at once."""
+def _collect_paths(parents: np.ndarray, is_left: np.ndarray, size: int) -> HuffmanTree:
+    """Returns the paths of all words, by climbing from all leaves at once."""
     depths = np.zeros(len(parents), dtype=np.int64)
     for node in range(len(parents) - 2, -1, -1):  # a parent has a higher number than its children
         depths[node] = depths[parents[node]] + 1
     offsets = np.concatenate([[0], np.cumsum(depths[:size])])
-    nodes, lefts = np.empty(offsets[-1], dtype=np.int32), np.empty(offsets[-1], dtype=np.float32)
-    climbing, behind = np.arange(size), offsets[1:].copy()
+    nodes = np.empty(offsets[-1], dtype=np.int32)
+    turns = np.empty(offsets[-1], dtype=np.float32)
+    current, position = np.arange(size), offsets[1:].copy()
     words = np.arange(size)
-    while len(words := words[parents[climbing[words]] >= 0]):
-        behind[words] -= 1
-        nodes[behind[words]] = parents[climbing[words]] - size
-        lefts[behind[words]] = left[climbing[words]]
-        climbing[words] = parents[climbing[words]]
-    return Tree(offsets, nodes, lefts)
+    while len(words := words[parents[current[words]] >= 0]):
+        position[words] -= 1
+        nodes[position[words]] = parents[current[words]] - size
+        turns[position[words]] = is_left[current[words]]
+        current[words] = parents[current[words]]
+    return HuffmanTree(offsets, nodes, turns)
 
 
-@inlined
-def list_path(offsets, nodes, lefts, word, width, targets, labels):
-    """The rows of a word's nodes, and where it turns left; returns how many."""
-    begin, columns = offsets[word], offsets[word + 1] - offsets[word]
-    for j in range(columns):
-        targets[j] = np.int64(nodes[begin + j]) * width
-        labels[j] = lefts[begin + j]
-    return columns
+@inline_njit
+def list_path(tree, word, width, workspace):
+    """Lists the output rows of the nodes on a word's path and their labels; returns their number."""
+    start = tree.offsets[word]
+    num_targets = tree.offsets[word + 1] - start
+    for j in range(num_targets):
+        workspace.targets[j] = np.int64(tree.nodes[start + j]) * width
+        workspace.labels[j] = tree.turns[start + j]
+    return num_targets
 
 
-@inlined
-def fetch_path(offsets, nodes, word, width, outputs):
-    """Ask memory for the nodes of the word that comes next."""
-    for place in range(offsets[word], offsets[word + 1]):
-        for d in range(0, width, LANES):
-            fetch(outputs, np.int64(nodes[place]) * width + d)
+@inline_njit
+def prefetch_path(tree, word, width, outputs):
+    """Starts to load the rows of the nodes on a word's path."""
+    for position in range(tree.offsets[word], tree.offsets[word + 1]):
+        prefetch_row(outputs, np.int64(tree.nodes[position]) * width, width)
 
 
-@compiled
-def train_block(block, state, rate, inputs, outputs, width, keep, tree, window, scratch, tally, mean, share):
-    """Train on a block of sentences: CBOW with `mean`, else skip-gram. `tally` gains (loss, pairs)."""
-    offsets, nodes, lefts = tree
-    sentence, rows, targets, hidden, changes, scores, stride, labels, real = scratch
-    widest = EVERYWHERE if share else GENSIM_WIDEST
-    place, loss, pairs = 0, 0.0, 0
-    while place < len(block):
-        place, length, state = read_sentence(block, place, keep, state, sentence)
+@cached_njit
+def train_block(block, state, learning_rate, model, tree, workspace, tally):
+    """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
+    sentence, targets, width = workspace.sentence, workspace.targets, model.width
+    position, loss, pairs = 0, 0.0, 0
+    while position < len(block):
+        position, length, state = read_sentence(block, position, model.keep, state, sentence)
         for centre in range(length):
-            count, state = read_window(sentence, length, centre, window, state, width, rows)
+            count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
             if count == 0:
                 continue
             if centre + 1 < length:
-                fetch_path(offsets, nodes, sentence[centre + 1], width, outputs)
-            columns = list_path(offsets, nodes, lefts, sentence[centre], width, targets, labels)
-            used = gather(inputs, rows, count, width, mean, hidden)
-            score(hidden, used, outputs, targets, 0, columns, width, scores, stride)
-            lanes = constant(0.0)
-            for i in range(used):
-                lanes = slopes(scores, i * stride, columns, rate, labels, real, widest, lanes)
-            loss += total(lanes)
-            pairs += used
-            clear(changes, used * width)
-            descend(hidden, used, outputs, targets, 0, columns, width, scores, stride, changes)
-            scatter(inputs, rows, count, width, mean, share, changes)
+                prefetch_path(tree, sentence[centre + 1], width, model.outputs)
+            num_targets = list_path(tree, sentence[centre], width, workspace)
+            num_hidden = gather_hidden(count, model, workspace)
+            compute_scores(num_hidden, targets, 0, num_targets, model, workspace)
+            losses = constant(0.0)
+            for i in range(num_hidden):
+                losses = logistic_steps(i * workspace.stride, num_targets, learning_rate, model, workspace, losses)
+            loss += lane_sum(losses)
+            pairs += num_hidden
+            fill_zeros(workspace.updates, num_hidden * width)
+            apply_steps(num_hidden, targets, 0, num_targets, model, workspace)
+            scatter_updates(count, model, workspace)
     tally[0] += loss
     tally[1] += pairs
 
 
 class HierarchicalSoftmax(Objective):
-    """Skip-gram or CBOW with a softmax over a tree."""
+    """Skip-gram or CBOW with a softmax over a Huffman tree. Output row k is node k; the root is the last."""
 
-    def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
-        super().__init__(words, counts, settings)
-        self.tree = huffman(counts)
-        self.inputs = new_inputs(len(counts), settings.dim, settings.seed)
-        # Row k is node k, the root comes last.
-        self.outputs: np.ndarray | None = aligned(max(1, len(counts) - 1), settings.dim)
-        self.keep = keep_below(counts, settings.subsample)
+    train_block = staticmethod(train_block)
 
-    def scratch(self) -> tuple:
-        most, width = 2 * (self.settings.window or 0), self.inputs.shape[1]
-        deepest = max(1, int(np.diff(self.tree.offsets).max()))
-        stride = padded(deepest) + LANES  # the tile of three may write behind the last node
-        return (
-            np.empty(LONGEST, dtype=np.int32),
-            np.empty(most, dtype=np.int64),
-            np.empty(deepest, dtype=np.int64),
-            aligned(1, most * width)[0],
-            aligned(1, most * width)[0],
-            aligned(1, (most + 1) * stride)[0],  # rows are scored by twos
-            stride,
-            aligned(1, stride)[0],
-            real_lanes(),
-        )
+    def __init__(self, words: list[str], counts: np.ndarray, settings: ResolvedVectorSettings):
+        super().__init__(words, counts, settings, num_outputs=max(1, len(counts) - 1))
+        self.tables = self.tree = build_huffman_tree(counts)
 
-    def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:
-        assert self.outputs is not None, "the vectors were taken: training is over"
-        settings, width = self.settings, self.inputs.shape[1]
-        train_block(
-            block, state, np.float32(rate), self.inputs.reshape(-1), self.outputs.reshape(-1), width, self.keep,
-            tuple(self.tree), settings.window, scratch, tally, settings.method == "cbow", settings.update == "gradient",
-        )  # fmt: skip
+    def allocate_workspace(self) -> Workspace:
+        max_depth = max(1, int(np.diff(self.tree.offsets).max()))
+        return self._allocate_workspace(max_targets=max_depth, max_hidden=2 * self.settings.window)

@@ -1,10 +1,10 @@
-"""The full softmax: the loss that negative sampling and the tree avoid, for vocabularies small enough to afford it.
+"""The full softmax: exact, for vocabularies small enough to afford it.
 
-    loss of a pair = −log softmax(U h)_word = log Σ_w e^(U_w·h) − U_word·h    h: input row or their mean; U: outputs
+    loss of a pair = −log softmax(U h)_word = log Σ_w e^(U_w·h) − U_word·h    h: hidden vector, U: output rows
 
-Every pair costs as much as there are words. The neighbours of a window are scored together, against one tile of outputs
-after the other, so that a tile is read from memory once per window and pass. Gradients are taken at the rows as they
-were before the window. Threads share the rows without locks. Importing this imports numba.
+Every pair costs as much as there are words. The hidden vectors of a window are scored together, against one tile of
+output rows after the other, so that a tile is read from memory once per window and pass. Gradients are taken at the
+rows before the window. Importing this module imports numba.
 """
 
 from __future__ import annotations
@@ -13,85 +13,87 @@ import math
 
 import numpy as np
 
-from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, padded
-from seqwise.vectors.settings import VectorSettings
+from seqwise.vectors.aligned_rows import LANES
+from seqwise.vectors.jit import cached_njit, inline_njit
+from seqwise.vectors.settings import ResolvedVectorSettings
 from seqwise.vectors.simd import (
     add,
+    broadcast,
     constant,
     exponential,
-    larger,
+    lane_max,
+    lane_sum,
     load,
+    maximum,
     multiply,
-    spread,
     store,
     subtract,
-    total,
 )
-from seqwise.vectors.word2vec.chances import keep_below
-from seqwise.vectors.word2vec.hidden import clear, descend, gather, scatter, score
-from seqwise.vectors.word2vec.objective import LONGEST, Objective, new_inputs
+from seqwise.vectors.word2vec.hidden_layer import (
+    apply_steps,
+    compute_scores,
+    fill_zeros,
+    gather_hidden,
+    scatter_updates,
+)
+from seqwise.vectors.word2vec.objective import Objective
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
-WORK = 3_000_000  # items times words of a block
-TILE = 48  # rows of outputs: 21 kB at 100 dimensions, within the first cache
-NOTHING = -1e30  # the score of a place that is no word
+BLOCK_WORK = 3_000_000  # words of a block times words of the vocabulary: some tenths of a second
+TILE = 48  # output rows: 21 kB at 100 dimensions, within the first-level cache
+MASKED_SCORE = -1e30  # of the unused lanes after the last word
 
 
-@inlined
-def normalise(scores, begin, stop, vocabulary, word, rate, line):
-    """Scores of one hidden vector → rate · (1[word] − softmax), in place; returns −log softmax_word.
+@inline_njit
+def softmax_steps(scores, start, stop, vocabulary_size, word, learning_rate):
+    """Replaces the scores of one hidden vector by learning_rate · (1[word] − softmax); returns −log softmax_word.
 
-    The largest score is taken off first, so that no exponential is above 1.
+    The largest score is subtracted first, so that no exponential is above 1.
     """
-    for place in range(begin + vocabulary, stop):
-        scores[place] = NOTHING
-    top = load(scores, begin)
-    for place in range(begin + LANES, stop, LANES):
-        top = larger(top, load(scores, place))
-    store(line, 0, top)
-    highest = line[0]
-    for lane in range(1, LANES):
-        highest = max(highest, line[lane])
-    distance = highest - scores[begin + word]
-    whole = constant(0.0)
-    for place in range(begin, stop, LANES):
-        part = exponential(subtract(load(scores, place), spread(highest)))
-        store(scores, place, part)
-        whole = add(whole, part)
-    normaliser = total(whole)
-    weight = spread(-rate / normaliser)
-    for place in range(begin, stop, LANES):
-        store(scores, place, multiply(load(scores, place), weight))
-    scores[begin + word] += rate
+    for position in range(start + vocabulary_size, stop):
+        scores[position] = MASKED_SCORE
+    highest_lanes = load(scores, start)
+    for position in range(start + LANES, stop, LANES):
+        highest_lanes = maximum(highest_lanes, load(scores, position))
+    highest = lane_max(highest_lanes)
+    distance = highest - scores[start + word]
+    sum_lanes = constant(0.0)
+    for position in range(start, stop, LANES):
+        exp = exponential(subtract(load(scores, position), broadcast(highest)))
+        store(scores, position, exp)
+        sum_lanes = add(sum_lanes, exp)
+    normaliser = lane_sum(sum_lanes)
+    weight = broadcast(-learning_rate / normaliser)
+    for position in range(start, stop, LANES):
+        store(scores, position, multiply(load(scores, position), weight))
+    scores[start + word] += learning_rate
     return math.log(normaliser) + distance
 
 
-@compiled
-def train_block(block, state, rate, inputs, outputs, width, keep, targets, window, scratch, tally, mean, share):
-    """Train on a block of sentences: CBOW with `mean`, else skip-gram. `tally` gains (loss, pairs)."""
-    sentence, rows, hidden, changes, scores, stride, line = scratch
-    place, loss, pairs, vocabulary = 0, 0.0, 0, len(targets)
-    stop = (vocabulary + LANES - 1) // LANES * LANES
-    while place < len(block):
-        place, length, state = read_sentence(block, place, keep, state, sentence)
+@cached_njit
+def train_block(block, state, learning_rate, model, tables, workspace, tally):
+    """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
+    (targets,) = tables
+    sentence, scores, stride, width = workspace.sentence, workspace.scores, workspace.stride, model.width
+    position, loss, pairs, vocabulary_size = 0, 0.0, 0, len(targets)
+    padded_size = (vocabulary_size + LANES - 1) // LANES * LANES
+    while position < len(block):
+        position, length, state = read_sentence(block, position, model.keep, state, sentence)
         for centre in range(length):
-            count, state = read_window(sentence, length, centre, window, state, width, rows)
+            count, state = read_window(sentence, length, centre, model.window, state, width, workspace.neighbours)
             if count == 0:
                 continue
-            used = gather(inputs, rows, count, width, mean, hidden)
-            for start in range(0, vocabulary, TILE):
-                behind = min(start + TILE, vocabulary)
-                score(hidden, used, outputs, targets, start, behind, width, scores, stride)
-            for i in range(used):
-                begin = i * stride
-                loss += normalise(scores, begin, begin + stop, vocabulary, np.int64(sentence[centre]), rate, line)
-            pairs += used
-            clear(changes, used * width)
-            for start in range(0, vocabulary, TILE):
-                behind = min(start + TILE, vocabulary)
-                descend(hidden, used, outputs, targets, start, behind, width, scores, stride, changes)
-            scatter(inputs, rows, count, width, mean, share, changes)
+            num_hidden = gather_hidden(count, model, workspace)
+            for start in range(0, vocabulary_size, TILE):
+                compute_scores(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
+            for i in range(num_hidden):
+                start, word = i * stride, np.int64(sentence[centre])
+                loss += softmax_steps(scores, start, start + padded_size, vocabulary_size, word, learning_rate)
+            pairs += num_hidden
+            fill_zeros(workspace.updates, num_hidden * width)
+            for start in range(0, vocabulary_size, TILE):
+                apply_steps(num_hidden, targets, start, min(start + TILE, vocabulary_size), model, workspace)
+            scatter_updates(count, model, workspace)
     tally[0] += loss
     tally[1] += pairs
 
@@ -99,31 +101,9 @@ def train_block(block, state, rate, inputs, outputs, width, keep, targets, windo
 class FullSoftmax(Objective):
     """Skip-gram or CBOW with a softmax over the whole vocabulary."""
 
-    def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
+    train_block = staticmethod(train_block)
+
+    def __init__(self, words: list[str], counts: np.ndarray, settings: ResolvedVectorSettings):
         super().__init__(words, counts, settings)
-        self.block = max(50, min(self.block, WORK // len(counts)))  # some tenths of a second
-        self.inputs = new_inputs(len(counts), settings.dim, settings.seed)
-        self.outputs: np.ndarray | None = aligned(len(counts), settings.dim)
-        self.keep = keep_below(counts, settings.subsample)
-        self.targets = np.arange(len(counts), dtype=np.int64) * self.inputs.shape[1]
-
-    def scratch(self) -> tuple:
-        most, width = 2 * (self.settings.window or 0), self.inputs.shape[1]
-        stride = padded(len(self.counts)) + LANES  # the tile of three may write behind the last word
-        return (
-            np.empty(LONGEST, dtype=np.int32),
-            np.empty(most, dtype=np.int64),
-            aligned(1, most * width)[0],
-            aligned(1, most * width)[0],
-            aligned(1, (most + 1) * stride)[0],  # rows are scored by twos
-            stride,
-            aligned(1, LANES)[0],
-        )
-
-    def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:
-        assert self.outputs is not None, "the vectors were taken: training is over"
-        settings, width = self.settings, self.inputs.shape[1]
-        train_block(
-            block, state, np.float32(rate), self.inputs.reshape(-1), self.outputs.reshape(-1), width, self.keep,
-            self.targets, settings.window, scratch, tally, settings.method == "cbow", settings.update == "gradient",
-        )  # fmt: skip
+        self.block_size = max(50, min(self.block_size, BLOCK_WORK // len(counts)))
+        self.tables = (np.arange(len(counts), dtype=np.int64) * self.inputs.shape[1],)

@@ -1,138 +1,138 @@
 """Negative sampling with n-grams (Bojanowski et al. 2017): a word is the mean of its own row and its n-grams' rows.
 
     h = 1/(number of words) Σ_word 1/(rows of the word) Σ row          one word in skip-gram, the neighbours in CBOW
-    loss of a pair = −log σ(h·v) − Σ log σ(−h·v′)                       v: the word's output row, v′: those of negatives
+    loss of a pair = −log σ(h·v) − Σ log σ(−h·v′)                      v: output row of the word, v′: of the negatives
 
-Skip-gram predicts here each neighbour from the middle word, the other way round than `negative`, so that a word is put
-together once per window. Each predicted word has negatives of its own. All gradients are taken at the rows as they were
-before the window. Threads share the rows without locks. Importing this imports numba.
+Skip-gram predicts each neighbour from the centre word here, the other way round than `negative_sampling`, so that a
+word is composed once per window. Each predicted word has its own negatives. Gradients are taken at the rows before the
+window. Importing this module imports numba.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from seqwise.vectors.compiled import compiled, inlined
-from seqwise.vectors.rows import LANES, aligned, closed_up, padded, real_lanes
-from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.simd import add, constant, fetch, fma, load, spread, store, total
-from seqwise.vectors.subwords import Subwords, bucket_ids
-from seqwise.vectors.word2vec.chances import POWER, alias_table, keep_below
-from seqwise.vectors.word2vec.draws import advance, drawn
-from seqwise.vectors.word2vec.hidden import clear, descend, score
-from seqwise.vectors.word2vec.negative import EVERYWHERE, GENSIM_WIDEST, slopes
-from seqwise.vectors.word2vec.objective import LONGEST, Objective, new_inputs
+from seqwise.vectors.aligned_rows import LANES, remove_padding
+from seqwise.vectors.jit import cached_njit, inline_njit
+from seqwise.vectors.settings import ResolvedVectorSettings
+from seqwise.vectors.simd import add, broadcast, constant, fma, lane_sum, load, store
+from seqwise.vectors.subwords import Subwords, hash_ngrams
+from seqwise.vectors.word2vec.hidden_layer import (
+    apply_steps,
+    compute_scores,
+    fill_zeros,
+    logistic_steps,
+    prefetch_row,
+)
+from seqwise.vectors.word2vec.objective import Objective, Workspace
+from seqwise.vectors.word2vec.random_draws import draw_word, next_state
+from seqwise.vectors.word2vec.sampling_tables import AliasTable, build_negative_table
 from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
-SPAN = 512  # words put together at once when training is over: their rows are copied
+CHUNK_WORDS = 512  # words composed at once when training is over: their rows are copied
 
 
-def rows_of(words: list[str], least: int, most: int, buckets: int) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, rows): word w has rows[offsets[w] : offsets[w + 1]], its own and, behind all words, its n-grams'."""
-    lists = [np.concatenate([[w], bucket_ids(word, least, most, buckets) + len(words)]) for w, word in enumerate(words)]
+class WordRows(NamedTuple):
+    """The input rows of word w are rows[offsets[w] : offsets[w + 1]]: its own, then those of its n-grams."""
+
+    offsets: np.ndarray  # (V + 1,) int64
+    rows: np.ndarray  # int32; the rows of n-grams follow those of all words
+
+
+class Tables(NamedTuple):
+    """What the compiled loop needs besides the model."""
+
+    alias_table: AliasTable
+    word_rows: WordRows
+
+
+def list_word_rows(words: list[str], min_n: int, max_n: int, buckets: int) -> WordRows:
+    """Returns the input rows of every word."""
+    lists = [
+        np.concatenate([[number], hash_ngrams(word, min_n, max_n, buckets) + len(words)])
+        for number, word in enumerate(words)
+    ]
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in lists])])
-    return offsets, np.concatenate(lists).astype(np.int32)
+    return WordRows(offsets, np.concatenate(lists).astype(np.int32))
 
 
-@inlined
-def list_targets(words, number, negative, state, threshold, other, width, outputs, targets, labels):
-    """Each word's row, then those of its negatives that are not the word; returns (how many, the random state)."""
-    count = 0
-    for i in range(number):
-        targets[count], labels[count] = words[i] * width, 1
-        count += 1
-        for _ in range(negative):
-            state = advance(state)
-            word = drawn(state, threshold, other)
+@inline_njit
+def list_targets(words, count, state, model, alias_table, workspace):
+    """Lists the row of each word and of its negatives other than itself; returns (their number, random state)."""
+    targets, labels, width = workspace.targets, workspace.labels, model.width
+    num_targets = 0
+    for i in range(count):
+        targets[num_targets], labels[num_targets] = words[i] * width, 1
+        num_targets += 1
+        for _ in range(len(workspace.negatives)):
+            state = next_state(state)
+            word = draw_word(state, alias_table)
             if word == words[i]:
                 continue
-            targets[count], labels[count] = word * width, 0
-            for d in range(0, width, LANES):
-                fetch(outputs, word * width + d)
-            count += 1
-    return count, state
+            targets[num_targets], labels[num_targets] = word * width, 0
+            prefetch_row(model.outputs, word * width, width)
+            num_targets += 1
+    return num_targets, state
 
 
-@inlined
-def compose(inputs, offsets, rows, words, number, width, hidden):
-    """The mean of the words, each the mean of its rows, into `hidden`."""
-    clear(hidden, width)
-    for i in range(number):
-        begin, behind = offsets[words[i]], offsets[words[i] + 1]
-        part = spread(np.float32(1) / np.float32(number * (behind - begin)))
+@inline_njit
+def compose(words, count, model, word_rows, hidden):
+    """Computes the mean of the words, each the mean of its rows, into `hidden`."""
+    inputs, width = model.inputs, model.width
+    fill_zeros(hidden, width)
+    for i in range(count):
+        start, stop = word_rows.offsets[words[i]], word_rows.offsets[words[i] + 1]
+        weight = broadcast(np.float32(1) / np.float32(count * (stop - start)))
         for d in range(0, width, LANES):
-            whole = constant(0.0)
-            for place in range(begin, behind):
-                whole = add(whole, load(inputs, np.int64(rows[place]) * width + d))
-            store(hidden, d, fma(part, whole, load(hidden, d)))
+            row_sum = constant(0.0)
+            for position in range(start, stop):
+                row_sum = add(row_sum, load(inputs, np.int64(word_rows.rows[position]) * width + d))
+            store(hidden, d, fma(weight, row_sum, load(hidden, d)))
 
 
-@inlined
-def share_out(inputs, offsets, rows, words, number, width, share, changes):
-    """Add the change of `hidden` to its rows: to each its part with `share` (the gradient), else all of it."""
-    for i in range(number):
-        begin, behind = offsets[words[i]], offsets[words[i] + 1]
-        part = spread(np.float32(1) / np.float32(number * (behind - begin))) if share else constant(1.0)
-        for place in range(begin, behind):
-            row = np.int64(rows[place]) * width
+@inline_njit
+def scatter_to_ngrams(words, count, model, word_rows, updates):
+    """Adds the update of the hidden vector to its rows: to each its share, or without `share_gradient` all of it."""
+    inputs, width, share_gradient = model.inputs, model.width, model.share_gradient
+    for i in range(count):
+        start, stop = word_rows.offsets[words[i]], word_rows.offsets[words[i] + 1]
+        weight = broadcast(np.float32(1) / np.float32(count * (stop - start))) if share_gradient else constant(1.0)
+        for position in range(start, stop):
+            row = np.int64(word_rows.rows[position]) * width
             for d in range(0, width, LANES):
-                store(inputs, row + d, fma(part, load(changes, d), load(inputs, row + d)))
+                store(inputs, row + d, fma(weight, load(updates, d), load(inputs, row + d)))
 
 
-@inlined
-def fetch_rows(inputs, offsets, rows, word, width):
-    """Ask memory for the rows of a word that comes soon."""
-    for place in range(offsets[word], offsets[word + 1]):
-        for d in range(0, width, LANES):
-            fetch(inputs, np.int64(rows[place]) * width + d)
-
-
-@compiled
-def train_block(
-    block,
-    state,
-    rate,
-    inputs,
-    outputs,
-    width,
-    keep,
-    threshold,
-    other,
-    grams,
-    window,
-    negative,
-    scratch,
-    tally,
-    mean,
-    share,
-):
-    """Train on a block of sentences: CBOW with `mean`, else skip-gram. `tally` gains (loss, pairs)."""
-    offsets, rows = grams
-    sentence, own, neighbours, targets, hidden, changes, scores, stride, labels, real = scratch
-    widest = EVERYWHERE if share else GENSIM_WIDEST
-    place, loss, pairs = 0, 0.0, 0
-    while place < len(block):
-        place, length, state = read_sentence(block, place, keep, state, sentence)
+@cached_njit
+def train_block(block, state, learning_rate, model, tables, workspace, tally):
+    """Trains on a block of sentences; adds (loss, pairs) to `tally`."""
+    word_rows, window, width, is_cbow = tables.word_rows, model.window, model.width, model.is_cbow
+    sentence, neighbours, own = workspace.sentence, workspace.neighbours, workspace.own
+    position, loss, pairs = 0, 0.0, 0
+    while position < len(block):
+        position, length, state = read_sentence(block, position, model.keep, state, sentence)
         for centre in range(length):
             count, state = read_window(sentence, length, centre, window, state, 1, neighbours)
             if count == 0:
                 continue
             own[0] = sentence[centre]
-            known, predicted = (neighbours, own) if mean else (own, neighbours)
-            given, asked = (count, 1) if mean else (1, count)
-            columns, state = list_targets(
-                predicted, asked, negative, state, threshold, other, width, outputs, targets, labels
-            )
-            compose(inputs, offsets, rows, known, given, width, hidden)
-            coming = centre + 1 + (window if mean else 0)
-            if coming < length:
-                fetch_rows(inputs, offsets, rows, sentence[coming], width)
-            score(hidden, 1, outputs, targets, 0, columns, width, scores, stride)
-            loss += total(slopes(scores, 0, columns, rate, labels, real, widest, constant(0.0)))
-            pairs += asked
-            clear(changes, width)
-            descend(hidden, 1, outputs, targets, 0, columns, width, scores, stride, changes)
-            share_out(inputs, offsets, rows, known, given, width, share, changes)
+            context, predicted = (neighbours, own) if is_cbow else (own, neighbours)
+            num_context, num_predicted = (count, 1) if is_cbow else (1, count)
+            num_targets, state = list_targets(predicted, num_predicted, state, model, tables.alias_table, workspace)
+            compose(context, num_context, model, word_rows, workspace.hidden)
+            upcoming = centre + 1 + (window if is_cbow else 0)
+            if upcoming < length:
+                word = sentence[upcoming]
+                for index in range(word_rows.offsets[word], word_rows.offsets[word + 1]):
+                    prefetch_row(model.inputs, np.int64(word_rows.rows[index]) * width, width)
+            compute_scores(1, workspace.targets, 0, num_targets, model, workspace)
+            loss += lane_sum(logistic_steps(0, num_targets, learning_rate, model, workspace, constant(0.0)))
+            pairs += num_predicted
+            fill_zeros(workspace.updates, width)
+            apply_steps(1, workspace.targets, 0, num_targets, model, workspace)
+            scatter_to_ngrams(context, num_context, model, word_rows, workspace.updates)
     tally[0] += loss
     tally[1] += pairs
 
@@ -140,58 +140,35 @@ def train_block(
 class SubwordSampling(Objective):
     """Skip-gram or CBOW with negative sampling, words made of n-grams."""
 
-    def __init__(self, words: list[str], counts: np.ndarray, settings: VectorSettings):
-        super().__init__(words, counts, settings)
-        self.offsets, self.rows = rows_of(words, settings.least, settings.most, settings.buckets)
-        self.inputs = new_inputs(len(words) + settings.buckets, settings.dim, settings.seed)
-        self.outputs: np.ndarray | None = aligned(len(words), settings.dim)
-        self.keep = keep_below(counts, settings.subsample)
-        self.threshold, self.other = alias_table(counts.astype(np.float64) ** POWER)
+    train_block = staticmethod(train_block)
 
-    def scratch(self) -> tuple:
-        most, width = 2 * (self.settings.window or 0), self.inputs.shape[1]
-        columns = most * (1 + self.settings.negative)
-        stride = padded(columns) + LANES  # the tile of three may write behind the last target
-        return (
-            np.empty(LONGEST, dtype=np.int32),
-            np.empty(1, dtype=np.int64),
-            np.empty(most, dtype=np.int64),
-            np.empty(columns, dtype=np.int64),
-            aligned(1, width)[0],
-            aligned(1, width)[0],
-            aligned(1, 2 * stride)[0],  # rows are scored by twos
-            stride,
-            aligned(1, stride)[0],
-            real_lanes(),
-        )
+    def __init__(self, words: list[str], counts: np.ndarray, settings: ResolvedVectorSettings):
+        super().__init__(words, counts, settings, num_ngrams=settings.buckets)
+        self.word_rows = list_word_rows(words, settings.min_n, settings.max_n, settings.buckets)
+        self.tables = Tables(build_negative_table(counts), self.word_rows)
 
-    def train(self, block: np.ndarray, state: np.uint64, rate: float, scratch: tuple, tally: np.ndarray) -> None:
-        assert self.outputs is not None, "the vectors were taken: training is over"
-        settings, width = self.settings, self.inputs.shape[1]
-        train_block(
-            block, state, np.float32(rate), self.inputs.reshape(-1), self.outputs.reshape(-1), width, self.keep,
-            self.threshold, self.other, (self.offsets, self.rows), settings.window, settings.negative, scratch, tally,
-            settings.method == "cbow", settings.update == "gradient",
-        )  # fmt: skip
+    def allocate_workspace(self) -> Workspace:
+        max_targets = 2 * self.settings.window * (1 + self.settings.negative)
+        return self._allocate_workspace(max_targets=max_targets, max_hidden=1)
 
     def vectors(self) -> np.ndarray:
         if self.outputs is not None:
-            self.outputs, self._means = None, self._compose()
-            grams = self.inputs[len(self.words) :]  # in place: at the end, memory is fullest
-            self._grams = closed_up(grams, self.settings.dim)
-        return self._means
+            self.outputs = None
+            self._word_vectors = self._compose_words()
+            self._ngram_vectors = remove_padding(self.inputs[len(self.words) :], self.settings.dim)
+        return self._word_vectors
 
-    def _compose(self) -> np.ndarray:
-        """(V, D): the mean of each word's rows."""
+    def _compose_words(self) -> np.ndarray:
+        """Returns the mean of each word's rows, (V, D)."""
         dim, number = self.settings.dim, len(self.words)
         means = np.empty((number, dim), dtype=np.float32)
-        for start in range(0, number, SPAN):
-            offsets = self.offsets[start : start + SPAN + 1]
-            rows = self.inputs[self.rows[offsets[0] : offsets[-1]], :dim]
-            means[start : start + SPAN] = np.add.reduceat(rows, offsets[:-1] - offsets[0])
-        means /= np.diff(self.offsets)[:, None]
+        for start in range(0, number, CHUNK_WORDS):
+            offsets = self.word_rows.offsets[start : start + CHUNK_WORDS + 1]
+            rows = self.inputs[self.word_rows.rows[offsets[0] : offsets[-1]], :dim]
+            means[start : start + CHUNK_WORDS] = np.add.reduceat(rows, offsets[:-1] - offsets[0])
+        means /= np.diff(self.word_rows.offsets)[:, None]
         return means
 
     def subwords(self) -> Subwords:
         self.vectors()
-        return Subwords(self.settings.least, self.settings.most, self._grams)
+        return Subwords(self.settings.min_n, self.settings.max_n, self._ngram_vectors)

@@ -1,43 +1,43 @@
-"""Sentences and windows, for every objective alike. Importing this imports numba."""
+"""Sentences and context windows, the same for every objective. Importing this module imports numba."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from seqwise.vectors.compiled import inlined
-from seqwise.vectors.word2vec.draws import advance, below, upper
+from seqwise.vectors.jit import inline_njit
+from seqwise.vectors.word2vec.random_draws import next_state, random_below, random_bits
 
 
-@inlined
-def read_sentence(block, place, keep, state, sentence):
-    """The next sentence of a block without the occurrences that subsampling drops.
+@inline_njit
+def read_sentence(block, position, keep, state, sentence):
+    """Copies the next sentence of a block into `sentence`, without the occurrences that subsampling drops.
 
-    Returns (the place behind it, its length, the random state). A sentence that fills the buffer is cut.
+    Returns (position after the sentence, its length, random state). A sentence that fills the buffer is cut.
     """
     length = 0
-    while place < len(block) and length < len(sentence):
-        word = block[place]
-        place += 1
+    while position < len(block) and length < len(sentence):
+        word = block[position]
+        position += 1
         if word < 0:
             break
-        state = advance(state)
-        if upper(state) <= keep[word]:
+        state = next_state(state)
+        if random_bits(state) <= keep[word]:
             sentence[length] = word
             length += 1
-    return place, length, state
+    return position, length, state
 
 
-@inlined
-def read_window(sentence, length, centre, window, state, width, rows):
-    """The rows (word · width) of the words within 1 … `window` places of the centre, the reach drawn evenly.
+@inline_njit
+def read_window(sentence, length, centre, window, state, width, neighbours):
+    """Lists the words within 1 … `window` positions of the centre, each times `width`; the reach is drawn uniformly.
 
-    Returns (how many there are, the random state).
+    Returns (number of neighbours, random state).
     """
-    state = advance(state)
-    reach = window - below(upper(state), window)
+    state = next_state(state)
+    reach = window - random_below(random_bits(state), window)
     count = 0
-    for place in range(max(0, centre - reach), min(length, centre + reach + 1)):
-        if place != centre:
-            rows[count] = np.int64(sentence[place]) * width
+    for position in range(max(0, centre - reach), min(length, centre + reach + 1)):
+        if position != centre:
+            neighbours[count] = np.int64(sentence[position]) * width
             count += 1
     return count, state

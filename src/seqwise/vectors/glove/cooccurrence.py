@@ -1,0 +1,201 @@
+"""Co-occurrence counts: blocks of ids → a file of pairs, in bounded memory.
+
+Pennington, Socher and Manning (2014), section 3: a window on both sides, a word at distance d counts 1/d, and windows
+end with the sentence. The matrix is symmetric, so only one triangle is stored.
+
+Pairs of frequent words, which make up most of the text, have a cell each: all pairs with rank · rank below a bound that
+fills half of the memory. The other pairs go to a hash table; when it is full, it is sorted, written to disk and
+cleared. In the end the sorted runs are merged range by range. This module knows nothing of text or vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from math import isqrt
+from pathlib import Path
+
+import numpy as np
+
+from seqwise.errors import DataError
+from seqwise.vectors.glove.pair_files import (
+    ENTRY,
+    PAIR,
+    PairCounts,
+    SortedRuns,
+    hash_pairs,
+    invert_keys,
+    report_write_errors,
+)
+
+MEMORY = 64 << 20  # bytes for cells and hash table
+PART = 1 << 16  # ids counted, or entries merged, between two reports of progress
+MAX_LOAD = 0.75  # of the hash table; linear probing is slow beyond
+MERGE_LOAD = 0.8  # share of this load that a range of keys should fill when runs are merged
+SPARE_SLOTS = 4096  # after the last slot, for keys that linear probing moves there
+
+
+class PairCounter:
+    """Counts the pairs of a corpus. Iterate over `count(blocks)`, then use `counts`."""
+
+    counts: PairCounts
+
+    def __init__(self, vocabulary_size: int, window: int, folder: Path, memory: int = MEMORY):
+        self.vocabulary_size, self.window, self.folder, self.memory = vocabulary_size, window, folder, memory
+
+    def count(self, blocks: Iterable[np.ndarray]) -> Iterator[int]:
+        """Counts blocks of int32 ids, where -1 or the end of a block ends a sentence; yields the ids counted so far.
+
+        All files are in `folder`, which the caller removes.
+        """
+        with SortedRuns(self.folder) as runs:
+            table = yield from self._count_blocks(blocks, runs)
+            yield from self._merge(runs, table, self.folder / "pairs")
+
+    def _count_blocks(self, blocks: Iterable[np.ndarray], runs: SortedRuns) -> Generator[int, None, HashTable]:
+        """Writes all counts to sorted runs; returns the empty table, whose memory the merge uses again."""
+        from seqwise.vectors.glove.hash_table import count_ids
+
+        row_starts = choose_dense_rows(self.vocabulary_size, self.memory // 2 // 8)
+        dense = np.zeros(row_starts[-1])
+        table = HashTable(self.memory - dense.nbytes, self.window)
+        counted = 0
+        for block in blocks:
+            if len(block) and block.max() >= self.vocabulary_size:
+                raise ValueError(f"id {block.max()} in a vocabulary of {self.vocabulary_size}")
+            start = 0
+            while start < len(block):
+                stop = min(start + PART, len(block))
+                reached, table.used = count_ids(
+                    block, start, stop, self.window, dense, row_starts,
+                    table.slots, table.num_slots, table.used, table.max_used,
+                )  # fmt: skip
+                if reached < stop:
+                    table.spill(runs)
+                counted, start = counted + reached - start, reached
+                yield counted
+        for row in range(len(row_starts) - 1):
+            cells = dense[row_starts[row] : row_starts[row + 1]]
+            columns = np.flatnonzero(cells)
+            entries = np.empty(len(columns), dtype=ENTRY)
+            entries["key"] = hash_pairs(np.full(len(columns), row), columns + row)
+            entries["sum"] = cells[columns]
+            while len(entries):
+                entries = entries[table.add(entries) :]
+                if len(entries):
+                    table.spill(runs)
+        if table.used:
+            table.spill(runs)
+        self._num_ids = counted
+        return table
+
+    def _merge(self, runs: SortedRuns, table: HashTable, path: Path) -> Iterator[int]:
+        """Merges the runs, one range of keys after another: the keys with the same first `prefix_bits` fit the table.
+
+        Keys are uniformly distributed, so ranges of equal width hold about as many; if one does not fit, the ranges are
+        halved.
+        """
+        if not runs.num_entries:
+            raise DataError(
+                "no line has two words of the vocabulary, so there is nothing to count.",
+                repair="Use longer lines, or a lower min-count, so that fewer words are left out.",
+            )
+        prefix_bits = max(0, int(np.ceil(np.log2(runs.num_entries / (MERGE_LOAD * table.max_used)))))
+        positions, prefix, size = list(runs.bounds[:-1]), 0, 0
+        with report_write_errors(path.parent, runs.num_entries * ENTRY.itemsize), path.open("wb") as file:
+            while prefix < 1 << prefix_bits:
+                yield self._num_ids
+                table.clear()
+                next_positions = _merge_range(runs, table, positions, prefix_bits, prefix)
+                if next_positions is None:
+                    prefix_bits, prefix = prefix_bits + 1, 2 * prefix
+                    continue
+                positions, prefix = next_positions, prefix + 1
+                entries = table.sort()
+                for start in range(0, len(entries), PART):
+                    file.write(_convert_entries(entries[start : start + PART]).view(np.uint8).data)
+                size += len(entries)
+        self.counts = PairCounts(path, size)
+
+
+def choose_dense_rows(vocabulary_size: int, max_cells: int) -> np.ndarray:
+    """Returns where the cells of each row start, and where the last ones end; row r has the columns r, r+1, …
+
+    These are the pairs with (row + 1) · (column + 1) ≤ bound, for the largest bound that needs at most `max_cells`. Ids
+    are ranks by frequency, so the product says how often two words would meet by chance.
+    """
+
+    def row_widths(bound: int) -> np.ndarray:
+        rows = np.arange(min(isqrt(bound), vocabulary_size))
+        return np.minimum(bound // (rows + 1), vocabulary_size) - rows
+
+    # The triangle of pairs below √bound is inside: no larger bound can fit.
+    low, high = 0, min(vocabulary_size, isqrt(2 * max_cells) + 2) ** 2
+    while low < high:
+        middle = (low + high + 1) // 2
+        if row_widths(middle).sum() <= max_cells:
+            low = middle
+        else:
+            high = middle - 1
+    return np.concatenate([[0], np.cumsum(row_widths(low))]).astype(np.int64)
+
+
+class HashTable:
+    """Sums per key, with linear probing; `hash_table.py` has the compiled functions."""
+
+    def __init__(self, memory: int, window: int):
+        size = max(memory // ENTRY.itemsize, 8 * window + 64)
+        # A key moves by less than the number of entries, so that a small table can have all the spare slots it needs.
+        self.num_slots = max(size - SPARE_SLOTS, int(size / (1 + MAX_LOAD)))
+        self.max_used = int(MAX_LOAD * self.num_slots)
+        self.slots = np.zeros(self.num_slots + min(SPARE_SLOTS, self.max_used + 1), dtype=ENTRY)
+        self.used = 0
+
+    def add(self, entries: np.ndarray, prefix_bits: int = 0, prefix: int = 0) -> int:
+        """Adds entries whose keys start with `prefix`, while there is room; returns how many."""
+        from seqwise.vectors.glove.hash_table import add_entries
+
+        count, self.used = add_entries(
+            entries, self.slots, self.num_slots, prefix_bits, prefix, self.used, self.max_used
+        )
+        return count
+
+    def sort(self) -> np.ndarray:
+        """Returns the entries sorted by key, as a view of the table, which must be cleared before it is used again."""
+        from seqwise.vectors.glove.hash_table import sort_table
+
+        return self.slots[: sort_table(self.slots)]
+
+    def clear(self) -> None:
+        self.slots[:] = 0
+        self.used = 0
+
+    def spill(self, runs: SortedRuns) -> None:
+        """Writes the entries as a sorted run and clears the table."""
+        runs.append(self.sort())
+        self.clear()
+
+
+def _merge_range(
+    runs: SortedRuns, table: HashTable, positions: list[int], prefix_bits: int, prefix: int
+) -> list[int] | None:
+    """Adds one range of keys of every run to the table; returns the next position in each run, None if it is full."""
+    expected = runs.num_entries // (len(runs) << prefix_bits)
+    buffer = np.empty(min(PART, expected + expected // 8 + 32), dtype=ENTRY)  # mostly one read per run
+    next_positions = list(positions)
+    for run in range(len(runs)):
+        while len(part := runs.read(next_positions[run], buffer, runs.bounds[run + 1])):
+            count = table.add(part, prefix_bits, prefix)
+            next_positions[run] += count
+            if count < len(part):
+                break
+        if table.used >= table.max_used:
+            return None
+    return next_positions
+
+
+def _convert_entries(entries: np.ndarray) -> np.ndarray:
+    """Returns keys and sums as pairs and counts."""
+    pairs = np.empty(len(entries), dtype=PAIR)
+    pairs["row"], pairs["column"] = invert_keys(entries["key"])
+    pairs["count"] = entries["sum"]
+    return pairs
