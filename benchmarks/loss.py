@@ -143,22 +143,22 @@ def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False
 def scores_at_a_time(case: Case) -> int:
     """As our loss decides it: whole rows, on the way that it takes."""
     row, products = case.row, torch.bfloat16 if case.row.dtype == "autocast" else case.dtype
-    way = kernel._way(case.device, products)
-    if row.tokens * row.vocabulary < kernel.FEW[way]:
+    way = kernel._choose_backend(case.device, products)
+    if row.tokens * row.vocabulary < kernel.MIN_SCORES[way]:
         return row.tokens * row.vocabulary
-    return kernel._pieces(row.tokens, row.width, row.vocabulary, way)[0].stop * row.vocabulary
+    return kernel._split_rows(row.tokens, row.width, row.vocabulary, way)[0].stop * row.vocabulary
 
 
 def measure_chunk(row: Row, device: torch.device, repeats: int, chunk: int) -> dict[str, Any]:
     """The same with about so many scores at a time, however few rows that are."""
-    before, rows = dict(kernel.MOST), dict(kernel.ROWS)
-    kernel.MOST.update(dict.fromkeys(before, chunk))
-    kernel.ROWS.update(dict.fromkeys(rows, 1))
+    before, rows = dict(kernel.MAX_SCORES), dict(kernel.MIN_ROWS)
+    kernel.MAX_SCORES.update(dict.fromkeys(before, chunk))
+    kernel.MIN_ROWS.update(dict.fromkeys(rows, 1))
     try:
         return measure(row, device, repeats)
     finally:
-        kernel.MOST.update(before)
-        kernel.ROWS.update(rows)
+        kernel.MAX_SCORES.update(before)
+        kernel.MIN_ROWS.update(rows)
 
 
 def missed_on_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -123,7 +123,7 @@ def test_goals_on_the_cpu_are_a_median_and_never_slower(recurrent):
 def test_a_recurrent_row_is_measured_and_told(recurrent, monkeypatch, capsys):
     from seqwise.layers import fused
 
-    monkeypatch.setattr(fused, "obstacle", lambda device: "not here")
+    monkeypatch.setattr(fused, "get_unavailable_reason", lambda device: "not here")
     recurrent.main(command("--rows", "rnn", "32x20×128", "--json"))
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["name"] for row in rows] == ["rnn 32×20×128 fp32", "rnn layer norm 32×20×128 fp32"]

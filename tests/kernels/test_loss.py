@@ -19,17 +19,19 @@ PIECES = {"one piece": N * V, "pieces of three rows": 3 * V, "row by row": 1}
 
 
 @pytest.fixture(params=[(way, pieces) for way in WAYS for pieces in PIECES], ids=", ".join, autouse=True)
-def _way(request, monkeypatch):
+def _choose_backend(request, monkeypatch):
     way, pieces = request.param
-    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, PIECES[pieces]))
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
-    monkeypatch.setattr(kernel, "ROWS", dict.fromkeys(kernel.ROWS, 1))
+    monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, PIECES[pieces]))
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
+    monkeypatch.setattr(kernel, "MIN_ROWS", dict.fromkeys(kernel.MIN_ROWS, 1))
     if way == "Triton's rows":
         pytest.importorskip("triton")
         if torch.cuda.is_available():
             pytest.skip("there is a GPU: Triton is not interpreted, and the tests on the GPU take this way")
-        monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if dtype == torch.float64 else "cuda")
-        monkeypatch.setattr(kernel, "_refused", set())
+        monkeypatch.setattr(
+            kernel, "_choose_backend", lambda device, dtype: "plain" if dtype == torch.float64 else "triton"
+        )
+        monkeypatch.setattr(kernel, "_failed_devices", set())
 
 
 def example(dtype: torch.dtype = torch.float32, device: str = "cpu", scale: float = 1.0) -> tuple[Tensor, ...]:
@@ -52,6 +54,7 @@ def test_losses_and_gradients_equal_those_of_the_parts(device, reduce):
     torch.testing.assert_close(torch.autograd.grad(reduce(ours), leaves), torch.autograd.grad(reduce(theirs), leaves))
 
 
+@pytest.mark.slow
 def test_gradients_equal_finite_differences():
     *leaves, targets = example(torch.float64)
     assert torch.autograd.gradcheck(lambda *inputs: linear_cross_entropy(*inputs, targets), leaves)
@@ -152,8 +155,8 @@ def test_a_target_outside_the_vocabulary_is_refused():
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, N * V + 1))
-    monkeypatch.setattr(kernel, "_sweep", lambda *_: pytest.fail("in pieces"))
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, N * V + 1))
+    monkeypatch.setattr(kernel, "_compute", lambda *_: pytest.fail("in pieces"))
 
 
 @pytest.mark.usefixtures("few")
@@ -177,7 +180,7 @@ def test_few_losses_of_16_bit_products_are_float32_and_exact(autocast):
 
 @pytest.mark.parametrize("number", [0, N * V + 1], ids=["in pieces", "few"])
 def test_float64_is_left_alone_under_autocast(monkeypatch, number):
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, number))
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, number))
     *leaves, targets = example(torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
         losses = linear_cross_entropy(*leaves, targets)

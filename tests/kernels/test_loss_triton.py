@@ -14,7 +14,7 @@ from seqwise.kernels.loss import linear_cross_entropy
 
 pytest.importorskip("triton")
 from seqwise.kernels import loss_triton
-from seqwise.kernels.loss_triton import row_losses
+from seqwise.kernels.loss_triton import compute_row_losses
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # without a GPU Triton is interpreted
 # How far a number may be from its 16 bits; the interpreter cuts off where a GPU rounds.
@@ -23,7 +23,7 @@ ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 2**-8 if DEVICE.type == "cuda" 
 
 @pytest.fixture(autouse=True)
 def _several_blocks(monkeypatch):
-    monkeypatch.setattr(loss_triton, "SIZES", (128,))
+    monkeypatch.setattr(loss_triton, "BLOCK_SIZES", (128,))
 
 
 def placed(scores: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -58,7 +58,7 @@ def test_losses_and_error_equal_those_in_float64(words, dtype):
     scores, targets = drawn(5, words)
     scores = placed(scores, dtype)
     losses, error = expected(scores, targets)
-    found = row_losses(scores, targets)
+    found = compute_row_losses(scores, targets)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=ROUNDING[dtype], atol=1e-7)
@@ -70,18 +70,18 @@ def test_each_row_is_multiplied_by_its_factor():
     factors = torch.linspace(-2, 3, 6, device=DEVICE)
     _, error = expected(scores, targets)
     scores = placed(scores)
-    row_losses(scores, targets, factors)
+    compute_row_losses(scores, targets, factors)
     torch.testing.assert_close(scores.double(), error * factors[:, None], rtol=1e-5, atol=1e-7)
     one = torch.tensor(0.25, device=DEVICE).expand(6)  # as autograd hands it back: without strides
     scores = placed(drawn(6, 130)[0])
-    row_losses(scores, targets, one)
+    compute_row_losses(scores, targets, one)
     torch.testing.assert_close(scores.double(), error * 0.25, rtol=1e-5, atol=1e-7)
 
 
 def test_losses_alone_are_the_same_and_leave_the_scores():
     scores, targets = drawn(4, 300)
     read, written = placed(scores), placed(scores)
-    assert torch.equal(row_losses(read, targets, error=False), row_losses(written, targets))
+    assert torch.equal(compute_row_losses(read, targets, write_error=False), compute_row_losses(written, targets))
     assert torch.equal(read, scores)
     assert not torch.equal(written, scores)
 
@@ -95,7 +95,7 @@ def test_scores_of_any_size_neither_overflow_nor_vanish():
     targets = torch.tensor([150, 7, 199, 0], device=DEVICE)
     losses, error = expected(scores, targets)
     scores = placed(scores)
-    found = row_losses(scores, targets)
+    found = compute_row_losses(scores, targets)
     torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
     assert found[2] == 20_000
     assert found[3] == 0
@@ -109,7 +109,7 @@ def test_minus_infinity_is_a_word_that_cannot_follow():
     targets = torch.tensor([130, 139, 5], device=DEVICE)  # the last one has no chance
     losses, error = expected(scores, targets)
     scores = placed(scores)
-    found = row_losses(scores, targets)
+    found = compute_row_losses(scores, targets)
     assert math.isinf(found[2])
     torch.testing.assert_close(found.double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
@@ -123,7 +123,7 @@ def test_a_broken_score_breaks_its_row_and_no_other(value, column):
     _, error = expected(scores, targets)
     scores[1, column] = value
     scores = placed(scores)
-    found = row_losses(scores, targets)
+    found = compute_row_losses(scores, targets)
     assert found.isnan().tolist() == [False, True, False]
     assert scores[1].isnan().any()
     torch.testing.assert_close(scores[[0, 2]].double(), error[[0, 2]], rtol=1e-5, atol=1e-7)
@@ -135,13 +135,13 @@ def test_the_lowest_numbers_are_scores_as_others():
     scores[1, 5] = lowest / 2
     losses, error = expected(scores, targets)
     scores = placed(scores)
-    torch.testing.assert_close(row_losses(scores, targets).double(), losses, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(compute_row_losses(scores, targets).double(), losses, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(scores.double(), error, rtol=1e-5, atol=1e-7)
 
 
 def test_a_row_without_a_finite_score_has_no_loss():
     scores = placed(torch.full((1, 9), -math.inf, device=DEVICE), torch.bfloat16)
-    assert row_losses(scores, torch.zeros(1, dtype=torch.int64, device=DEVICE)).isnan().all()
+    assert compute_row_losses(scores, torch.zeros(1, dtype=torch.int64, device=DEVICE)).isnan().all()
 
 
 @pytest.mark.parametrize("lead", [2.0, 8.0, 14.0, 30.0, 80.0])
@@ -153,7 +153,7 @@ def test_what_is_left_to_learn_of_a_likely_target_is_kept(lead):
     assert float(losses) == pytest.approx(math.log1p(rest), rel=1e-3, abs=1e-12)
     for dtype in (torch.float32, torch.bfloat16):
         place = placed(scores, dtype)
-        assert float(row_losses(place, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
+        assert float(compute_row_losses(place, targets)) == pytest.approx(math.log1p(rest), rel=1e-5)
         assert float(place[0, 77]) == pytest.approx(-rest / (1 + rest), rel=ROUNDING[dtype])
     assert float(error[0, 77]) == pytest.approx(-rest / (1 + rest), rel=1e-3, abs=1e-12)
 
@@ -162,29 +162,29 @@ def test_what_is_left_to_learn_of_a_likely_target_is_kept(lead):
 @pytest.mark.parametrize("target", [-1, -100, 9])
 def test_a_target_outside_the_vocabulary_is_refused(target):
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
-        row_losses(placed(torch.zeros(2, 9)), torch.tensor([0, target]))
+        compute_row_losses(placed(torch.zeros(2, 9)), torch.tensor([0, target]))
 
 
 def test_scores_from_elsewhere_are_refused():
     targets = torch.zeros(2, dtype=torch.int64, device=DEVICE)
     for scores in (torch.zeros(2, 9, device=DEVICE), torch.zeros(2, 32, device=DEVICE)[:, :9]):
         with pytest.raises(ValueError, match="multiples of 8"):
-            row_losses(scores, targets)
+            compute_row_losses(scores, targets)
 
 
 def test_no_rows_give_no_losses():
-    assert row_losses(placed(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
+    assert compute_row_losses(placed(torch.zeros(0, 9)), torch.empty(0, dtype=torch.int64)).shape == (0,)
 
 
 def test_pieces_cover_the_rows_and_hold_the_memory():
     for rows, width, words in [(8192, 768, 128_000), (8192, 768, 256_000), (32_768, 768, 50_304), (9, 8, 3), (0, 8, 3)]:
-        pieces = kernel._pieces(rows, width, words, "cuda")
+        pieces = kernel._split_rows(rows, width, words, "triton")
         assert [row for piece in pieces for row in range(piece.start, piece.stop)] == list(range(rows))
         size = pieces[0].stop
-        assert size * words <= 1.1 * max(kernel.MOST["cuda"], words * width, rows * words / kernel.FEWEST)
-        assert size * words <= 1.1 * max(2 * kernel.MOST["cuda"], words * width)
+        assert size * words <= 1.1 * max(kernel.MAX_SCORES["triton"], words * width, rows * words / kernel.MIN_CHUNKS)
+        assert size * words <= 1.1 * max(2 * kernel.MAX_SCORES["triton"], words * width)
         assert all(piece.stop - piece.start == size for piece in pieces[:-1])
-    assert kernel._pieces(8192, 768, 128_000, "cuda")[0].stop == 768
+    assert kernel._split_rows(8192, 768, 128_000, "triton")[0].stop == 768
 
 
 # On the device
@@ -226,7 +226,7 @@ def test_on_the_device_ours_is_as_near_to_float32_as_eager(shape, dtype):
             assert all(gradient.dtype == dtype for gradient in gradients)
             pairs = zip((losses, *gradients), (true, *true_gradients))
             apart_by[name] = [float((found - exact).norm() / exact.norm()) for found, exact in pairs]
-    assert kernel._way(DEVICE, dtype) == "cuda"
+    assert kernel._choose_backend(DEVICE, dtype) == "triton"
     for ours, eager in zip(apart_by["ours"], apart_by["eager"]):
         assert ours < 1.1 * eager + 1e-5, apart_by
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seqwise.kernels import packed_linear as packed
+from seqwise.kernels import packed_linear
 from seqwise.kernels.packed_linear import ACTIVATIONS, PackedLinear
 
 
@@ -37,7 +37,7 @@ def test_where_gradients_are_asked_for_it_is_the_ordinary_product():
 
 
 def test_without_the_library_it_is_the_ordinary_product(monkeypatch):
-    monkeypatch.setattr(packed, "_available", lambda: False)
+    monkeypatch.setattr(packed_linear, "_is_available", lambda: False)
     weight, x = torch.randn(4, 3), torch.randn(2, 3)
     with torch.inference_mode():
         layer = PackedLinear(weight, None, rows=8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqwise.kernels.recurrence import availability
-from seqwise.kernels.recurrence.availability import describe_backend, lasting_obstacle, obstacle
+from seqwise.kernels.recurrence.availability import describe_backend, get_machine_reason, get_unavailable_reason
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -14,9 +14,9 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def _asked_anew(monkeypatch):
     monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
-    lasting_obstacle.cache_clear()
+    get_machine_reason.cache_clear()
     yield
-    lasting_obstacle.cache_clear()
+    get_machine_reason.cache_clear()
 
 
 def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int] = (9, 0)) -> None:
@@ -26,7 +26,7 @@ def a_gpu(monkeypatch, triton: str | None = "3.6.0", capability: tuple[int, int]
 
 def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
     a_gpu(monkeypatch)
-    assert obstacle(GPU) is None
+    assert get_unavailable_reason(GPU) is None
     assert describe_backend(GPU) == "triton"
     assert describe_backend(CPU) == "compiled"
 
@@ -39,7 +39,7 @@ def test_on_a_hopper_gpu_with_triton_and_on_a_cpu(monkeypatch):
         (
             "3.10.0",
             (8, 0),
-            "cudnn (compute capability 8.0; they are written for 9.0 (Hopper) and were tried nowhere else)",
+            "cudnn (compute capability 8.0; they are written for 9.0 (Hopper) and were tested nowhere else)",
         ),
     ],
 )
@@ -56,4 +56,4 @@ def test_they_can_be_switched_off(monkeypatch):
 
 
 def test_there_are_none_for_other_devices():
-    assert obstacle(torch.device("meta")) == "there are none for meta"
+    assert get_unavailable_reason(torch.device("meta")) == "there are none for meta"

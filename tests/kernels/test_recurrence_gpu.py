@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.availability import obstacle
+from seqwise.kernels.recurrence.availability import get_unavailable_reason
 from seqwise.layers import cells
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent, valid_steps
@@ -38,7 +38,7 @@ ALLOWED = {torch.bfloat16: (6e-3, 2.5e-2), torch.float16: (1e-3, 4e-3), torch.fl
 
 @pytest.fixture(autouse=True)
 def _where_they_run() -> None:
-    if reason := obstacle(DEVICE):
+    if reason := get_unavailable_reason(DEVICE):
         pytest.skip(f"no persistent kernels here: {reason}")
 
 

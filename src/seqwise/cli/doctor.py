@@ -88,11 +88,11 @@ def _backends(report: dict[str, Any]) -> dict[str, str]:
     """The backends of recurrent layers and of the loss on this machine, with the reason if our kernels cannot run."""
     import torch
 
-    from seqwise.kernels.loss import described_way
+    from seqwise.kernels import loss
     from seqwise.kernels.recurrence.availability import describe_backend
 
     device = torch.device("cuda", 0) if report["gpu"] else torch.device("cpu")
-    return {"recurrent_backend": describe_backend(device), "loss_backend": described_way(device)}
+    return {"recurrent_backend": describe_backend(device), "loss_backend": loss.describe_backend(device)}
 
 
 def requirements() -> list[Requirement]:

@@ -6,11 +6,10 @@ gradient. With m the largest score of the row, r = Σ_{k ≠ target} exp(s_k −
     loss = log z + m − s_target        p_k = exp(s_k − m) / z        p_target − 1 = −r / z
 
 The others are summed apart from the target, so that neither a loss near zero nor p − 1 is the difference of two nearly
-equal numbers: while the row is read, −inf stands in the target's place. All of this is in float32; only what is stored
-is rounded to the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as it does
-elsewhere.
+equal numbers: while the row is read, −inf replaces the target's score. All of this is in float32; only stored values
+are rounded to the type of the scores. A row without a finite score, with +inf or with NaN gives NaN, as in PyTorch.
 
-It knows nothing of vectors and matrices.
+This module knows nothing of vectors and matrices.
 """
 
 from __future__ import annotations
@@ -20,103 +19,114 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from seqwise.kernels.loss import EIGHT
+from seqwise.kernels.loss import ALIGNMENT
 
-# On an H200, rows × words in bfloat16: 3,328 × 50,304 take 250 µs in blocks of 4,096 and 262 in blocks of 2,048, and a
-# copy 168; 8,192 × 10,000 take 140 and 121.
-LOADED = 16  # bytes of neighbouring scores that a thread loads at once; they share a maximum and a sum
-PER_THREAD = 8  # columns at a time
-SIZES = (4096, 2048)  # columns at a time: a block
-WASTE = 1.1  # columns that are looked at, per column there is
-AHEAD = tl.constexpr(3)  # blocks under way at a time
-# A maximum to begin with: the lowest finite float32, so below no score but −inf; −inf minus −inf would be NaN.
+# On an H200, rows × vocabulary in bfloat16: 3,328 × 50,304 take 250 µs in blocks of 4,096 and 262 in blocks of 2,048,
+# and a copy 168; 8,192 × 10,000 take 140 and 121.
+LOAD_BYTES = 16  # of neighbouring scores that a thread loads at once; they share a maximum and a sum
+COLUMNS_PER_THREAD = 8
+BLOCK_SIZES = (4096, 2048)  # columns of a block
+MAX_WASTE = 1.1  # columns read, per column that exists
+NUM_STAGES = tl.constexpr(3)  # blocks that are loaded ahead
+# The initial maximum is the lowest finite float32, so that only −inf is below it: −inf minus −inf would be NaN.
 LOWEST = tl.constexpr(-3.4028234663852886e38)
-NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is taken from three terms of its series
+NEAR_ZERO = tl.constexpr(1e-3)  # below which log(1 + r) is computed from three terms of its series
 
 
-@triton.jit(do_not_specialize=["words", "eighths"])
-def _rows(
-    scores,
-    targets,
-    of_target,
-    factors,
-    losses,
-    words,
-    eighths,
-    FACTORS: tl.constexpr,
-    ERROR: tl.constexpr,
-    GAPS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    GROUP: tl.constexpr,
-):
+@triton.jit(do_not_specialize=["vocabulary", "aligned_stride"])
+def _row_kernel(
+    scores, targets, target_scores, grad_losses, losses, vocabulary, aligned_stride,
+    HAS_GRAD_LOSSES: tl.constexpr, WRITE_ERROR: tl.constexpr, HAS_PADDING: tl.constexpr,
+    BLOCKS: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Compute the loss of one row of scores (n, V), and overwrite the scores by their gradient if WRITE_ERROR is set.
+
+    target_scores (n, 1): the scores of the targets. grad_losses (n,): a factor for each row, or None. Rows are
+    8 · aligned_stride apart; with HAS_PADDING they are longer than the vocabulary. A block of BLOCK columns is divided
+    into groups of GROUP, which one thread loads at once.
+    """
     row = tl.program_id(0).to(tl.int64)
-    stride = eighths * 8  # a multiple of eight in the compiler's eyes too: 16-bit scores are loaded 16 bytes at a time
+    stride = aligned_stride * 8  # so the compiler knows the alignment and loads 16-bit scores 16 bytes at a time
     start = scores + row * stride
-    target, own = tl.load(targets + row), tl.load(of_target + row).to(tl.float32)
-    lane = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    target, target_score = tl.load(targets + row), tl.load(target_scores + row).to(tl.float32)
+    columns_in_block = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     tl.store(start + target, float("-inf"))
-    tl.debug_barrier()  # all threads see it
+    tl.debug_barrier()  # visible to all threads
 
-    # Each group of columns has a maximum and a sum of its own; they meet at the end.
-    most = tl.zeros((BLOCK // GROUP,), tl.float32) + tl.maximum(own, LOWEST)
-    rest = tl.zeros((BLOCK // GROUP,), tl.float32)
-    for block in tl.range(0, BLOCKS, num_stages=AHEAD):
-        column = block * BLOCK + lane
+    # Each group of columns has its own maximum and sum; they are combined at the end.
+    running_max = tl.zeros((BLOCK // GROUP,), tl.float32) + tl.maximum(target_score, LOWEST)
+    running_sum = tl.zeros((BLOCK // GROUP,), tl.float32)
+    for block in tl.range(0, BLOCKS, num_stages=NUM_STAGES):
+        column = block * BLOCK + columns_in_block
         score = tl.load(start + column, mask=column < stride, other=float("-inf")).to(tl.float32)
-        if GAPS:
-            score = tl.where(column < words, score, float("-inf"))
-        larger = tl.maximum(most, tl.max(score, 1))
-        rest = rest * tl.exp(most - larger) + tl.sum(tl.exp(score - larger[:, None]), 1)
-        most = larger
-    top = tl.max(most, 0)
-    others = tl.sum(rest * tl.exp(most - top), 0)
-    total = others + tl.exp(own - top)
+        if HAS_PADDING:
+            score = tl.where(column < vocabulary, score, float("-inf"))
+        larger = tl.maximum(running_max, tl.max(score, 1))
+        running_sum = running_sum * tl.exp(running_max - larger) + tl.sum(tl.exp(score - larger[:, None]), 1)
+        running_max = larger
+    maximum = tl.max(running_max, 0)
+    others = tl.sum(running_sum * tl.exp(running_max - maximum), 0)
+    total = others + tl.exp(target_score - maximum)
     series = others * (1.0 - others * (0.5 - others / 3.0))
-    loss = tl.where((own == top) & (others < NEAR_ZERO), series, tl.log(total) + (top - own))
+    loss = tl.where((target_score == maximum) & (others < NEAR_ZERO), series, tl.log(total) + (maximum - target_score))
     tl.store(losses + row, loss)
 
-    if ERROR:
+    if WRITE_ERROR:
         scale = 1.0 / total
-        if FACTORS:
-            scale *= tl.load(factors + row)
-        for block in tl.range(0, BLOCKS, num_stages=AHEAD):  # from the end, which is still in the cache
-            column = (BLOCKS - 1 - block) * BLOCK + lane
-            there = column < stride
-            score = tl.load(start + column, mask=there, other=0.0).to(tl.float32)
-            error = tl.exp(score - top) * scale
-            if GAPS:
-                error = tl.where(column < words, error, 0.0)
-            tl.store(start + column, error.to(scores.dtype.element_ty), mask=there)
-        own = -others * scale
-    tl.debug_barrier()  # after whatever was stored there
-    tl.store(start + target, own.to(scores.dtype.element_ty))
+        if HAS_GRAD_LOSSES:
+            scale *= tl.load(grad_losses + row)
+        for block in tl.range(0, BLOCKS, num_stages=NUM_STAGES):  # from the end, which is still in the cache
+            column = (BLOCKS - 1 - block) * BLOCK + columns_in_block
+            mask = column < stride
+            score = tl.load(start + column, mask=mask, other=0.0).to(tl.float32)
+            error = tl.exp(score - maximum) * scale
+            if HAS_PADDING:
+                error = tl.where(column < vocabulary, error, 0.0)
+            tl.store(start + column, error.to(scores.dtype.element_ty), mask=mask)
+        target_score = -others * scale
+    tl.debug_barrier()  # after the stores above
+    tl.store(start + target, target_score.to(scores.dtype.element_ty))
 
 
-def _block(words: int) -> int:
-    thrifty = [size for size in SIZES if triton.cdiv(words, size) * size <= WASTE * words]
-    return (thrifty or [min(SIZES[-1], max(128, triton.next_power_of_2(words)))])[0]
+def _choose_block_size(vocabulary: int) -> int:
+    economical = [size for size in BLOCK_SIZES if triton.cdiv(vocabulary, size) * size <= MAX_WASTE * vocabulary]
+    return (economical or [min(BLOCK_SIZES[-1], max(128, triton.next_power_of_2(vocabulary)))])[0]
 
 
-def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, error: bool = True) -> Tensor:
-    """Losses (n,) of scores (n, V); with `error` the scores become (p − y) · factor.
+def compute_row_losses(
+    scores: Tensor, targets: Tensor, grad_losses: Tensor | None = None, write_error: bool = True
+) -> Tensor:
+    """Return the losses (n,) of scores (n, V); with `write_error` the scores become (p − y) · grad_losses.
 
-    Rows begin at multiples of `EIGHT`. What lies between them becomes zero.
+    Rows begin at multiples of `ALIGNMENT`. The padding between them becomes zero.
     """
-    rows, words = scores.shape
+    rows, vocabulary = scores.shape
     losses = torch.empty(rows, dtype=torch.float32, device=scores.device)
     if rows == 0:
         return losses
-    if scores.stride(1) != 1 or scores.stride(0) % EIGHT or scores.stride(0) - words >= EIGHT:
-        raise ValueError(f"expected rows at multiples of {EIGHT}, received strides {scores.stride()} for {words} words")
-    # Refuses a target outside the vocabulary, as an index anywhere else; the program itself would read past the row.
-    of_target = scores.gather(1, targets[:, None])
-    block = _block(words)
+    if scores.stride(1) != 1 or scores.stride(0) % ALIGNMENT or scores.stride(0) - vocabulary >= ALIGNMENT:
+        raise ValueError(
+            f"expected rows at multiples of {ALIGNMENT}, received strides {scores.stride()} for {vocabulary} words"
+        )
+    # `gather` rejects a target outside the vocabulary; the kernel itself would read past the row.
+    target_scores = scores.gather(1, targets[:, None])
+    block = _choose_block_size(vocabulary)
     with torch.cuda.device_of(scores):
-        _rows[(rows,)](
-            scores, targets.contiguous(), of_target, None if factors is None else factors.float().contiguous(), losses,
-            words, scores.stride(0) // EIGHT, FACTORS=factors is not None, ERROR=error, GAPS=words % EIGHT != 0,
-            BLOCKS=triton.cdiv(words, block), BLOCK=block, GROUP=LOADED // scores.itemsize, enable_fp_fusion=True,
-            num_warps=max(1, block // PER_THREAD // 32),
-        )  # fmt: skip
+        _row_kernel[(rows,)](
+            scores,
+            targets.contiguous(),
+            target_scores,
+            None if grad_losses is None else grad_losses.float().contiguous(),
+            losses,
+            vocabulary,
+            scores.stride(0) // ALIGNMENT,
+            HAS_GRAD_LOSSES=grad_losses is not None,
+            WRITE_ERROR=write_error,
+            HAS_PADDING=vocabulary % ALIGNMENT != 0,
+            BLOCKS=triton.cdiv(vocabulary, block),
+            BLOCK=block,
+            GROUP=LOAD_BYTES // scores.itemsize,
+            enable_fp_fusion=True,
+            num_warps=max(1, block // COLUMNS_PER_THREAD // 32),
+        )
     return losses

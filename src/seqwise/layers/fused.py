@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from seqwise.kernels.recurrence.availability import obstacle
+from seqwise.kernels.recurrence.availability import get_unavailable_reason
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
 from seqwise.kernels.recurrence.cpu import choice, compiled
 from seqwise.kernels.recurrence.packing import SequencePacking
@@ -85,7 +85,7 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
         return "reference"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
     if x.is_cpu:
         return _path_on_cpu(kind, cell, x, lengths, scans, other)
-    if obstacle(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
+    if get_unavailable_reason(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
         return other
     from seqwise.kernels.recurrence.gpu import persistent
 
@@ -101,7 +101,7 @@ def _path_on_cpu(kind: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, 
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
     alone = other == "reference" and x.shape[1] > 1
     suits = alone or choice.pays(kind, x, cell.units, scans, padded)
-    return "compiled" if suits and obstacle(x.device) is None else other
+    return "compiled" if suits and get_unavailable_reason(x.device) is None else other
 
 
 def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
@@ -172,7 +172,7 @@ def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
     _refused.add(key)
     reason = (str(error).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
-        f"the fused kernel of {cell.name} with {cell.units} units does not run here; going on without it. "
+        f"the fused kernel of {cell.name} with {cell.units} units does not run here; continuing without it. "
         f"({type(error).__name__}: {reason})",
         stacklevel=3,
     )

@@ -28,7 +28,7 @@ from torch.nn.modules import module as global_hooks
 
 from seqwise.backbones.states import ModelState, flatten, map_state, structure
 from seqwise.data.batch import Batch
-from seqwise.kernels.recurrence.availability import switch
+from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.layers.record import is_recording
 from seqwise.training.step import GradientFunction
@@ -134,7 +134,7 @@ class GraphReplay:
         """Return a key of the shapes and of PyTorch's settings; None if nothing may be replayed."""
         if self.make_graph is None or self.disabled_reason:
             return None
-        if is_recording() or switch() or torch._C._len_torch_dispatch_stack():
+        if is_recording() or get_disabled_reason() or torch._C._len_torch_dispatch_stack():
             return None
         batch_key = describe_batch(batch)
         return None if batch_key is None else (batch_key, describe_state(state), get_torch_settings())

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqwise.kernels import loss as kernel
-from seqwise.kernels.loss import described_way, linear_cross_entropy
+from seqwise.kernels.loss import describe_backend, linear_cross_entropy
 from seqwise.kernels.recurrence import availability
 
 N, D, V = 9, 4, 7
@@ -26,34 +26,34 @@ def a_gpu(monkeypatch):
         monkeypatch.delenv("SEQWISE_KERNELS", raising=False)
         monkeypatch.setattr(availability, "package_version", lambda name: triton)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        kernel._obstacle.cache_clear()
+        kernel._get_unavailable_reason.cache_clear()
 
-    monkeypatch.setattr(kernel, "_refused", set())
+    monkeypatch.setattr(kernel, "_failed_devices", set())
     yield there
-    kernel._obstacle.cache_clear()
+    kernel._get_unavailable_reason.cache_clear()
 
 
 def test_triton_on_gpus_with_bfloat16_and_the_plain_operations_elsewhere(a_gpu, monkeypatch):
     a_gpu(capability=(8, 0))
-    assert kernel._way(GPU, torch.bfloat16) == kernel._way(GPU, torch.float32) == "cuda"
-    assert kernel._way(GPU, torch.float64) == "plain"
-    assert described_way(GPU) == "triton"
-    assert described_way(CPU) == "cpu"
+    assert kernel._choose_backend(GPU, torch.bfloat16) == kernel._choose_backend(GPU, torch.float32) == "triton"
+    assert kernel._choose_backend(GPU, torch.float64) == "plain"
+    assert describe_backend(GPU) == "triton"
+    assert describe_backend(CPU) == "cpu"
     a_gpu(capability=(7, 5))
-    assert described_way(GPU) == "plain (compute capability 7.5 has no bfloat16)"
+    assert describe_backend(GPU) == "plain (compute capability 7.5 has no bfloat16)"
     a_gpu(triton=None)
-    assert described_way(GPU) == "plain (Triton is not installed)"
-    assert kernel._way(GPU, torch.bfloat16) == "plain"
+    assert describe_backend(GPU) == "plain (Triton is not installed)"
+    assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"
     a_gpu(triton="3.5.1")
-    assert described_way(GPU) == "plain (Triton 3.5.1 is older than 3.6)"
+    assert describe_backend(GPU) == "plain (Triton 3.5.1 is older than 3.6)"
     a_gpu()
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
-    assert described_way(GPU) == "plain (SEQWISE_KERNELS=off)"
+    assert describe_backend(GPU) == "plain (SEQWISE_KERNELS=off)"
 
 
 @pytest.mark.parametrize("few", [0, 1000])
 def test_tensors_without_memory_have_losses_without_memory(monkeypatch, few):
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, few))
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, few))
     with torch.device("meta"):
         losses = linear_cross_entropy(
             torch.empty(N, D), torch.empty(V, D), torch.empty(V), torch.empty(N, dtype=torch.int64)
@@ -71,17 +71,21 @@ def leaves_and_targets() -> tuple[list[Tensor], Tensor]:
 def triton_rows(monkeypatch):
     """Triton's way on a CPU, with rows that spoil the scores and then fail, as a launch may; → the failures."""
     loss_triton = pytest.importorskip("seqwise.kernels.loss_triton")
-    monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain" if device in kernel._refused else "cuda")
-    monkeypatch.setattr(kernel, "_refused", set())
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
-    monkeypatch.setattr(kernel, "MOST", dict.fromkeys(kernel.MOST, 2 * V))
-    monkeypatch.setattr(kernel, "ROWS", dict.fromkeys(kernel.ROWS, 1))
+    monkeypatch.setattr(
+        kernel, "_choose_backend", lambda device, dtype: "plain" if device in kernel._failed_devices else "triton"
+    )
+    monkeypatch.setattr(kernel, "_failed_devices", set())
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
+    monkeypatch.setattr(kernel, "MAX_SCORES", dict.fromkeys(kernel.MAX_SCORES, 2 * V))
+    monkeypatch.setattr(kernel, "MIN_ROWS", dict.fromkeys(kernel.MIN_ROWS, 1))
     failures: list[Exception] = []
 
     def fail(error: Exception, after: int) -> list[Exception]:
         calls = [0]
 
-        def row_losses(scores: Tensor, targets: Tensor, factors: Tensor | None = None, wanted: bool = True) -> Tensor:
+        def compute_row_losses(
+            scores: Tensor, targets: Tensor, factors: Tensor | None = None, wanted: bool = True
+        ) -> Tensor:
             calls[0] += 1
             if calls[0] > after:
                 scores.fill_(math.nan)
@@ -92,7 +96,7 @@ def triton_rows(monkeypatch):
                 scores *= factors[:, None]
             return losses
 
-        monkeypatch.setattr(loss_triton, "row_losses", row_losses)
+        monkeypatch.setattr(loss_triton, "compute_row_losses", compute_row_losses)
         return failures
 
     return fail
@@ -112,7 +116,7 @@ def test_a_launch_that_fails_is_said_once_and_the_result_is_right(triton_rows, a
             found = torch.autograd.grad(losses, leaves, factors)
             torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, factors, retain_graph=True))
     (one,) = [str(each.message) for each in said]
-    assert one.startswith("the fused loss does not run on cpu; going on without it.")
+    assert one.startswith("the fused loss does not run on cpu; continuing without it.")
     assert one.endswith("(RuntimeError: out of resource: shared memory)")
     assert len(failures) == 1, "it is not tried again"
 
@@ -123,7 +127,7 @@ def test_memory_that_runs_out_is_passed_on(triton_rows):
     leaves, targets = leaves_and_targets()
     with pytest.raises(torch.OutOfMemoryError, match="pretended"):
         linear_cross_entropy(*leaves, targets)
-    assert not kernel._refused
+    assert not kernel._failed_devices
 
 
 @pytest.mark.filterwarnings("error")
@@ -133,20 +137,20 @@ def test_a_wrong_target_is_no_reason_to_give_up_the_kernel(triton_rows):
     targets[1] = V
     with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         linear_cross_entropy(*leaves, targets)
-    assert not kernel._refused
+    assert not kernel._failed_devices
 
 
 def test_compiled_code_takes_the_plain_way_forwards_and_backwards(a_gpu, monkeypatch):
     a_gpu()
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert kernel._way(GPU, torch.bfloat16) == "plain"
+    assert kernel._choose_backend(GPU, torch.bfloat16) == "plain"
     taken: list[str] = []
-    swept = kernel._swept
-    monkeypatch.setattr(kernel, "_swept", lambda *given: (taken.append(given[5]), swept(*given))[1])
-    monkeypatch.setattr(kernel, "_way", lambda device, dtype: "plain")
-    monkeypatch.setattr(kernel, "FEW", dict.fromkeys(kernel.FEW, 0))
+    swept = kernel._compute_in_chunks
+    monkeypatch.setattr(kernel, "_compute_in_chunks", lambda *given: (taken.append(given[5]), swept(*given))[1])
+    monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: "plain")
+    monkeypatch.setattr(kernel, "MIN_SCORES", dict.fromkeys(kernel.MIN_SCORES, 0))
     leaves, targets = leaves_and_targets()
     losses = linear_cross_entropy(*leaves, targets)
-    monkeypatch.setattr(kernel, "_way", lambda device, dtype: pytest.fail("asked anew in the backward pass"))
+    monkeypatch.setattr(kernel, "_choose_backend", lambda device, dtype: pytest.fail("asked anew in the backward pass"))
     torch.autograd.grad(losses, leaves, torch.linspace(-1, 2, N))
     assert taken == ["plain", "plain"]
