@@ -124,7 +124,9 @@ def gru_backward(
     grad_offsets = sequences.index[None, :] * grad_stride + unit[:, None]
     mask = unit_mask & sequences.exist[None, :]
     grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
-    direct = tl.zeros((config.own_units, config.batch_tile), tl.float32)  # the part of grad_h without the matrix
+    OWN: tl.constexpr = config.own_units
+    M: tl.constexpr = config.batch_tile
+    direct = tl.zeros((OWN, M), tl.float32)  # the part of grad_h without the matrix
     grad_outputs += (
         direction * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride + unit[:, None]
     )

@@ -138,7 +138,9 @@ def gru_reset_before_backward(
     offsets = direction * U + sequences.index[None, :] * stride + unit
     mask = unit_mask & sequences.exist[None, :]
     grad_h = load_optional_grad(grad_last_h, offsets, mask, config)
-    direct = tl.zeros((config.own_units, config.batch_tile), tl.float32)  # grad_h, without the products of r and z
+    OWN: tl.constexpr = config.own_units
+    M: tl.constexpr = config.batch_tile
+    direct = tl.zeros((OWN, M), tl.float32)  # grad_h, without the products of r and z
     hidden += direction * U + unit
     grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit
     time, begin, active = locate_step(step_offsets, sequences.longest - 1, sequences, config)

@@ -52,7 +52,10 @@ def publish_initial_state(initial_state, states, offsets, initial_offset, mask, 
 @triton.jit
 def load_optional_grad(gradient, offsets, mask, config: tl.constexpr):
     """Load the gradient of a last state, (own_units, M); zeros where it is None."""
-    values = tl.zeros((config.own_units, config.batch_tile), tl.float32)
+    # Triton 3.6 takes only constants in a shape, not fields of `config`.
+    OWN: tl.constexpr = config.own_units
+    M: tl.constexpr = config.batch_tile
+    values = tl.zeros((OWN, M), tl.float32)
     if gradient is not None:
         values = load_float(gradient + offsets, mask)
     return values
