@@ -10,8 +10,8 @@ from seqwise.cli.main import main
 if __name__ == "__main__":
     status = main()
     if "LOCAL_RANK" in os.environ:
-        # One of several processes: gloo's threads, where they are still there, abort an interpreter that takes itself
-        # apart, and everything is saved and said.
+        # One of several processes: threads of gloo that are still running would abort the interpreter while it shuts
+        # down, and everything is already saved and printed.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

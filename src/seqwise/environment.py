@@ -1,7 +1,7 @@
-"""The machine: versions, processor, memory, GPU, the cache folder, and what a probe finds out about it.
+"""The machine: versions, processor, memory, GPU, the cache folder, and whether bfloat16 works on its CPU.
 
-`describe()` is saved as `env.json` in each run. Open to all modules; it knows nothing of models. PyTorch is imported
-inside the functions, so that this module stays light and can report that PyTorch is missing.
+`describe()` is saved as `env.json` in each run. This module knows nothing of models. PyTorch is imported inside the
+functions, so that this module imports quickly and can report that PyTorch is missing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from seqwise.files import write_text
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "PyYAML", "tyro", "rich", "llvmlite")
 
-# What training does in bfloat16: a matrix product, a recurrent layer, and the way back through both. Some virtual
-# machines advertise AMX and die of an illegal instruction at the first tile, so this never runs in our own process.
-# The core-dump limit keeps such a death from leaving a file behind.
+# What training does in bfloat16: a matrix product, a recurrent layer, and the backward pass of both. Some virtual
+# machines advertise AMX and crash with an illegal instruction at the first use, so this runs in a process of its own.
+# The core-dump limit keeps such a crash from leaving a file behind.
 _PROBE = """
 try:
     import resource
@@ -46,12 +46,12 @@ assert torch.isfinite(x.grad.float()).all()
 
 
 def version() -> str:
-    """The version of Seqwise: of the installed package, else what the source tree says."""
+    """Return the version of the installed package, or else of the source folder."""
     return package_version("seqwise") or _source_version()
 
 
 def package_version(name: str) -> str | None:
-    """The installed version of a package, or None. The package is not imported."""
+    """Return the installed version of a package, or None, without importing it."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -59,7 +59,7 @@ def package_version(name: str) -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where reusable files lie: $SEQWISE_CACHE, else `seqwise` in the user's cache folder."""
+    """Return the folder for reusable files: $SEQWISE_CACHE, else `seqwise` in the user's cache folder."""
     if own := os.environ.get("SEQWISE_CACHE"):
         return Path(own).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -67,7 +67,7 @@ def cache_folder() -> Path:
 
 
 def describe() -> dict[str, Any]:
-    """Everything about this machine and its software that may change a number. Sizes are in bytes."""
+    """Return everything about this machine and its software that may change a result. Sizes are in bytes."""
     total, free = memory()
     return {
         "seqwise": version(),
@@ -82,7 +82,7 @@ def describe() -> dict[str, Any]:
 
 @cache
 def cpu_name() -> str:
-    """The processor's own name where the system tells it."""
+    """Return the model name of the processor, or else its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -93,31 +93,31 @@ def cpu_name() -> str:
 
 
 def cpu_count() -> int:
-    """Processors this process may use, which in a container are fewer than the machine has."""
+    """Return the number of processors this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory() -> tuple[int | None, int | None]:
-    """(total, free) bytes of main memory, within the limit of the container if there is one."""
+    """Return (total, free) bytes of main memory, within the limit of the container if there is one."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return _memory_of_other_systems(), None
+        return _total_memory_by_sysconf(), None
     kibibytes = {
         name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest.split()
     }
     total, free = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
     group = Path("/sys/fs/cgroup")
-    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    limit, used = _read_number(group / "memory.max"), _read_number(group / "memory.current")
     if limit is not None and used is not None:
         total, free = min(total, limit), min(free, max(limit - used, 0))
     return total, free
 
 
 def gpu() -> dict[str, Any] | None:
-    """Name, memory and Triton version of the first CUDA device, or None."""
+    """Return name, memory and versions of the first CUDA device, or None."""
     torch = _torch()
     if torch is None or not torch.cuda.is_available():
         return None
@@ -133,45 +133,45 @@ def gpu() -> dict[str, Any] | None:
 
 
 def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
-    """Does bfloat16 survive on this CPU? Tried in a child process; the answer is remembered per machine."""
-    known = _remembered()
-    key = _machine()
-    if isinstance(known.get(key), bool):
-        return known[key]
+    """Return whether bfloat16 works on this CPU: tried in a child process, and cached per machine."""
+    results = _load_probe_results()
+    key = _machine_key()
+    if isinstance(results.get(key), bool):
+        return results[key]
     try:
         child = subprocess.run(
             [sys.executable, "-c", _PROBE], timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
     except (subprocess.TimeoutExpired, OSError):
-        return False  # no answer is not remembered: the machine may only have been busy
-    survives = child.returncode == 0
-    if survives or child.returncode in _FATAL:
-        _remember({**known, key: survives})
-    return survives
+        return False  # not cached: the machine may only have been busy
+    works = child.returncode == 0
+    if works or child.returncode in _FATAL_SIGNALS:
+        _save_probe_results({**results, key: works})
+    return works
 
 
-# Deaths that say something about the processor. SIGKILL is not among them: it may be a lack of memory.
-_FATAL = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
+# Crashes caused by the processor. SIGKILL is not among them: its cause may be a lack of memory.
+_FATAL_SIGNALS = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
 
 
-def _machine() -> str:
+def _machine_key() -> str:
     system = platform.uname()
     return f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
 
 
-def _remembered() -> dict[str, Any]:
+def _load_probe_results() -> dict[str, Any]:
     try:
-        known = json.loads((cache_folder() / "bfloat16.json").read_text(encoding="utf-8"))
+        results = json.loads((cache_folder() / "bfloat16.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return results if isinstance(results, dict) else {}
 
 
-def _remember(known: dict[str, Any]) -> None:
+def _save_probe_results(results: dict[str, Any]) -> None:
     target = cache_folder() / "bfloat16.json"
     with suppress(OSError, SaveError):  # without a writable cache the probe runs again
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, json.dumps(known, indent=2), concurrent=True)
+        write_text(target, json.dumps(results, indent=2), concurrent=True)
 
 
 def _torch() -> Any:
@@ -187,14 +187,14 @@ def _threads() -> int | None:
     return None if torch is None else torch.get_num_threads()
 
 
-def _number(path: Path) -> int | None:
+def _read_number(path: Path) -> int | None:
     try:
         return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # ValueError: the word "max", no limit
         return None
 
 
-def _memory_of_other_systems() -> int | None:
+def _total_memory_by_sysconf() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -1,6 +1,6 @@
-"""The exception tree. Every message says what was expected, what came, where, and how to repair it.
+"""The exceptions of this package. Every message says what was expected, what was received, where, and how to fix it.
 
-`exit_status` is what the command line returns: 2 when the request was wrong, 1 when the work failed.
+`exit_status` is that of the command line: 2 for a wrong request, 1 for a failure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class SeqwiseError(Exception):
-    """The work failed. Nothing that was already saved is lost."""
+    """Base class of all errors: something failed. Files that were already saved are complete."""
 
     exit_status = 1
 
@@ -20,21 +20,21 @@ class SeqwiseError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        place = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
-        return f"{place}{self.problem}" + (f"\n{self.repair}" if self.repair else "")
+        location = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
+        return f"{location}{self.problem}" + (f"\n{self.repair}" if self.repair else "")
 
     def __reduce__(self) -> tuple:
-        return _rebuild, (type(self), self.problem, self.repair, self.file, self.line)
+        return _unpickle, (type(self), self.problem, self.repair, self.file, self.line)
 
 
 class UsageError(SeqwiseError):
-    """The request cannot be carried out as asked."""
+    """The request is wrong or impossible."""
 
     exit_status = 2
 
 
 class DataError(UsageError):
-    """A file is missing, unreadable or not what its task needs. Where it tells of many mistakes, they are `parts`."""
+    """A file is missing, unreadable or not what its task needs. An error about several mistakes has `parts`."""
 
     parts: tuple[DataError, ...] = ()
 
@@ -44,30 +44,30 @@ class RunError(UsageError):
 
 
 class NonFiniteError(SeqwiseError):
-    """A loss or gradient is infinite or not a number; the update was not made."""
+    """A loss or gradient is infinite or NaN; the update was not made."""
 
 
 class MemoryLimitError(SeqwiseError):
-    """The smallest piece of the work does not fit into memory."""
+    """Memory does not suffice, even for the smallest micro-batch."""
 
 
 class SaveError(SeqwiseError):
-    """Saving failed; the newest complete checkpoint is untouched."""
+    """A file could not be written; the old file or checkpoint is still complete."""
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """The sentence that suggests what was probably meant, or lists the options."""
+    """Return a sentence that suggests the most similar option, or lists all."""
     options = list(options)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     return f"Perhaps you meant {close[0]!r}." if close else "Choose from: " + ", ".join(options) + "."
 
 
 def nearest_path(path: Path, others: Iterable[Path]) -> str:
-    """The sentence that suggests which file or folder was probably meant; endings and folders do not count."""
+    """Return a sentence that suggests the path with the most similar name, ignoring suffixes and folders."""
     stems = {other.name.partition(".")[0]: other for other in others}
     close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)
     return f"Perhaps you meant {str(stems[close[0]])!r}." if close else ""
 
 
-def _rebuild(kind: type[SeqwiseError], problem: str, repair: str, file: str | Path | None, line: int | None):
+def _unpickle(kind: type[SeqwiseError], problem: str, repair: str, file: str | Path | None, line: int | None):
     return kind(problem, repair=repair, file=file, line=line)

@@ -16,7 +16,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
 from seqwise.tasks.task import Preprocessor, Task
-from seqwise.training.api import merged
+from seqwise.training.api import merge_settings
 from seqwise.training.training_run import build_defaults_context, choose_device
 
 ROWS: dict[str, TaskRow] = {
@@ -66,7 +66,7 @@ def test_the_data_is_read_alike_for_all_families(name: str, book: Path, tmp_path
     expected = tensors(next(iter(ours.batches(resolved).epoch(0))))
     assert any(isinstance(each, torch.Tensor) and each.numel() > 1 for each in expected.values())
     for family in ("feedforward", "lstm", "transformer"):
-        other = parse_settings(merged(first.model_dump(), {**OTHER, "model": family}))
+        other = parse_settings(merge_settings(first.model_dump(), {**OTHER, "model": family}))
         theirs = read(name, data, other, preprocessor)
         assert theirs.fingerprint == ours.fingerprint
         assert theirs.split_rule == ours.split_rule

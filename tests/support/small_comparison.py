@@ -20,7 +20,7 @@ from seqwise.compare.run.engine import Event
 from seqwise.compare.run.execute import execute
 from seqwise.compare.run.jobs import Job
 from seqwise.config import Settings, parse_settings
-from seqwise.training.api import merged
+from seqwise.training.api import merge_settings
 
 WORDS = [
     "the",
@@ -65,7 +65,7 @@ def write_text(path: Path, lines: int = 200) -> Path:
 
 
 def tiny(**changes: Any) -> Settings:
-    return parse_settings(merged(TINY, changes))
+    return parse_settings(merge_settings(TINY, changes))
 
 
 class Here:

@@ -11,15 +11,15 @@ from seqwise.training.curve import (
     BOTTOM,
     HEIGHT,
     LEFT,
-    POINTS,
+    MAX_POINTS,
     RIGHT,
     TOP,
     WIDTH,
     curve_svg,
+    downsample,
+    format_count,
     nice_ticks,
-    short,
     smooth,
-    squeeze,
 )
 
 ROWS = [
@@ -62,9 +62,9 @@ def test_smoothing_is_a_moving_average():
 def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
     rows = [{"tokens": number + 1, "loss": 5.0} for number in range(20_000)]
     training, _ = lines(curve_svg(rows))
-    assert len(training) == POINTS == 500
+    assert len(training) == MAX_POINTS == 500
     assert len(curve_svg(rows)) < 12_000
-    assert squeeze([(i, 2.0 * i) for i in range(6)], 4) == [(0, 0), (1.5, 3), (3.5, 7), (5, 10)]
+    assert downsample([(i, 2.0 * i) for i in range(6)], 4) == [(0, 0), (1.5, 3), (3.5, 7), (5, 10)]
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_ticks_are_round_numbers_that_cover_the_range(low, high, expected):
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (999, "999"), (1_500, "1.5k"), (2e6, "2M"), (3e9, "3G")])
 def test_large_numbers_are_short(number, text):
-    assert short(number) == text
+    assert format_count(number) == text

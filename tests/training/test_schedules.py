@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.training.schedules import FLOOR, make_schedule
+from seqwise.training.schedules import FLOOR, SCHEDULES
 
 
 def test_cosine_rises_to_the_peak_and_falls_to_the_floor():
-    schedule = make_schedule("cosine", 0.1)
+    schedule = SCHEDULES["cosine"](0.1)
     assert schedule.factor(0.05) == pytest.approx(0.51)
     assert schedule.factor(0.1) == 1
     assert schedule.factor(0.55) == pytest.approx((1 + FLOOR) / 2)
@@ -16,28 +16,28 @@ def test_cosine_rises_to_the_peak_and_falls_to_the_floor():
 
 
 def test_the_first_step_of_a_warm_up_is_not_lost():
-    assert make_schedule("constant", 0.1).factor(0.0) > 0
+    assert SCHEDULES["constant"](0.1).factor(0.0) > 0
 
 
 def test_one_cycle_peaks_at_three_tenths():
-    schedule = make_schedule("one-cycle", 0.0)
+    schedule = SCHEDULES["one-cycle"](0.0)
     assert schedule.factor(0.0) == pytest.approx(1 / 25)
     assert schedule.factor(0.3) == pytest.approx(1.0)
     assert schedule.factor(1.0) == pytest.approx(1e-4)
 
 
 def test_constant_without_warm_up_is_one():
-    assert [make_schedule("constant", 0.0).factor(p) for p in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
+    assert [SCHEDULES["constant"](0.0).factor(p) for p in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
 
 
 def test_plateau_quarters_the_rate_when_validation_does_not_improve_and_remembers_it():
-    schedule = make_schedule("plateau", 0.0)
+    schedule = SCHEDULES["plateau"](0.0)
     for loss in (2.0, 1.0, 1.5, 0.5, 0.5):
-        schedule.validated(loss)
+        schedule.record_validation(loss)
     assert schedule.factor(0.5) == 0.25**2
-    again = make_schedule("plateau", 0.0)
-    again.restore(schedule.state())
-    again.validated(0.4)
+    again = SCHEDULES["plateau"](0.0)
+    again.load_state_dict(schedule.state_dict())
+    again.record_validation(0.4)
     assert again.factor(0.5) == 0.25**2
-    again.validated(0.4)
+    again.record_validation(0.4)
     assert again.factor(0.5) == 0.25**3

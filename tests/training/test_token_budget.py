@@ -22,7 +22,7 @@ from seqwise.config import Settings, parse_settings
 from seqwise.data.batch import TokenBatch
 from seqwise.tasks.task import Task
 from seqwise.training import token_budget
-from seqwise.training.api import merged
+from seqwise.training.api import merge_settings
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import split_ranges
 from seqwise.training.run import Run
@@ -57,7 +57,7 @@ def prepared(tmp_path_factory, book) -> Callable[..., tuple[Settings, Task]]:
         row = ROWS.get(task)
         data = str(book) if row is None else row.write(folder)
         base = {"text": {"tokenizer": "characters"}, "data": {"window": 8}} if row is None else row.settings
-        values = {**merged(base, PLAIN), "task": task, "model": family, "budget": "1-epochs"}
+        values = {**merge_settings(base, PLAIN), "task": task, "model": family, "budget": "1-epochs"}
         run, found = create_run(data, parse_settings(values), folder / "run")
         return run.settings, found
 

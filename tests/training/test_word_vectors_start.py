@@ -246,7 +246,7 @@ def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(
     assert len(about["fingerprint"]) == 32
     card = (tmp_path / "run/README.md").read_text()
     assert f"- word vectors: `{copy}` (fingerprint `{about['fingerprint']}`): 5 of 13 vocabulary words" in card
-    assert "they learn on" in card
+    assert "trained further" in card
     assert f"vectors: {copy}" in (tmp_path / "run/config.yaml").read_text()
     assert seqwise.load(tmp_path / "run").predict("the old model").values["label"] in ("0", "1")
 

@@ -22,7 +22,7 @@ from seqwise.compare.run.threads import limit, settled
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError, nearest
 from seqwise.files import write_text
-from seqwise.training.api import TrainedModel, load, merged
+from seqwise.training.api import TrainedModel, load, merge_settings
 from seqwise.training.training_run import choose_device, defer_interrupts
 
 ENGINES = ("local", "ray")
@@ -111,7 +111,9 @@ def compare(
         file = Path(variants) if isinstance(variants, str) else variants
         question = Question(names, file, str(budget or base.get("budget") or Question.budget), seeds=seeds, **asked)
         where = None if out is None else Path(out)
-        folder, plan = new_plan(where, "compare", str(data), question, parse_settings(merged(base, options)), command)
+        folder, plan = new_plan(
+            where, "compare", str(data), question, parse_settings(merge_settings(base, options)), command
+        )
     if engine == "local":
         plan, _ = settled(folder, plan, workers)
     with defer_interrupts() as stop:

@@ -1,4 +1,4 @@
-"""The library's front door: `seqwise.train(...)` and `seqwise.load(run)`."""
+"""The Python interface: `seqwise.train(...)` and `seqwise.load(run)`."""
 
 from __future__ import annotations
 
@@ -36,28 +36,26 @@ def train(
 ) -> TrainedModel:
     """Train on `data` and return the trained run. Keywords are settings: `train("a.txt", model="gru", budget="2m")`.
 
-    Ctrl-C ends training after the update at hand; what was learned is saved and returned.
+    Ctrl-C ends training after the current update; the model so far is saved and returned.
     """
     base = settings.model_dump() if isinstance(settings, Settings) else dict(settings or {})
-    run, task = create_run(str(data), parse_settings(merged(base, overrides)), None if out is None else Path(out))
+    run, task = create_run(
+        str(data), parse_settings(merge_settings(base, overrides)), None if out is None else Path(out)
+    )
     with defer_interrupts() as stop:
         for step in training_of(run, task=task).steps(stop):
             on_step(step)
     return TrainedModel(run, run.settings.device)
 
 
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` laid over `base`, section by section: setting the width keeps the depth."""
-    both = {key: merged(base[key], over[key]) for key in base.keys() & over if _are_sections(base[key], over[key])}
-    return base | over | both
-
-
-def _are_sections(*values: Any) -> bool:
-    return all(isinstance(value, dict) for value in values)
+def merge_settings(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Return `base` updated with `over`, section by section: setting the width keeps the depth."""
+    sections = {key for key in base.keys() & over if isinstance(base[key], dict) and isinstance(over[key], dict)}
+    return base | over | {key: merge_settings(base[key], over[key]) for key in sections}
 
 
 def load(folder: str | Path, device: str = "auto") -> TrainedModel:
-    """A trained run, ready to evaluate and predict."""
+    """Load a trained run, ready to evaluate and predict."""
     return TrainedModel(Run.open(folder), device)
 
 
@@ -91,12 +89,12 @@ class TrainedModel:
         split: str | None = None,
         options: InferenceOptions | None = None,
         progress: ProgressCallback | None = None,
-        **how: Any,
+        **overrides: Any,
     ) -> Evaluation:
-        """Metrics on the test split of the training data, on that of a folder, or on all of other data.
+        """Return metrics on the test split of the training data, on that of a folder, or on all of other data.
 
-        Further keywords say how: those of `InferenceOptions`,
-        `BeamSearchOptions` and `SamplingOptions`, such as `beam=5` or `dynamic=True`.
+        Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `beam=5`
+        or `dynamic=True`.
         """
         return self.task.evaluate(
             self.model,
@@ -105,38 +103,40 @@ class TrainedModel:
             str(data),
             split=split,
             trained_on=self.run.origin.fingerprint,
-            options=self._asked(options, how),
+            options=self._override(options, overrides),
             progress=progress,
         )
 
-    def predict(self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **how: Any) -> Any:
-        """What the model makes of an input: a `Prediction`, or a list of them for a list of inputs.
+    def predict(
+        self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **overrides: Any
+    ) -> Any:
+        """Return a `Prediction` for an input, or a list of them for a list of inputs.
 
-        A language model gives the pieces of its continuation as they are chosen; `"".join(...)` for the whole. Further
-        keywords say how: those of `InferenceOptions`,
-        `BeamSearchOptions` and `SamplingOptions`, such as `temperature=0.8`, `beam=5` or `top=3`.
+        A language model yields its continuation piece by piece; `"".join(...)` gives the whole text. Further keywords
+        are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `temperature=0.8`, `beam=5`
+        or `top=3`.
         """
-        options = self._asked(options, how)
+        options = self._override(options, overrides)
         if isinstance(inputs, str) and issubclass(self.task, Language):
             return self.task.stream(self.model, self.run.preprocessor, inputs, options)  # type: ignore[arg-type]
-        found = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, options))
-        return found[0] if isinstance(inputs, str) else found
+        predictions = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, options))
+        return predictions[0] if isinstance(inputs, str) else predictions
 
-    def _asked(self, options: InferenceOptions | None, how: dict[str, Any]) -> InferenceOptions:
-        return asked(options or InferenceOptions(beam_search=self.task.beam_search), how)
+    def _override(self, options: InferenceOptions | None, overrides: dict[str, Any]) -> InferenceOptions:
+        return override_options(options or InferenceOptions(beam_search=self.task.beam_search), overrides)
 
     def predict_all(self, inputs: Sequence[str], options: InferenceOptions | None = None) -> Iterator[Prediction]:
-        """One answer per input, in their order."""
-        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._asked(options, {}))
+        """Yield one prediction per input, in the order of the inputs."""
+        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._override(options, {}))
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
-        """Contextual vectors: an array (tokens, width) for a text, a list of them for several.
+        """Return contextual vectors: an array (tokens, width) for a text, a list of them for several.
 
-        They are those of the last layer unless set. `run.contextual.read(text)` tells which tokens they belong to.
+        They come from the last layer unless `layer` is set. `run.contextual.read(text)` returns the tokens.
         """
-        several = [texts] if isinstance(texts, str) else texts
-        found = list(self.contextual.vectors([self.contextual.read(text) for text in several], layer))
-        return found[0] if isinstance(texts, str) else found
+        tokens = [self.contextual.read(text) for text in ([texts] if isinstance(texts, str) else texts)]
+        vectors = list(self.contextual.vectors(tokens, layer))
+        return vectors[0] if isinstance(texts, str) else vectors
 
     @cached_property
     def contextual(self) -> Contextual:
@@ -146,19 +146,18 @@ class TrainedModel:
 OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric"}  # until version 0.3
 
 
-def asked(options: InferenceOptions, how: dict[str, Any]) -> InferenceOptions:
-    """Returns the options with single ones replaced, each in the dataclass that has a field of its name."""
-    for old in OLD_OPTIONS.keys() & how:
+def override_options(options: InferenceOptions, overrides: dict[str, Any]) -> InferenceOptions:
+    """Return the options with `overrides`, each in the dataclass that has a field of its name."""
+    for old in OLD_OPTIONS.keys() & overrides:
         warnings.warn(f"the option {old!r} is now called {OLD_OPTIONS[old]!r}.", FutureWarning, stacklevel=3)
-    how = {OLD_OPTIONS.get(name, name): value for name, value in how.items()}
-    homes = {
-        kind: {field.name for field in fields(kind)} for kind in (InferenceOptions, BeamSearchOptions, SamplingOptions)
-    }
-    known = sorted(set().union(*homes.values()))
-    for name in how:
+    overrides = {OLD_OPTIONS.get(name, name): value for name, value in overrides.items()}
+    kinds = (InferenceOptions, BeamSearchOptions, SamplingOptions)
+    names = {kind: {field.name for field in fields(kind)} for kind in kinds}
+    known = sorted(set().union(*names.values()))
+    for name in overrides:
         if name not in known:
             raise UsageError(f"there is no option {name!r}.", repair=nearest(name, known))
-    parts = {kind: {name: value for name, value in how.items() if name in names} for kind, names in homes.items()}
+    parts = {kind: {name: value for name, value in overrides.items() if name in names[kind]} for kind in kinds}
     beam_search = replace(options.beam_search, **parts[BeamSearchOptions])
     sampling = options.sampling
     if parts[SamplingOptions]:

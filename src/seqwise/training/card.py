@@ -1,4 +1,4 @@
-"""The model card: what a run is, in a page of Markdown that stands on its own."""
+"""The model card: a self-contained page of Markdown about a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from seqwise.tasks import get_task
 from seqwise.training.run import Run
+from seqwise.training.step import get_objective
 
 
 def model_card(
@@ -17,11 +18,11 @@ def model_card(
     primary_metric: tuple[str, str] = ("loss", "loss"),
     unit: str = "tokens",
 ) -> str:
-    """Task, data, size, validation by the rows of `metrics.jsonl`, and how to make and use the model."""
+    """Return the card: task, data, size, validation (from rows of `metrics.jsonl`), commands to train and use it."""
     settings, origin = run.settings, run.origin
     validations = [row for row in rows if row.get("validation")]
     joined = run.preprocessor.facts.get("vectors", {}).get("joined", 0)
-    preprocessor = "learned from the training split" + (
+    origin_of_vocabulary = "learned from the training split" + (
         f", with {joined:,} words of the word vectors" if joined else ""
     )
     lines = [
@@ -30,7 +31,7 @@ def model_card(
         f"- data: `{origin.data}` (fingerprint `{origin.fingerprint}`)",
         f"- split: {origin.split}",
         *[
-            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {preprocessor}"
+            f"- vocabulary of {name}: {tokenizer.kind}, {len(tokenizer):,} tokens, {origin_of_vocabulary}"
             for name, tokenizer in run.preprocessor.tokenizers.items()
         ],
         *_word_vectors(run),
@@ -38,7 +39,7 @@ def model_card(
         *([f"- budget: {settings.budget}"] if settings.budget else []),
     ]
     if validations:
-        last, best = validations[-1], min(validations, key=lambda row: goal(row["validation"]))
+        last, best = validations[-1], min(validations, key=lambda row: get_objective(row["validation"]))
         value = best["validation"].get(primary_metric[0], best["validation"]["loss"])
         lines += [
             f"- trained: {last['tokens']:,} {unit} in {last['seconds']:.0f} s, {last['step']:,} updates",
@@ -47,7 +48,7 @@ def model_card(
         ]
     lines += [
         "",
-        f"Made with Seqwise {origin.seqwise}:",
+        f"Trained with Seqwise {origin.seqwise}:",
         "",
         "```",
         origin.command or "seqwise.train(...) from Python",
@@ -66,20 +67,15 @@ def model_card(
 
 
 def _word_vectors(run: Run) -> list[str]:
-    """What the token vectors started from, if from a file."""
+    """Return the line about the word vectors that training started from, if any."""
     about = run.preprocessor.facts.get("vectors")
     if about is None:
         return []
-    stay = "stay as they are" if run.settings.network.freeze_embedding else "learn on"
+    use = "frozen" if run.settings.network.freeze_embedding else "trained further"
     found = "; ".join(about["found"])
-    return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {found}; they {stay}"]
-
-
-def goal(validation: dict[str, float]) -> float:
-    """The number that training makes small."""
-    return validation.get("goal", validation["loss"])
+    return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {found}; {use}"]
 
 
 def example_input(run: Run) -> str:
-    """Something to ask the model."""
+    """Return an example input for the model."""
     return str(run.preprocessor.facts.get("example", get_task(run.settings.task).example))

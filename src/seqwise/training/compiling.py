@@ -1,4 +1,4 @@
-"""Stacks of Transformer layers through torch.compile. It knows no tasks."""
+"""torch.compile for stacks of Transformer layers. This module knows nothing of tasks."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ REPAIR = "Leave --training.compile out."
 
 
 def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> None:
-    """Let layers be compiled when training first calls them, once for all layers of a stack.
+    """Have layers compiled when training first calls them, once for all layers of a stack.
 
-    Evaluation stays open, so that somebody can look inside. `options` are those of torch.compile.
+    Evaluation is not compiled, so that activations can be recorded. `options` are those of torch.compile.
     """
-    stacks = _stacks(device, lambda: model)
+    stacks = _find_stacks(device, lambda: model)
     for stack in stacks:
-        stack.through = torch.compile(_own_copy(), **options)
+        stack.through = torch.compile(_copy_through(), **options)
 
 
 def check_can_compile(device: torch.device, build: Callable[[], nn.Module] | None) -> None:
-    """Refuse what cannot be compiled, before anything is written; `build` is None where there is no network at all."""
-    _stacks(device, build)
+    """Raise an error if nothing can be compiled, before anything is written; `build` is None without a network."""
+    _find_stacks(device, build)
 
 
-def _stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:
+def _find_stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:
     if device.type != "cuda":
         raise UsageError("layers are compiled for GPUs only: on CPUs it was slower.", repair=REPAIR)
-    found: list[Stack] = []
+    stacks: list[Stack] = []
     if build is not None:
-        with torch.device("meta"):  # a model that is only looked at needs no memory
-            found = [module for module in build().modules() if isinstance(module, Stack)]
-    if not found:
+        with torch.device("meta"):  # without memory for the weights
+            stacks = [module for module in build().modules() if isinstance(module, Stack)]
+    if not stacks:
         raise UsageError(
-            "there is nothing to compile: only layers of Transformers are; recurrent ones have kernels of their own.",
+            "there is nothing to compile: only Transformer layers are compiled; recurrent ones have their own kernels.",
             repair=REPAIR,
         )
-    return found
+    return stacks
 
 
-def _own_copy() -> Through:
-    """`through` as a function with code of its own.
+def _copy_through() -> Through:
+    """Return a copy of `through` with its own code object.
 
-    The compiler counts graphs by code, and from the ninth on it leaves all calls open; an encoder and a decoder that
-    shared them would soon be there.
+    The compiler counts graphs per code object and stops compiling after the eighth, which an encoder and a decoder
+    that share one would soon reach.
     """
     return FunctionType(through.__code__.replace(), through.__globals__, through.__name__)

@@ -1,8 +1,8 @@
-"""Several processes as one: data parallel training over torch.distributed (gloo on CPUs, nccl on GPUs).
+"""Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs).
 
-Each process holds the whole model and its own rows of the batch; gradients are summed before the update. The sum is
-taken after the local gradients are complete, so a process that runs out of memory can halve its micro-batch without
-the others noticing (see docs/decisions). A `World` of one process does nothing and costs nothing.
+Each process has the whole model and its own rows of the batch; gradients are summed before the update. They are summed
+after the local gradients are complete, so a process that runs out of memory can split its batch without the others
+(docs/decisions/0004). All methods of a `World` of one process return immediately.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from torch import Tensor
 from seqwise.backbones.states import ModelState, join_rows, map_state
 from seqwise.errors import SeqwiseError
 
-PATIENCE = timedelta(hours=2)  # the others wait so long while the first process reads the data
+TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
 
-# What the processes and their launcher tell each other through the store.
-JOINED, DONE, FAILED, LOST = "seqwise/joined", "seqwise/done", "seqwise/failed", "seqwise/lost"
-WATCHED = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
+# Keys of the store through which the processes and their launcher communicate.
+JOINED, DONE = "seqwise/joined", "seqwise/done"  # numbers of processes
+FAILED, LOST = "seqwise/failed", "seqwise/lost"  # "RANK STATUS" of the first to fail; how contact was lost
+HAS_LAUNCHER = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
 
-_BUCKET = 25 * 2**20 // 4  # elements summed in one message: 25 MB, large enough to hide its latency
+_BUCKET_ELEMENTS = 25 * 2**20 // 4  # 25 MB per message, large enough to hide the latency
 
 
 @dataclass(frozen=True)
 class World:
-    """This process among all."""
+    """The processes of a training, seen from one of them."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
+        """Whether this is the first process, which alone writes files and messages."""
         return self.rank == 0
 
     def sum(self, *numbers: float) -> list[float]:
-        """The numbers summed over all processes, in double precision."""
+        """Return the numbers summed over all processes, in double precision."""
         if self.size == 1:
             return list(numbers)
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -52,7 +54,7 @@ class World:
         return values.tolist()
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Block until all processes have called it."""
         self.sum(0.0)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
@@ -62,7 +64,7 @@ class World:
                 dist.broadcast(tensor, src=0)
 
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Replace each gradient by its sum over all processes, which must all bring the same list."""
+        """Replace each gradient by its sum over all processes; their lists must have the same shapes."""
         if self.size == 1:
             return
         for bucket in _buckets(gradients):
@@ -72,7 +74,7 @@ class World:
                 gradient.copy_(summed.view_as(gradient))
 
     def gather_rows(self, carry: ModelState) -> ModelState:
-        """The carry of all rows, joined in the order of the ranks."""
+        """Return the state of the rows of all processes, in the order of their ranks."""
         if self.size == 1 or carry is None:
             return carry
 
@@ -84,11 +86,11 @@ class World:
         return map_state(gather, carry)
 
     def select_own_rows(self, carry: ModelState) -> ModelState:
-        """This process's share of a carry of all rows."""
+        """Return the state of this process's rows, given that of all rows."""
         return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
 
     def gather(self, numbers: list[int]) -> list[int]:
-        """The numbers of all processes, in the order of the ranks."""
+        """Return the numbers of all processes, in the order of their ranks."""
         if self.size == 1:
             return numbers
         lists: list[list[int]] = [[] for _ in range(self.size)]
@@ -96,19 +98,19 @@ class World:
         return [number for own in lists for number in own]
 
     def share(self, text: str) -> str:
-        """The first process's text, once it has one: the others wait for it."""
+        """Return the text of the first process; the others wait for it."""
         if self.size == 1:
             return text
-        box = [text]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        texts = [text]
+        dist.broadcast_object_list(texts, src=0)
+        return texts[0]
 
 
 def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
     for gradient in gradients:
         bucket.append(gradient)
-        if sum(part.numel() for part in bucket) >= _BUCKET:
+        if sum(part.numel() for part in bucket) >= _BUCKET_ELEMENTS:
             yield bucket
             bucket = []
     if bucket:
@@ -117,56 +119,56 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def join_world(device: torch.device) -> Iterator[World]:
-    """The world that torchrun's environment describes; one process when there is none.
+    """Join the processes that torchrun's environment variables describe; without them there is one process.
 
-    When several processes fail, the first of them raises its error and the others leave silently: a failure is
+    When several processes fail, the first of them raises its error and the others exit silently, so that a failure is
     reported once.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield World()
         return
-    if os.environ.get(WATCHED):
-        _end_with_launcher()
+    if os.environ.get(HAS_LAUNCHER):
+        _exit_with_launcher()
     if device.type == "cuda":
         torch.cuda.set_device(local_device(device))
-    store, rank, size = next(iter(dist.rendezvous("env://", timeout=PATIENCE)))
+    store, rank, size = next(iter(dist.rendezvous("env://", timeout=TIMEOUT)))
     store.add(JOINED, 1)
     try:
         backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         yield World(rank, size)
     except BaseException as error:
-        # The group is left as it is: to close it in order, nccl might wait for processes that will never come.
-        _leave(error, store, rank)
+        # The process group is not destroyed: nccl might wait for processes that never join.
+        _exit_unless_first_failure(error, store, rank)
         raise
-    store.add(DONE, 1)  # what goes wrong from here on changes no result: gloo has been seen to abort while it closes
+    store.add(DONE, 1)  # later errors change no result: gloo sometimes aborts while it closes
     dist.destroy_process_group()
 
 
-def _leave(error: BaseException, store: dist.Store, rank: int) -> None:
-    """Return if this process shall report its error; otherwise end it."""
-    if _lost_contact(error):  # the others are gone; they know why
-        if os.environ.get(WATCHED):
+def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: int) -> None:
+    """Return if this process should report its error; otherwise exit."""
+    if _is_lost_contact(error):  # other processes have exited and report why
+        if os.environ.get(HAS_LAUNCHER):
             store.set(LOST, str(error))
             raise SystemExit(1) from None
         raise SeqwiseError(f"another process of this training has ended ({error}).") from error
     status = 130 if isinstance(error, KeyboardInterrupt) else getattr(error, "exit_status", 1)
-    mine = f"{rank} {status}"
+    own_failure = f"{rank} {status}"
     try:
-        first = store.compare_set(FAILED, "", mine).decode()
-    except dist.DistError:  # whoever holds the store is gone
+        first_failure = store.compare_set(FAILED, "", own_failure).decode()
+    except dist.DistError:  # the process with the store has exited
         return
-    if first != mine:
-        raise SystemExit(int(first.split()[1])) from None
+    if first_failure != own_failure:
+        raise SystemExit(int(first_failure.split()[1])) from None
 
 
-def _lost_contact(error: BaseException) -> bool:
-    """gloo raises plain RuntimeErrors that name the line of its source."""
+def _is_lost_contact(error: BaseException) -> bool:
+    """Return whether a connection broke; gloo raises plain RuntimeErrors that name a line of its source."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
-def _end_with_launcher() -> None:
-    """The launcher holds the other end of our standard input: without it nobody could stop this process."""
+def _exit_with_launcher() -> None:
+    """Kill this process when the launcher, which has the other end of its standard input, ends."""
 
     def wait() -> None:
         os.read(0, 1)
@@ -176,11 +178,11 @@ def _end_with_launcher() -> None:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """This process's own GPU when there are several processes on the machine."""
+    """Return the GPU of this process, if there are several processes on the machine."""
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     return torch.device("cuda", rank) if device.type == "cuda" else device
 
 
 def is_worker() -> bool:
-    """Is this process one of several, started by `launch` or by torchrun?"""
+    """Return whether this process is one of several, started by `launch` or by torchrun."""
     return "LOCAL_RANK" in os.environ

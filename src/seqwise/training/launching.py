@@ -1,8 +1,7 @@
-"""`launch`: one command in several processes on this machine, begun and ended together.
+"""`launch`: one command in several processes on this machine, which start and end together.
 
-Each worker finds the environment that torchrun would give it, so it does not matter to a worker who started it. Other
-than torchrun, this passes each signal on exactly once, returns the exit status of the worker that failed, and adds no
-report of its own to the message of that worker.
+Each worker gets the environment variables that torchrun would set. Unlike torchrun, this forwards each signal exactly
+once, returns the exit status of the worker that failed, and adds no report to the message of that worker.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ import torch.distributed as dist
 from seqwise import environment
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.training.checkpoints import resume_command
-from seqwise.training.distribution import DONE, FAILED, JOINED, LOST, WATCHED
+from seqwise.training.distribution import DONE, FAILED, HAS_LAUNCHER, JOINED, LOST
 from seqwise.training.run import CONFIG
 from seqwise.training.signals import handle_signals
 
-GRACE = 10.0  # seconds that the other workers have to leave after one has failed
-POLL = 0.05
+EXIT_SECONDS = 10.0  # for the other workers to exit after one has failed
+POLL_SECONDS = 0.05
 
 Worker = subprocess.Popen[bytes]
 
 
 class LostProcessError(SeqwiseError):
-    """A process was killed, or lost contact with the others; none of them had anything to complain about."""
+    """A process was killed or lost contact with the others, and none of them reported an error."""
 
 
 def launch(
@@ -44,9 +43,9 @@ def launch(
     log: IO[bytes] | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; returns the exit status.
+    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; return the exit status.
 
-    What they say goes to standard error, or into `log`. `stop()` is as good as Ctrl-C.
+    Their messages go to standard error, or into `log`. `stop()` returning true has the effect of Ctrl-C.
     """
     check_process_count(processes, device)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -63,11 +62,11 @@ def launch(
 
 
 def check_process_count(processes: int, device: torch.device) -> None:
-    """A GPU serves one process."""
-    if device.type == "cuda" and processes > (there := torch.cuda.device_count()):
+    """Raise an error if there are more processes than GPUs."""
+    if device.type == "cuda" and processes > (num_gpus := torch.cuda.device_count()):
         raise UsageError(
-            f"--nproc: expected at most {there}, one process for each GPU; received {processes}.",
-            repair=f"Use --nproc {there}, or train on the CPU with --device cpu.",
+            f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}.",
+            repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.",
         )
 
 
@@ -75,21 +74,21 @@ def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: 
     threads = max(1, environment.cpu_count() // processes)
     variables = {"OMP_NUM_THREADS": str(threads), **build_worker_environment()}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), WATCHED: "1"}
+    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), HAS_LAUNCHER: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    # Their own process session keeps the terminal's Ctrl-C away, which would come a second time when it is passed on.
-    # Standard input ends when this process does, however that happens: so the worker learns of it.
-    command = [*python("seqwise"), *arguments]
+    # In a session of their own the workers do not get the terminal's Ctrl-C, which this process forwards.
+    # Their standard input closes when this process ends, however that happens; then they end too.
+    command = [*python_command("seqwise"), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
 
 
-def python(module: str) -> list[str]:
-    """The command that runs one of our modules. Files where the user happens to be are not taken for libraries."""
+def python_command(module: str) -> list[str]:
+    """Return the command that runs a module of this package; -P keeps the current folder out of the import path."""
     return [sys.executable, "-P", "-m", module]
 
 
 def build_worker_environment() -> dict[str, str]:
-    """The environment for it: whoever runs Seqwise inside its source tree finds it there all the same."""
+    """Return the environment variables for it, in which Seqwise is also found when run from its source folder."""
     source = Path(__file__).parents[2]
     if not (Path().exists() and source.samefile(Path())):
         return dict(os.environ)
@@ -100,26 +99,26 @@ def build_worker_environment() -> dict[str, str]:
 def _watch(
     workers: list[Worker], store: dist.TCPStore, received: list[int], stop: Callable[[], bool]
 ) -> list[int | None]:
-    """The exit statuses once all workers have ended, or one has failed and the others had time to leave."""
-    patience, stopped = GRACE, False
+    """Return the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
+    patience, stopped = EXIT_SECONDS, False
     while any(worker.poll() is None for worker in workers) and patience > 0:
         if not stopped and stop():
             stopped = True
             received.append(signal.SIGINT)
         if received and store.add(JOINED, 0) < len(workers):
-            raise KeyboardInterrupt  # no worker has begun anything
+            raise KeyboardInterrupt  # no worker has started anything
         while received:
             number = received.pop(0)
             for worker in workers:
                 worker.send_signal(number)
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
         if any(worker.returncode for worker in workers):
-            patience -= POLL
+            patience -= POLL_SECONDS
     return [worker.returncode for worker in workers]
 
 
 def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
-    """What the first worker to fail recorded, which has also said why; otherwise it is said here."""
+    """Return the exit status of the first worker that failed and reported why; otherwise raise an error here."""
     if store.check([FAILED]):
         return int(store.get(FAILED).split()[1])
     if store.add(DONE, 0) == len(statuses):
@@ -133,6 +132,6 @@ def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> i
 
 
 def _lost(problem: str, folder: Path) -> LostProcessError:
-    begun = (folder / CONFIG).exists()
-    repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if begun else ""
+    exists = (folder / CONFIG).exists()
+    repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if exists else ""
     return LostProcessError(problem, repair=repair)

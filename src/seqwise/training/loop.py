@@ -44,8 +44,8 @@ from seqwise.training.optimizers import (
     supports_skipping,
 )
 from seqwise.training.replay import GraphReplay
-from seqwise.training.schedules import make_schedule
-from seqwise.training.step import Step, TrainerState, Update
+from seqwise.training.schedules import SCHEDULES
+from seqwise.training.step import Step, TrainerState, Update, get_objective
 from seqwise.training.token_budget import limit_to_budget
 
 NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
@@ -62,7 +62,7 @@ class Batches(Protocol):
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]: ...
 
 
-# Returns metrics with at least "loss". The one to minimise is "goal" if present, else "loss".
+# Returns metrics with at least "loss"; `get_objective` says which of them is minimised.
 Validate = Callable[[], dict[str, float]]
 
 
@@ -84,7 +84,7 @@ class Trainer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = self.parameters[0].device
         self.optimizer = make_optimizer(model, settings)
-        self.schedule = make_schedule(settings.schedule, settings.warmup)
+        self.schedule = SCHEDULES[settings.schedule](settings.warmup)
         decay = None if settings.optimizer == "asgd" else settings.ema
         self.average = Average(model, decay) if decay != 0 else None
         self.state = TrainerState()
@@ -194,20 +194,20 @@ class Trainer:
         if step.progress < 1:  # the last validation is not part of the budget
             state.seconds = seconds
         state.validating += spent
-        loss = metrics.get("goal", metrics["loss"])
+        loss = get_objective(metrics)
         is_best = math.isfinite(loss) and (state.best_loss is None or loss < state.best_loss)
         if is_best:
             state.best_loss = loss
         state.history.append(loss)
-        self.schedule.validated(loss)
-        if self.settings.optimizer == "asgd" and self.average and not self.average.running and self._has_stalled():
+        self.schedule.record_validation(loss)
+        if self.settings.optimizer == "asgd" and self.average and not self.average.is_running and self._has_stalled():
             self.average.start()
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=is_best)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has the weights to be evaluated and saved."""
-        return self.average.applied() if self.average else nullcontext()
+        return self.average.apply() if self.average else nullcontext()
 
     def _dropout_seed(self) -> int:
         """Return a function of (seed, step, rank) alone."""
@@ -292,7 +292,11 @@ class Trainer:
         tensors |= {f"optimizer.{name}": tensor for name, tensor in get_moments(self.optimizer, self.model).items()}
         tensors |= flatten(model_state)
         progress = vars(self.state) | {"history": list(self.state.history), "pieces": self.micro_batches.num_pieces}
-        state: dict[str, Any] = {"place": progress, "carry": structure(model_state), "schedule": self.schedule.state()}
+        state: dict[str, Any] = {
+            "place": progress,
+            "carry": structure(model_state),
+            "schedule": self.schedule.state_dict(),
+        }
         if self.average:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.weights.items()}
             state["average"] = self.average.count
@@ -307,7 +311,7 @@ class Trainer:
 
         load_weights(self.model, select("model."), "checkpoint")
         restore_moments(self.optimizer, self.model, select("optimizer."))
-        self.schedule.restore(state["schedule"])
+        self.schedule.load_state_dict(state["schedule"])
         progress = dict(state["place"])
         self.micro_batches.num_pieces = progress.pop("pieces")
         self.state = TrainerState(**progress)

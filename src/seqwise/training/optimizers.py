@@ -1,4 +1,4 @@
-"""Optimisers, gradient clipping and weight averaging. They know nothing of batches or of the loop."""
+"""Optimisers, gradient clipping and weight averaging. This module knows nothing of batches and of the loop."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from seqwise.resolved_settings import ResolvedTrainingSettings
 
 
 def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torch.optim.Optimizer:
-    """AdamW or SGD; weight decay acts on matrices only, never on biases, norms and token vectors that are frozen.
+    """Return AdamW or SGD. Weight decay applies to matrices, not to biases, norms and frozen token vectors.
 
-    Where a gradient is zero from the beginning, neither of them moves a weight.
+    Neither changes a weight whose gradient is always zero.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, Embedding)]
     frozen = {id(layer.weight) for layer in layers if layer.frozen is not None}
-    learning = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in learning if p.dim() >= 2 and id(p) not in frozen]
-    others = [p for p in learning if p.dim() < 2 or id(p) in frozen]
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    decayed = [p for p in trainable if p.dim() >= 2 and id(p) not in frozen]
+    others = [p for p in trainable if p.dim() < 2 or id(p) in frozen]
     groups: list[dict] = [
         {"params": decayed, "weight_decay": settings.weight_decay},
         {"params": others, "weight_decay": 0.0},
@@ -65,7 +65,7 @@ def clip_gradients(parameters: Sequence[Tensor], kind: str, limit: float) -> Ten
 
 
 def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """What an optimizer remembers of each parameter, by name."""
+    """Return the state of the optimizer for each parameter, by name."""
     names = {id(p): name for name, p in model.named_parameters()}
     return {
         f"{names[id(p)]}.{key}": value
@@ -77,15 +77,15 @@ def get_moments(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str,
 
 def restore_moments(optimizer: torch.optim.Optimizer, model: nn.Module, moments: dict[str, Tensor]) -> None:
     for name, parameter in model.named_parameters():
-        found = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
-        if found:
-            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in found.items()}
+        own = {key.rpartition(".")[2]: t for key, t in moments.items() if key.rpartition(".")[0] == name}
+        if own:
+            optimizer.state[parameter] = {key: t.to(parameter.device) for key, t in own.items()}
 
 
 class Average:
-    """A second set of weights that is evaluated and saved in place of the raw ones.
+    """Averaged weights, which are evaluated and saved instead of the raw ones.
 
-    With a decay it is the exponential moving average; without, the mean of all weights since `start` was called
+    With a decay they are an exponential moving average; without, the mean of all weights since `start` was called
     (averaged SGD, Polyak & Juditsky 1992; started when validation stalls, Merity et al. 2018).
     """
 
@@ -97,21 +97,21 @@ class Average:
             self.start()
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return bool(self.weights)
 
     def start(self) -> None:
-        """Begin averaging at the present weights."""
+        """Start averaging with the current weights."""
         self.weights = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.count = 1
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the present weights into the average."""
-        if not self.running:
+        """Add the current weights to the average."""
+        if not self.is_running:
             return
         self.count += 1
-        # An early moving average forgets its random start faster than `decay` would.
+        # Early on, the moving average forgets the random initial weights faster than `decay` would.
         keep = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
         parameters = dict(self.model.named_parameters())
         torch._foreach_lerp_(
@@ -119,9 +119,9 @@ class Average:
         )
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Evaluate with the averaged weights inside the block."""
-        if not self.running:
+    def apply(self) -> Iterator[None]:
+        """Give the model the averaged weights inside the block."""
+        if not self.is_running:
             yield
             return
         raw = {name: p.detach().clone() for name, p in self.model.named_parameters()}

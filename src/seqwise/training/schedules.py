@@ -1,40 +1,34 @@
-"""Learning rate over the budget: each schedule turns progress (0 to 1) into a factor of the peak rate.
+"""Learning-rate schedules: each maps progress, the fraction of the budget from 0 to 1, to a factor of the peak rate.
 
-Only `Plateau` has a memory; the others are pure functions, so a resumed run sees the same rates.
+Only `Plateau` has a state; the others are pure functions, so a resumed run has the same rates.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
-FLOOR = 0.05  # cosine ends at a twentieth of the peak: the last steps still move, but settle
-
-
-class Schedule(Protocol):
-    def factor(self, progress: float) -> float: ...
-    def validated(self, loss: float) -> None: ...
-    def state(self) -> dict[str, Any]: ...
-    def restore(self, state: dict[str, Any]) -> None: ...
+FLOOR = 0.05  # cosine ends at a twentieth of the peak, so that the last steps still change the weights
 
 
 class Constant:
-    """The peak rate after the warm-up."""
+    """The peak rate after a linear warm-up. It is the base class of the other schedules."""
 
     def __init__(self, warmup: float):
         self.warmup = warmup
 
     def factor(self, progress: float) -> float:
+        """Return the learning rate as a fraction of the peak."""
         return min(1.0, (progress + 1e-3) / self.warmup) if self.warmup else 1.0
 
-    def validated(self, loss: float) -> None:
-        """Only `Plateau` listens."""
+    def record_validation(self, loss: float) -> None:
+        """Adapt to a validation loss."""
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing is remembered."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
 
 
 class Cosine(Constant):
@@ -43,27 +37,22 @@ class Cosine(Constant):
     def factor(self, progress: float) -> float:
         if progress < self.warmup:
             return super().factor(progress)
-        along = (progress - self.warmup) / (1 - self.warmup)
-        return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * along))
+        return interpolate_cosine(1.0, FLOOR, (progress - self.warmup) / (1 - self.warmup))
 
 
 class OneCycle(Constant):
-    """Up for 30 % of the budget from a 25th of the peak, then down to nothing (Smith & Topin 2018)."""
+    """Up for 30 % of the budget from a 25th of the peak, then down to almost zero (Smith & Topin 2018)."""
 
     rise, start, end = 0.3, 1 / 25, 1e-4
 
     def factor(self, progress: float) -> float:
         if progress < self.rise:
-            return self._between(self.start, 1.0, progress / self.rise)
-        return self._between(1.0, self.end, (progress - self.rise) / (1 - self.rise))
-
-    @staticmethod
-    def _between(a: float, b: float, along: float) -> float:
-        return b + (a - b) * 0.5 * (1 + math.cos(math.pi * along))
+            return interpolate_cosine(self.start, 1.0, progress / self.rise)
+        return interpolate_cosine(1.0, self.end, (progress - self.rise) / (1 - self.rise))
 
 
 class Plateau(Constant):
-    """A quarter of the rate each time the validation loss has not improved (Zaremba et al. 2014 cut it likewise)."""
+    """A quarter of the rate after each validation without improvement (as in Zaremba et al. 2014)."""
 
     def __init__(self, warmup: float):
         super().__init__(warmup)
@@ -72,20 +61,23 @@ class Plateau(Constant):
     def factor(self, progress: float) -> float:
         return super().factor(progress) * 0.25**self.cuts
 
-    def validated(self, loss: float) -> None:
+    def record_validation(self, loss: float) -> None:
         if loss < self.best:
             self.best = loss
         else:
             self.cuts += 1
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {"best": None if math.isinf(self.best) else self.best, "cuts": self.cuts}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = math.inf if state["best"] is None else state["best"]
         self.cuts = state["cuts"]
 
 
-def make_schedule(name: str, warmup: float) -> Schedule:
-    kinds = {"constant": Constant, "cosine": Cosine, "one-cycle": OneCycle, "plateau": Plateau}
-    return kinds[name](warmup)
+SCHEDULES = {"constant": Constant, "cosine": Cosine, "one-cycle": OneCycle, "plateau": Plateau}
+
+
+def interpolate_cosine(start: float, end: float, fraction: float) -> float:
+    """Go from `start` to `end` along half a cosine."""
+    return end + (start - end) * 0.5 * (1 + math.cos(math.pi * fraction))

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: at once where nothing is at stake, after the step at hand while training."""
+"""Ctrl-C and SIGTERM: they end a program at once, or during training after the current step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextmanager
 def handle_signals(handler: Handler) -> Iterator[None]:
-    """Inside the block `handler` is called for both signals. Only the main thread can decide that."""
+    """Call `handler` for both signals inside the block. Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -28,19 +28,19 @@ def handle_signals(handler: Handler) -> Iterator[None]:
 
 
 def interrupt_at_once(number: int, frame: FrameType | None) -> None:
-    """A handler: whatever is open closes and removes what is unfinished on its way out."""
+    """A handler that raises KeyboardInterrupt, so that open contexts clean up."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def defer_interrupts() -> Iterator[Callable[[], bool]]:
-    """Inside the block a signal only raises a flag, which the yielded function reads. A second one ends at once."""
-    asked: list[int] = []
+    """Only set a flag on a signal, which the yielded function returns. A second signal raises KeyboardInterrupt."""
+    received: list[int] = []
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked:
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
-    with handle_signals(ask):
-        yield lambda: bool(asked)
+    with handle_signals(receive):
+        yield lambda: bool(received)

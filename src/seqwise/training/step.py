@@ -15,6 +15,11 @@ from seqwise.training.token_budget import BatchShare
 GradientFunction = Callable[[Batch, ModelState, torch.Tensor], tuple[torch.Tensor, ModelState]]
 
 
+def get_objective(validation: dict[str, float]) -> float:
+    """Return the metric that training minimises: "goal" if there is one, else the loss."""
+    return validation.get("goal", validation["loss"])
+
+
 @dataclass(frozen=True)
 class Step:
     """One finished update, as the training loop yields it."""

@@ -22,7 +22,7 @@ from seqwise.compare.plan.plan import AT_ONCE, BESIDE, LOG
 from seqwise.compare.run.engine import DEATHS, Event, Listen, bury
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.worker import STOPPED
-from seqwise.training.launching import build_worker_environment, python
+from seqwise.training.launching import build_worker_environment, python_command
 
 GRACE = 60.0  # seconds in which a worker that was asked to stop has to save what it has
 POLL = 0.2
@@ -118,7 +118,7 @@ class _Worker:
         with (folder / LOG).open("ab") as log:
             # Its own process session keeps the terminal's Ctrl-C away: it is stopped by the end of its input.
             self.process = subprocess.Popen(
-                [*python("seqwise.compare.run.worker"), str(folder)],
+                [*python_command("seqwise.compare.run.worker"), str(folder)],
                 env={**build_worker_environment(), **variables},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, encoding="utf-8", start_new_session=True,
