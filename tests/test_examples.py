@@ -66,6 +66,13 @@ def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
     assert sum(weights) == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
+def test_the_tagger_learns_the_kind_of_a_name_from_its_context(printed):
+    text = printed(5)
+    assert float(re.findall(r"token accuracy ([\d.]+)", text)[0]) > 0.9
+    assert re.findall(r"^read +(\w+)", text, re.MULTILINE) == ["method", "argument", "variable"]
+
+
 def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
     text = printed(6)
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]

@@ -1,4 +1,4 @@
-"""Image encoders: equal to their equations, row by row, with gradients that are right."""
+"""Image encoders: equal to their equations, independent rows, correct gradients."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_residual_block_starts_as_the_identity():
     assert torch.allclose(block(x), expected)
 
 
-def test_the_norm_of_a_picture_equals_a_group_norm_with_one_group():
+def test_the_image_norm_equals_a_group_norm_with_one_group():
     ours, theirs = ImageNorm(4), nn.GroupNorm(1, 4)
     for layer in (ours, theirs):
         nn.init.constant_(layer.weight, 1.5)
@@ -80,7 +80,7 @@ def test_the_grid_may_be_coarser():
     assert ConvolutionalEncoder(16, 64, grid=1).side == 1
 
 
-def test_pixels_are_scaled_to_one_around_zero():
+def test_pixels_are_normalised_to_minus_one_to_one():
     assert normalize_pixels(torch.tensor([0, 255], dtype=torch.uint8), torch.float32).tolist() == [-1.0, 1.0]
 
 
@@ -94,16 +94,16 @@ def test_convolutions_leave_at_most_eight_by_eight_regions(size: int, side: int)
 def test_a_patch_is_its_pixels_row_by_row_times_a_matrix():
     encoder = PatchEncoder(8, 12, 4, 1, SMALL).eval()
     image = pixels(1, 12, 12, 3)
-    with record(encoder) as seen:
+    with record(encoder) as activations:
         encoder(image)
     patch = image[0, 4:8, 8:12].float().flatten() / 127.5 - 1  # second row, third column
     entered = encoder.enter.weight @ patch + encoder.enter.bias + encoder.positions.weight[5]
     first = encoder.encoder.layer[0].attention_norm
     expected = first.normalise(entered)  # type: ignore[operator]
-    assert torch.allclose(seen["encoder.layer.0.attention_norm.norm"][0, 5], expected, atol=1e-5)
+    assert torch.allclose(activations["encoder.layer.0.attention_norm.norm"][0, 5], expected, atol=1e-5)
 
 
-def test_a_side_that_is_no_multiple_of_the_patch_is_filled_up_with_black():
+def test_a_side_that_is_no_multiple_of_the_patch_is_padded_with_black():
     torch.manual_seed(0)
     encoder = PatchEncoder(8, 10, 4, 1, SMALL).eval()
     image = pixels(1, 10, 10, 3)
@@ -114,7 +114,7 @@ def test_a_side_that_is_no_multiple_of_the_patch_is_filled_up_with_black():
 
 
 @pytest.mark.parametrize("name", encoders())
-def test_every_picture_is_read_by_itself(name: str):
+def test_every_image_is_encoded_independently(name: str):
     encoder = encoders()[name].eval()
     images = pixels(3, 16, 16, 3)
     together = encoder(images).vectors
@@ -124,7 +124,7 @@ def test_every_picture_is_read_by_itself(name: str):
 
 
 @pytest.mark.parametrize("name", encoders())
-def test_gradients_equal_finite_differences(name: str):
+def test_encoder_gradients_match_finite_differences(name: str):
     encoder = encoders()[name].double().eval()
     for parameter in encoder.parameters():  # zeros would hide mistakes
         nn.init.normal_(parameter, std=0.3)
@@ -134,7 +134,7 @@ def test_gradients_equal_finite_differences(name: str):
     assert torch.autograd.gradcheck(lambda *_: encoder(image).vectors.sum((0, 1)), some, atol=1e-4)
 
 
-def test_regions_know_where_they_are():
+def test_regions_have_positions():
     """The same paint in two corners gives two different regions, once positions are learned."""
     encoder = ConvolutionalEncoder(8, 32).eval()
     nn.init.normal_(encoder.positions.weight)
@@ -155,7 +155,7 @@ def test_frames_beyond_the_length_of_a_clip_change_nothing():
     assert torch.allclose(memory.vectors[1, :16], alone.vectors[0], atol=1e-5)
 
 
-def test_the_regions_of_a_frame_are_pooled_and_told_by_time():
+def test_the_regions_of_a_frame_are_pooled_and_get_time_positions():
     torch.manual_seed(0)
     still = ConvolutionalEncoder(8, 16)
     encoder = ClipEncoder(still).eval()
@@ -179,7 +179,7 @@ def test_features_pass_one_matrix_and_a_norm():
     assert memory.lengths.tolist() == [3, 2]
 
 
-def test_moving_takes_pixels_from_where_they_were_and_repeats_the_edge():
+def test_shifting_moves_pixels_and_repeats_the_edge():
     torch.manual_seed(3)
     image = pixels(20, 6, 6, 3)
     found = shift_and_flip(image, 2, flip=False)
@@ -194,7 +194,7 @@ def test_moving_takes_pixels_from_where_they_were_and_repeats_the_edge():
     assert torch.equal(shift_and_flip(image, 0, flip=False), image)
 
 
-def test_half_of_the_pictures_are_mirrored():
+def test_half_of_the_images_are_mirrored():
     torch.manual_seed(0)
     image = pixels(200, 4, 4, 3)
     found = shift_and_flip(image, 0, flip=True)
@@ -229,9 +229,9 @@ def test_settings_choose_the_encoder(caption: dict, kind: type):
     assert encoder.width == 8
 
 
-def test_regions_and_maps_can_be_looked_at():
+def test_regions_and_feature_maps_can_be_recorded():
     model = nn.ModuleDict({"encoder": ImageEncoder(ConvolutionalEncoder(8, 32))})
-    with record(model) as seen:
+    with record(model) as activations:
         model["encoder"](pixels(1, 32, 32, 3))
-    assert seen["encoder.regions"].shape == (1, 64, 8)
-    assert seen["encoder.encoder.stage.0.maps"].shape == (1, 16, 16, 8)
+    assert activations["encoder.regions"].shape == (1, 64, 8)
+    assert activations["encoder.encoder.stage.0.maps"].shape == (1, 16, 16, 8)

@@ -1,4 +1,4 @@
-"""Series become patches, and a vector that sums them up."""
+"""The series encoder: patches, and one vector per window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def settings(model: str, patch: int = 4) -> Settings:
     )
 
 
-def test_patches_by_hand():
+def test_patches_equal_a_hand_computed_result():
     x = torch.arange(1.0, 6.0)[None, :, None]
     assert split_into_patches(x, 2).tolist() == [[[0, 1], [2, 3], [4, 5]]]  # zeros before the first step
     assert split_into_patches(x, 5).tolist() == [[[1, 2, 3, 4, 5]]]
@@ -32,7 +32,7 @@ def test_patches_by_hand():
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_every_family_sums_up_a_window(model: str):
+def test_every_family_encodes_a_window(model: str):
     torch.manual_seed(0)
     encoder = SeriesEncoder(settings(model), 3, 10)
     x = torch.randn(5, 10, 3)

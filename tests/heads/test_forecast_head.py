@@ -8,7 +8,7 @@ import torch
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 
 
-def test_points_begin_at_zero_and_follow_the_equation():
+def test_points_start_at_zero_and_follow_the_equation():
     head = PointHead(3, 2)
     h = torch.tensor([[1.0, 2.0, 3.0]])
     assert head(h).tolist() == [[0, 0]]
@@ -18,7 +18,7 @@ def test_points_begin_at_zero_and_follow_the_equation():
     assert head(h).tolist() == [[1.5, 7.0]]
 
 
-def test_quantiles_begin_at_half_a_normal_distribution_around_the_point():
+def test_quantiles_start_at_half_a_normal_distribution_around_the_point():
     head = QuantileHead(3, 2, (0.1, 0.5, 0.9))
     found = head(torch.zeros(1, 3), torch.tensor([[10.0, 20.0]]))
     assert found[0, 0].tolist() == pytest.approx([10 - 0.6408, 10, 10 + 0.6408], abs=1e-3)
@@ -40,13 +40,13 @@ def test_the_point_does_not_learn_from_the_quantiles():
     assert point.grad is None
 
 
-def test_pinball_by_hand():
+def test_the_pinball_loss_equals_a_hand_computed_value():
     """The truth 3 lies 2 above a forecast of 1 and 1 below one of 4."""
     found = pinball_loss(torch.tensor([[[1.0, 4.0]]]), torch.tensor([[3.0]]), torch.tensor([0.1, 0.9]))
     assert found[0, 0].tolist() == pytest.approx([0.1 * 2, 0.1 * 1])
 
 
-def test_the_pinball_loss_is_least_at_the_quantile():
+def test_the_pinball_loss_is_smallest_at_the_quantile():
     values = torch.arange(101.0)
     losses = [
         float(pinball_loss(torch.full((101, 1, 1), float(q)), values[:, None], torch.tensor([0.9])).sum())

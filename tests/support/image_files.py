@@ -1,4 +1,4 @@
-"""Small picture files for tests."""
+"""Small image files for tests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ RED, BLUE = (200, 10, 20), (20, 30, 220)
 
 
 def make_image(colour=RED, size: tuple[int, int] = (16, 16), mode: str = "RGB", form: str = "PNG") -> bytes:
-    """The content of a file: one colour all over; (width, height)."""
+    """Returns the content of an image file of one colour; `size` is (width, height)."""
     file = io.BytesIO()
     Image.new(mode, size, colour).save(file, form)
     return file.getvalue()
 
 
 def make_array(values: np.ndarray) -> bytes:
-    """The content of a `.npy` file."""
+    """Returns the content of a `.npy` file."""
     file = io.BytesIO()
     np.save(file, values)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""The rules of the caption task leave nothing open, on any machine and for any family."""
+"""Default rules of the caption task choose every setting, for any family and machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def facts(cuda: bool = False, vocabulary: int = 22, examples: int = 7200, proces
 
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
-def test_nothing_is_left_open(model: str, cuda: bool):
+def test_every_setting_gets_a_default(model: str, cuda: bool):
     settings = Settings(
         task="caption", model=model, caption={"encoder": "convolutional", "image_size": 32, "frames": False}
     )
@@ -27,7 +27,7 @@ def test_nothing_is_left_open(model: str, cuda: bool):
     assert "caption.shift" in names
 
 
-def test_patches_need_heads_whatever_the_decoder():
+def test_the_patch_encoder_gets_heads_with_any_decoder():
     settings = Settings(task="caption", model="lstm", caption={"encoder": "patches", "image_size": 64})
     chosen, _ = resolve(settings, facts())
     assert chosen.transformer.heads
@@ -35,13 +35,13 @@ def test_patches_need_heads_whatever_the_decoder():
     assert chosen.caption.patch == 8
 
 
-def test_people_vary_their_words_so_more_is_dropped():
+def test_varied_captions_get_more_regularisation():
     few, many = (resolve(Settings(task="caption"), facts(vocabulary=size))[0] for size in (22, 5_000))
     assert few.network.dropout == few.caption.label_smoothing == 0
     assert many.network.dropout > 0  # type: ignore[operator]
     assert many.caption.label_smoothing > 0  # type: ignore[operator]
 
 
-def test_each_process_has_as_many_rows():
+def test_the_batch_size_is_divisible_by_the_number_of_processes():
     assert resolve(Settings(task="caption"), facts(processes=3))[0].training.batch_size % 3 == 0  # type: ignore[operator]
     assert resolve(Settings(task="caption"), facts(examples=5))[0].training.batch_size == 5

@@ -1,4 +1,4 @@
-"""Tables and pictures for captioning that are wrong, and what is said about each: file, line, cause, repair."""
+"""Invalid tables and images for captioning, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -119,15 +119,15 @@ def write(folder: Path, files: dict) -> Path:
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_an_error_says_where_what_and_how_to_repair_it(tmp_path: Path, case: str):
+def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
     files, fragments = ERRORS[case]
     with pytest.raises((DataError, UsageError)) as caught:
         Caption.prepare(str(write(tmp_path, files)), Settings(task="caption"))
     assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
 
 
-# files → what is said of them
-REMARKS = {
+# files → what is messages of them
+WARNINGS = {
     "pictures without captions": (
         {**PNG, "images/x.png": make_image(), "images/y.png": make_image(), "captions.csv": GOOD},
         ["2 images without a caption, which are left out", "images/x.png"],
@@ -153,22 +153,22 @@ REMARKS = {
 }
 
 
-@pytest.mark.parametrize("case", REMARKS)
-def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
-    files, fragments = REMARKS[case]
-    said = " ".join(read_captions(write(tmp_path, files), Settings().data).findings.warning_messages())
-    assert [fragment for fragment in fragments if fragment not in said] == []
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_are_counted(tmp_path: Path, case: str):
+    files, fragments = WARNINGS[case]
+    messages = " ".join(read_captions(write(tmp_path, files), Settings().data).findings.warning_messages())
+    assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
-def test_long_captions_are_counted_where_they_are_cut(tmp_path: Path):
-    said: list[str] = []
+def test_long_captions_are_cut_and_counted(tmp_path: Path):
+    messages: list[str] = []
     write(tmp_path, {**PNG, "captions.csv": GOOD + "1.png,one two three four five six\n"})
     settings = Settings(task="caption", data={"max_length": 5})
-    Caption.prepare(str(tmp_path), settings, log=said.append)
-    assert any("1 captions of 5 tokens or more, which are cut there (--data.max-length)" in line for line in said)
+    Caption.prepare(str(tmp_path), settings, log=messages.append)
+    assert any("1 captions of 5 tokens or more, which are cut there (--data.max-length)" in line for line in messages)
 
 
-def test_a_picture_locked_in_an_archive_is_named(tmp_path: Path):
+def test_a_damaged_image_of_an_archive_is_named_by_the_reader(tmp_path: Path):
     write(tmp_path, {"captions.csv": GOOD})
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for name, content in PNG.items():

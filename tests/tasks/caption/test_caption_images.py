@@ -1,4 +1,4 @@
-"""Files of pictures, clips and features become arrays of one size, and what was done to them is said."""
+"""Decoding of images, clips and features into arrays of one size, and the conversions it reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from seqwise.tasks.caption.images import (
 )
 
 
-def test_a_picture_of_the_right_size_is_taken_as_it_is():
+def test_an_image_of_the_right_size_is_unchanged():
     found = decode_image(make_image(RED), 16)
     assert (found.kind, found.array.shape, found.array.dtype, found.conversions) == (
         "images",
@@ -35,7 +35,7 @@ def test_a_picture_of_the_right_size_is_taken_as_it_is():
     assert (found.array == RED).all()
 
 
-def test_a_wide_picture_is_scaled_and_lies_in_the_middle_of_black():
+def test_a_wide_image_is_scaled_and_centred_on_black():
     found = decode_image(make_image(BLUE, (32, 16)), 16)
     assert found.array.shape == (16, 16, 3)
     assert (found.array[4:12] == BLUE).all()
@@ -44,7 +44,7 @@ def test_a_wide_picture_is_scaled_and_lies_in_the_middle_of_black():
     assert found.conversions == ("not 16 × 16: the longer side is scaled to 16 pixels, the rest is black",)
 
 
-def test_a_small_picture_is_scaled_up():
+def test_a_small_image_is_scaled_up():
     assert (decode_image(make_image(BLUE, (4, 4)), 16).array == BLUE).all()
 
 
@@ -62,7 +62,7 @@ def test_transparent_parts_become_white():
     assert decode_image(make_image((200, 0, 0, 255), mode="RGBA"), 16).conversions == ()
 
 
-def test_the_orientation_of_the_camera_is_applied():
+def test_the_exif_orientation_is_applied():
     image = Image.new("RGB", (16, 16), BLUE)
     image.paste(RED, (0, 0, 16, 8))  # red above
     exif = image.getexif()
@@ -90,7 +90,7 @@ def test_a_large_jpeg_in_palette_or_cmyk_is_read_too():
         ((5, 8, 8, 3), "frames", (5, 16, 16, 3)),
     ],
 )
-def test_whole_numbers_are_pixels(shape: tuple, kind: str, result: tuple):
+def test_integer_arrays_are_pixels(shape: tuple, kind: str, result: tuple):
     found = decode_array(np.full(shape, 7), 16)
     assert (found.kind, found.array.shape) == (kind, result)
     assert (found.array == 7).all()
@@ -99,7 +99,7 @@ def test_whole_numbers_are_pixels(shape: tuple, kind: str, result: tuple):
 @pytest.mark.parametrize(
     ("shape", "result"), [((6,), (1, 6)), ((4, 6), (4, 6)), ((2, 3, 6), (6, 6)), ((2, 2, 3, 6), (12, 6))]
 )
-def test_fractions_are_features_one_vector_per_region(shape: tuple, result: tuple):
+def test_float_arrays_are_features_with_one_vector_per_region(shape: tuple, result: tuple):
     values = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
     found = decode_array(values, 16)
     assert (found.kind, found.array.shape, found.array.dtype) == ("features", result, np.float32)
@@ -110,19 +110,19 @@ def test_fractions_are_features_one_vector_per_region(shape: tuple, result: tupl
     "values",
     [np.array([300]), np.full((8, 8), -1), np.full((8, 8), 256), np.zeros((0, 4)), np.array([np.nan]), np.array("a")],
 )
-def test_other_arrays_are_refused(values: np.ndarray):
+def test_other_arrays_are_rejected(values: np.ndarray):
     with pytest.raises(DataError, match="array"):
         decode_array(values, 16)
 
 
-def test_an_array_that_could_run_code_is_refused():
+def test_a_pickled_array_is_rejected():
     file = io.BytesIO()
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match="not an array of numbers"):
         load_array(file.getvalue())
 
 
-def test_clips_of_unequal_length_are_padded_with_nothing():
+def test_clips_of_unequal_length_are_padded_with_zeros():
     clips = ImageSet("frames", [np.full((n, 2, 2, 3), n, np.uint8) for n in (3, 1)])
     taken, lengths = clips.collate(np.array([1, 0]))
     assert taken.shape == (2, 3, 2, 2, 3)
@@ -147,17 +147,17 @@ def store(tmp_path: Path) -> ImageStore:
 
 
 @pytest.mark.parametrize("name", ["a.png", "images/a.png", "a", "images\\a.png"])
-def test_a_picture_is_found_by_its_path_its_name_or_without_its_ending(store: ImageStore, name: str):
+def test_an_image_is_found_by_path_name_or_stem(store: ImageStore, name: str):
     assert [place.name for place in store.find(name)] == ["images/a.png"]
 
 
-def test_a_picture_in_an_archive_is_found_and_read(store: ImageStore):
+def test_an_image_in_an_archive_is_found_and_read(store: ImageStore):
     (place,) = store.find("c.png")
     assert place.container.name == "more.zip"
     assert store.read(place) == make_image(BLUE)
 
 
-def test_a_folder_of_frames_is_a_clip_in_the_order_of_its_numbers(store: ImageStore):
+def test_a_folder_of_frames_is_a_clip_in_natural_order(store: ImageStore):
     (clip,) = read_images(store, [store.find("clip")], 16)
     assert not isinstance(clip, DataError)
     assert clip.kind == "frames"
@@ -165,7 +165,7 @@ def test_a_folder_of_frames_is_a_clip_in_the_order_of_its_numbers(store: ImageSt
     assert sorted(["f10", "f9"], key=natural_sort_key) == ["f9", "f10"]
 
 
-def test_what_is_missing_or_unclear_is_said(store: ImageStore, tmp_path: Path):
+def test_missing_and_ambiguous_images_are_errors(store: ImageStore, tmp_path: Path):
     with pytest.raises(DataError, match=r"there is no image 'b.png'.*\n.*Perhaps you meant"):
         store.find("b.png")
     (tmp_path / "thumbs").mkdir()
@@ -181,16 +181,18 @@ def test_the_size_is_the_longest_side_but_at_most_64(store: ImageStore, tmp_path
     assert choose_image_size(again, [again.find(name) for name in ("a", "large")]) == 64
 
 
-def test_reading_tells_its_progress_and_goes_on_behind_a_bad_file(store: ImageStore, tmp_path: Path):
+def test_reading_reports_progress_and_continues_after_a_bad_file(store: ImageStore, tmp_path: Path):
     (tmp_path / "images" / "bad.png").write_bytes(b"no picture")
-    again, seen = ImageStore(tmp_path), []
-    found = read_images(again, [again.find(n) for n in ("a", "bad", "b")], 16, lambda done, of: seen.append((done, of)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    store, progress = ImageStore(tmp_path), []
+    found = read_images(
+        store, [store.find(n) for n in ("a", "bad", "b")], 16, lambda done, of: progress.append((done, of))
+    )
+    assert progress == [(1, 3), (2, 3), (3, 3)]
     assert [isinstance(each, DataError) for each in found] == [False, True, False]
     assert "bad.png: not an image that can be read: the format is unknown." in str(found[1])
 
 
-def test_a_path_is_read_for_a_model_of_its_kind(store: ImageStore, tmp_path: Path):
+def test_paths_must_match_the_kind_of_the_model(store: ImageStore, tmp_path: Path):
     (clip,) = read_paths([tmp_path / "clip"], 16, "frames")
     assert clip.shape == (3, 16, 16, 3)
     (one,) = read_paths([tmp_path / "images" / "a.png"], 16, "frames")
@@ -203,7 +205,7 @@ def test_a_path_is_read_for_a_model_of_its_kind(store: ImageStore, tmp_path: Pat
     assert read_paths([tmp_path / "x.npy"], 16, "features")[0].shape == (2, 5)
 
 
-def test_a_damaged_member_of_an_archive_is_named(tmp_path: Path):
+def test_a_damaged_member_of_an_archive_is_an_error_with_its_name(tmp_path: Path):
     content = make_image(RED, (8, 8)) * 20
     with zipfile.ZipFile(tmp_path / "images.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("red.png", content)

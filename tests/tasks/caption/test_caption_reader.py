@@ -1,4 +1,4 @@
-"""Tables of captions: pictures are found, captions grouped, and no picture is in two splits."""
+"""Tables of captions: images are found, captions grouped, and no image is in two splits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from image_files import make_array, make_image
 from seqwise.config import DataSettings
 from seqwise.errors import DataError
 from seqwise.tasks.caption.reader import CaptionSplits, read_captions
+from seqwise.tasks.caption.shapes import draw_shapes
 
 
-def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
+def write_data(folder: Path, table: str, count: int = 40, name: str = "captions.csv") -> Path:
     """A table beside images/ with pictures 0.png, 1.png, …, each of its own colour."""
     (folder / "images").mkdir(exist_ok=True)
     for number in range(count):
@@ -25,7 +26,7 @@ def album(folder: Path, table: str, count: int = 40, name: str = "captions.csv")
     return folder
 
 
-def opened(spec: Path, **settings) -> CaptionSplits:
+def read(spec: Path, **settings) -> CaptionSplits:
     return read_captions(spec, DataSettings(**settings))
 
 
@@ -37,8 +38,8 @@ def colour_of(data: CaptionSplits, image: str) -> int:
 ROWS = "image,caption\n" + "".join(f"{n}.png,picture {n}\n{n}.png,another text of {n}\n" for n in range(40))
 
 
-def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
-    data = opened(album(tmp_path, ROWS))
+def test_captions_of_one_image_stay_in_one_split(tmp_path: Path):
+    data = read(write_data(tmp_path, ROWS))
     splits = data
     assert {split: len(examples) for split, examples in splits.parts.items()} == {"train": 36, "valid": 2, "test": 2}
     assert "pictures are held out with all their captions" in splits.split_rule
@@ -50,13 +51,13 @@ def test_captions_are_grouped_by_picture_and_split_with_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("spec", ["", "captions.csv"])
-def test_the_folder_or_the_table_may_be_named(tmp_path: Path, spec: str):
-    assert len(opened(album(tmp_path, ROWS) / spec).images) == 40
+def test_the_folder_or_the_table_can_be_given(tmp_path: Path, spec: str):
+    assert len(read(write_data(tmp_path, ROWS) / spec).images) == 40
 
 
 def test_a_column_of_splits_is_kept(tmp_path: Path):
     table = "image,caption,split\n0.png,a,train\n0.png,b,train\n1.png,c,Val\n2.png,d,test\n"
-    splits = opened(album(tmp_path, table, 3))
+    splits = read(write_data(tmp_path, table, 3))
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
         "train": ["0.png"],
         "valid": ["1.png"],
@@ -66,18 +67,18 @@ def test_a_column_of_splits_is_kept(tmp_path: Path):
     assert splits.split_rule == "splits as the data says."
 
 
-def test_files_of_splits_share_their_pictures(tmp_path: Path):
-    album(tmp_path, "image,caption\n0.png,a\n", 3, "train.csv")
-    album(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")
-    album(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
-    data = opened(tmp_path)
+def test_tables_of_splits_share_their_images(tmp_path: Path):
+    write_data(tmp_path, "image,caption\n0.png,a\n", 3, "train.csv")
+    write_data(tmp_path, "image,caption\n1.png,b\n", 3, "valid.csv")
+    write_data(tmp_path, "image,caption\n2.png,c\n", 3, "test.csv")
+    data = read(tmp_path)
     assert [example.image for example in data.parts["test"]] == ["2.png"]
     assert colour_of(data, "2.png") == 2
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "csv.gz"])
-def test_other_formats_say_the_same(tmp_path: Path, form: str):
-    reference = opened(album(tmp_path, ROWS))
+def test_other_formats_give_the_same_data(tmp_path: Path, form: str):
+    reference = read(write_data(tmp_path, ROWS))
     pairs = [line.split(",") for line in ROWS.splitlines()[1:]]
     (tmp_path / "captions.csv").unlink()
     if form == "tsv":
@@ -88,34 +89,34 @@ def test_other_formats_say_the_same(tmp_path: Path, form: str):
         (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     else:
         (tmp_path / "captions.csv.gz").write_bytes(gzip.compress(ROWS.encode()))
-    assert opened(tmp_path).fingerprint == reference.fingerprint
+    assert read(tmp_path).fingerprint == reference.fingerprint
 
 
 def test_columns_may_have_other_names(tmp_path: Path):
-    album(tmp_path, ROWS.replace("image,caption", "file,text"))
+    write_data(tmp_path, ROWS.replace("image,caption", "file,text"))
     assert len(read_captions(tmp_path, DataSettings(), columns="file,text").images) == 40
 
 
-def test_an_archive_holds_the_same_pictures_as_a_folder(tmp_path: Path):
+def test_images_from_an_archive_equal_those_of_a_folder(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    folder = opened(album(tmp_path / "a", ROWS))
+    folder = read(write_data(tmp_path / "a", ROWS))
     with zipfile.ZipFile(tmp_path / "b" / "images.zip", "w") as archive:
         for number in range(40):
             archive.writestr(f"{number}.png", make_image((number, 0, 0), (8, 8)))
     (tmp_path / "b" / "captions.csv").write_text(ROWS)
-    packed = opened(tmp_path / "b")
+    packed = read(tmp_path / "b")
     assert np.array_equal(folder.images.arrays, packed.images.arrays)
     assert folder.fingerprint == packed.fingerprint
 
 
-def test_the_fingerprint_knows_the_pictures(tmp_path: Path):
-    before = opened(album(tmp_path, ROWS)).fingerprint
+def test_the_fingerprint_depends_on_the_images(tmp_path: Path):
+    before = read(write_data(tmp_path, ROWS)).fingerprint
     (tmp_path / "images" / "7.png").write_bytes(make_image((99, 9, 9), (8, 8)))
-    assert opened(tmp_path).fingerprint != before
+    assert read(tmp_path).fingerprint != before
 
 
-def test_features_lie_in_a_file_each_or_in_one_array(tmp_path: Path):
+def test_features_are_read_from_single_files_or_one_array(tmp_path: Path):
     values = np.random.RandomState(0).random_sample((40, 3, 5)).astype(np.float32)
     (tmp_path / "one").mkdir()
     (tmp_path / "each").mkdir()
@@ -127,7 +128,7 @@ def test_features_lie_in_a_file_each_or_in_one_array(tmp_path: Path):
         "image,caption\n" + "".join(f"{n}.jpg,text {n}\n" for n in range(40))
     )
     for folder in ("one", "each"):
-        data = opened(tmp_path / folder)
+        data = read(tmp_path / folder)
         assert (data.images.kind, data.images.width, data.images.max_length) == ("features", 5, 3)
         assert np.array_equal(np.stack(data.images.arrays), values)
 
@@ -141,43 +142,40 @@ def test_clips_are_folders_of_frames_or_arrays(tmp_path: Path):
         rows.append(f"c{clip},clip {clip}")
     (tmp_path / "clips" / "c6.npy").write_bytes(make_array(np.full((4, 8, 8, 3), 6, np.uint8)))
     (tmp_path / "captions.csv").write_text("image,caption\n" + "\n".join([*rows, "c6,clip 6"]) + "\n")
-    data = opened(tmp_path)
+    data = read(tmp_path)
     assert data.images.kind == "frames"
     lengths = {e.image: len(data.images.arrays[e.index]) for e in data.all_examples()}
     assert lengths == {"c0": 1, "c1": 2, "c2": 3, "c3": 1, "c4": 2, "c5": 3, "c6": 4}
 
 
-def test_rows_without_a_caption_are_dropped_and_counted_where_that_is_wanted(tmp_path: Path):
-    album(tmp_path, ROWS + "5.png,\n,lost\n")
-    data = opened(tmp_path, on_empty="drop")
+def test_rows_without_a_caption_can_be_dropped(tmp_path: Path):
+    write_data(tmp_path, ROWS + "5.png,\n,lost\n")
+    data = read(tmp_path, on_empty="drop")
     assert len(data.images) == 40
-    said = " ".join(data.findings.warning_messages())
-    assert "2 rows without an image or a caption, which are dropped" in said
+    messages = " ".join(data.findings.warning_messages())
+    assert "2 rows without an image or a caption, which are dropped" in messages
 
 
-def test_quoted_newlines_become_blanks(tmp_path: Path):
+def test_quoted_newlines_become_spaces(tmp_path: Path):
     table = 'image,caption\n0.png,"two\nlines, and a ""quote"""\n1.png,b\n2.png,c\n'
-    (example,) = [e for e in opened(album(tmp_path, table, 3)).all_examples() if e.image == "0.png"]
+    (example,) = [e for e in read(write_data(tmp_path, table, 3)).all_examples() if e.image == "0.png"]
     assert example.captions == ('two lines, and a "quote"',)
 
 
-def test_the_builtin_pictures_are_split_by_rule():
+def test_the_builtin_images_are_split(monkeypatch):
+    monkeypatch.setattr("seqwise.tasks.caption.reader.draw_shapes", lambda: draw_shapes(400))
     data = read_captions("builtin:shapes", DataSettings())
-    assert {split: len(examples) for split, examples in data.parts.items()} == {
-        "train": 7200,
-        "valid": 400,
-        "test": 400,
-    }
+    assert {split: len(examples) for split, examples in data.parts.items()} == {"train": 360, "valid": 20, "test": 20}
     assert data.images.arrays[0].shape == (32, 32, 3)
     with pytest.raises(DataError, match="no built-in data 'docs'"):
         read_captions("builtin:docs", DataSettings())
 
 
 @pytest.mark.parametrize("columns", ["file,text", "1,2", "file,text,split"])
-def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, columns: str):
+def test_a_column_of_splits_is_kept_with_named_columns(tmp_path: Path, columns: str):
     table = "0.png,a,train\n1.png,c,val\n2.png,d,test\n"
     header = "image,caption,split\n" if columns == "1,2" else "file,text,split\n"
-    splits = read_captions(album(tmp_path, header + table, 3), DataSettings(), columns=columns)
+    splits = read_captions(write_data(tmp_path, header + table, 3), DataSettings(), columns=columns)
     assert {split: [e.image for e in examples] for split, examples in splits.parts.items()} == {
         "train": ["0.png"],
         "valid": ["1.png"],
@@ -185,8 +183,8 @@ def test_a_column_of_splits_is_kept_where_the_others_are_chosen(tmp_path: Path, 
     }
 
 
-def test_tables_whose_names_tell_no_split_are_counted(tmp_path: Path):
+def test_tables_with_other_names_are_counted(tmp_path: Path):
     for at, name in enumerate(("train", "valid", "test", "more")):
-        album(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
-    (sentence,) = [line for line in opened(tmp_path).findings.warning_messages() if "split" in line]
+        write_data(tmp_path, f"image,caption\n{at}.png,a\n", 4, f"{name}.csv")
+    (sentence,) = [line for line in read(tmp_path).findings.warning_messages() if "split" in line]
     assert sentence == f"1 files whose names tell no split, which are not read ({tmp_path / 'more.csv'})."

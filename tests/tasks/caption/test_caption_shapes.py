@@ -1,4 +1,4 @@
-"""builtin:shapes: everybody gets the same pictures, and the caption says what is in them."""
+"""builtin:shapes: images are reproducible, and each caption describes its image."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def coloured(image: np.ndarray) -> np.ndarray:
     return ((pixels.max(-1) - pixels.min(-1)) > 70) | (pixels.min(-1) > 170)
 
 
-def test_the_pictures_are_the_same_for_everybody(drawn):
-    pictures, captions = drawn
-    assert pictures.shape == (400, IMAGE_SIZE, IMAGE_SIZE, 3)
-    assert pictures.dtype == np.uint8
+def test_the_images_are_reproducible(drawn):
+    images, captions = drawn
+    assert images.shape == (400, IMAGE_SIZE, IMAGE_SIZE, 3)
+    assert images.dtype == np.uint8
     assert captions[:2] == [
         "a large yellow square above a small green triangle",
         "a large red cross right of a small purple square",
     ]
     again, _ = draw_shapes.__wrapped__(400)
-    assert np.array_equal(again, pictures)
+    assert np.array_equal(again, images)
 
 
-def test_every_caption_follows_the_grammar_and_nearly_all_words_occur(drawn):
+def test_every_caption_follows_the_grammar(drawn):
     found = [CAPTION.fullmatch(caption) for caption in drawn[1]]
     assert all(found)
     assert {match[4] for match in found if match} == {None, "above", "below", "left of", "right of"}
 
 
-def test_the_larger_thing_comes_first_and_of_equal_ones_the_upper_or_left(drawn):
+def test_the_larger_shape_comes_first_or_the_upper_or_left_one(drawn):
     for caption in drawn[1]:
         first, _, _, relation, second, *_ = CAPTION.fullmatch(caption).groups()  # type: ignore[union-attr]
         assert (first, second) != ("small", "large")
@@ -51,11 +51,11 @@ def test_the_larger_thing_comes_first_and_of_equal_ones_the_upper_or_left(drawn)
 
 
 @pytest.mark.parametrize(("relation", "axis", "sign"), [("above", 0, 1), ("left of", 1, 1), ("below", 0, -1)])
-def test_things_stand_where_the_caption_says(drawn, relation: str, axis: int, sign: int):
+def test_shapes_are_where_the_caption_says(drawn, relation: str, axis: int, sign: int):
     """Red before blue: their centres of mass, found by colour alone."""
-    pictures, captions = draw_shapes(1500)
-    seen = 0
-    for image, caption in zip(pictures.astype(int), captions):
+    images, captions = draw_shapes(1500)
+    num_checked = 0
+    for image, caption in zip(images.astype(int), captions):
         match = CAPTION.fullmatch(caption)
         if match and match[4] == relation and {match[2], match[6]} == {"red", "blue"}:
             masses = {
@@ -64,11 +64,11 @@ def test_things_stand_where_the_caption_says(drawn, relation: str, axis: int, si
             }
             middle = {name: np.argwhere(mask)[:, axis].mean() for name, mask in masses.items()}
             assert sign * (middle[match[6]] - middle[match[2]]) > 3, caption
-            seen += 1
-    assert seen > 2
+            num_checked += 1
+    assert num_checked > 2
 
 
-def test_large_things_cover_more_than_small_ones(drawn):
+def test_large_shapes_cover_more_than_small_ones(drawn):
     areas: dict[tuple, list[int]] = {}
     for image, caption in zip(*drawn):
         if " of " not in caption and len(caption.split()) == 4:
@@ -78,14 +78,14 @@ def test_large_things_cover_more_than_small_ones(drawn):
         assert min(areas[form, "large"]) > 1.5 * max(areas[form, "small"])
 
 
-def test_nothing_is_drawn_at_the_edge_so_that_small_shifts_cut_nothing_off(drawn):
+def test_nothing_is_drawn_at_the_edge(drawn):
     for image in drawn[0]:
         edge = coloured(image).copy()
         edge[2:-2, 2:-2] = False
         assert not edge.any()
 
 
-def test_the_distance_of_a_point_by_hand():
+def test_signed_distances_equal_hand_computed_values():
     x, y, r = np.array([[[3.0]]] * 4), np.array([[[4.0]]] * 4), np.array([[[2.0]]] * 4)
     found = _signed_distance(x, y, r, np.arange(4)).ravel()
     # circle: 5 - 2; square: max(3, 4) - 1.94; triangle: max(4 - 1.44, 2.598 - 2 - 1); cross: min over two bars

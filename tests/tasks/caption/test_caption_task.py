@@ -1,4 +1,4 @@
-"""The caption task: what it learns, what it refuses, and that neither padding nor the batch changes a result."""
+"""The caption task: training, evaluation, rejected settings, and independence of padding and batching."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import shift_captions
 from seqwise.tasks.caption.metrics import compute_metrics
 from seqwise.tasks.caption.model import CaptionModel
+from seqwise.tasks.caption.shapes import draw_shapes
 from seqwise.tasks.caption.task import Caption
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
@@ -26,7 +27,6 @@ from seqwise.training.distribution import World
 from seqwise.training.loop import Trainer
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
-FAMILIES = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
 SMALL = {
     "network": {"width": 16, "embedding": 8, "dropout": 0.0},
     "training": {"batch_size": 8},
@@ -34,7 +34,7 @@ SMALL = {
 }
 
 
-def album(folder: Path, kind: str = "images") -> Path:
+def write_data(folder: Path, kind: str = "images") -> Path:
     """48 inputs of one colour with captions of unequal length; clips and features are of unequal length too."""
     draw, rows = np.random.RandomState(0), ["image,caption"]
     for number in range(48):
@@ -61,13 +61,13 @@ def prepared(data: Path | str, model: str = "gru", log=lambda line: None, **more
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    return album(tmp_path_factory.mktemp("images"))
+def images(tmp_path_factory) -> Path:
+    return write_data(tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
-def trained(pictures: Path) -> tuple[Caption, Settings, CaptionModel]:
-    task, settings = prepared(pictures, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
+def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
+    task, settings = prepared(images, training={"batch_size": 8, "learning_rate": 0.01, "validate_every": 1000})
     torch.manual_seed(0)
     model = task.build(settings)
     trainer = Trainer(model, task.batches(settings), settings.training, Budget.parse("15-epochs"), None, 0)
@@ -79,23 +79,23 @@ def trained(pictures: Path) -> tuple[Caption, Settings, CaptionModel]:
 # Learning and use
 
 
-def test_what_it_learned_is_measured_against_all_captions(trained, pictures: Path):
+def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path):
     task, settings, model = trained
-    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), trained_on=task.fingerprint)
+    found = Caption.evaluate(model, settings, task.preprocessor, str(images), trained_on=task.fingerprint)
     assert found.metrics["exact_match"] == 1.0
     assert found.metrics["images"] == len(task.splits.parts["test"])
     assert found.on.endswith("the test split")
     assert "sacreBLEU" in found.definitions["bleu"]
-    everything = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="all")
+    everything = Caption.evaluate(model, settings, task.preprocessor, str(images), split="all")
     assert everything.metrics["images"] == 48
     assert everything.metrics["exact_match"] > 0.95
     assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
 
 
-def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, tmp_path: Path):
+def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp_path: Path):
     task, settings, model = trained
     options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
-    found = Caption.evaluate(model, settings, task.preprocessor, str(pictures), split="test", options=options)
+    found = Caption.evaluate(model, settings, task.preprocessor, str(images), split="test", options=options)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
     assert [Path(name).stem for name, _ in lines] == list(examples)
@@ -107,9 +107,9 @@ def test_the_captions_of_an_evaluation_can_be_written(trained, pictures: Path, t
         )
 
 
-def test_captions_come_in_the_order_of_the_inputs(trained, pictures: Path):
+def test_captions_come_in_the_order_of_the_inputs(trained, images: Path):
     task, settings, model = trained
-    names = [str(pictures / f"{number}.png") for number in (5, 0, 1, 3)]
+    names = [str(images / f"{number}.png") for number in (5, 0, 1, 3)]
     found = list(Caption.predict(model, settings, task.preprocessor, names))
     assert [prediction.values["image"] for prediction in found] == names
     assert [next(c for c in COLOURS if c in p.values["caption"]) for p in found] == ["blue", "red", "green", "red"]
@@ -118,9 +118,9 @@ def test_captions_come_in_the_order_of_the_inputs(trained, pictures: Path):
     assert alone.text == alone.values["caption"] == found[0].values["caption"]
 
 
-def test_n_best_sampling_and_a_forced_start(trained, pictures: Path):
+def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     task, settings, model = trained
-    name = [str(pictures / "1.png")]
+    name = [str(images / "1.png")]
     (several,) = Caption.predict(
         model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
     )
@@ -141,17 +141,17 @@ def test_n_best_sampling_and_a_forced_start(trained, pictures: Path):
     ]
     assert drawn[0].text == drawn[1].text
     assert len({prediction.text for prediction in drawn}) > 1
-    (begun,) = Caption.predict(
+    (continued,) = Caption.predict(
         model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"))
     )
-    assert begun.text.startswith("a square")
+    assert continued.text.startswith("a square")
     (short,) = Caption.predict(
         model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"), max_length=3)
     )
     assert len(short.text.split()) == 3
 
 
-def test_a_model_is_the_same_after_saving(trained, pictures: Path, tmp_path: Path):
+def test_a_model_is_the_same_after_saving(trained, images: Path, tmp_path: Path):
     task, settings, model = trained
     task.preprocessor.save(tmp_path)
     again = Caption.restore(settings, Preprocessor.load(tmp_path))
@@ -171,24 +171,24 @@ def test_validation_is_the_mean_over_all_tokens(trained):
     assert found["exact_match"] == 1
 
 
-def test_where_the_decoder_looks_can_be_seen(trained, pictures: Path):
+def test_attention_weights_over_regions_can_be_recorded(trained, images: Path):
     task, _, model = trained
-    with record(model, "*") as seen, torch.no_grad():
+    with record(model, "*") as activations, torch.no_grad():
         model.eval()(task.captions["valid"].collate(np.arange(2), task.max_length))
-    assert seen["encoder.regions"].shape[:2] == (2, 16)
-    weights = [name for name in seen if name.endswith("weights") and seen[name].shape[-1] == 16]
+    assert activations["encoder.regions"].shape[:2] == (2, 16)
+    weights = [name for name in activations if name.endswith("weights") and activations[name].shape[-1] == 16]
     assert len(weights) == 1
-    assert torch.allclose(seen[weights[0]].sum(-1), torch.ones(()), atol=1e-5)
+    assert torch.allclose(activations[weights[0]].sum(-1), torch.ones(()), atol=1e-5)
 
 
 # Batches
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["gru", "transformer"])
 @pytest.mark.parametrize("kind", ["images", "frames", "features"])
 def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str, kind: str):
     """So neither the padding of captions nor that of clips and features changes anything."""
-    task, settings = prepared(album(tmp_path, kind), family)
+    task, settings = prepared(write_data(tmp_path, kind), family)
     torch.manual_seed(0)
     model = task.build(settings).eval()
     batch = task.captions["train"].collate(np.arange(6), task.max_length)
@@ -201,8 +201,8 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_rows(tmp_path: Path, family: str,
     assert float(whole.total) == pytest.approx(sum(float(row.total) for row in pieces), rel=1e-5)
 
 
-def test_a_batch_holds_captions_between_their_marks(pictures: Path):
-    task, settings = prepared(pictures)
+def test_a_batch_has_captions_between_bos_and_eos(images: Path):
+    task, settings = prepared(images)
     batch = next(iter(task.batches(settings).epoch(0)))
     tokenizer = task.preprocessor.tokenizer
     for row in range(batch.rows):
@@ -216,10 +216,10 @@ def test_a_batch_holds_captions_between_their_marks(pictures: Path):
         assert np.array_equal(batch.images[row].numpy(), task.images.arrays[example.index])
 
 
-def test_a_caption_that_was_cut_has_no_end(pictures: Path):
+def test_a_caption_that_was_cut_has_no_end(images: Path):
     """Otherwise the model would learn to stop there."""
     settings = parse_settings({"task": "caption", "model": "gru", **SMALL, "data": {"max_length": 3}})
-    task = Caption.prepare(str(pictures), settings)
+    task = Caption.prepare(str(images), settings)
     batch = task.captions["train"].collate(np.arange(len(task.captions["train"].token_ids)), task.max_length)
     end, ends = task.preprocessor.tokenizer.end, []
     for row, ids in enumerate(task.captions["train"].token_ids):
@@ -234,14 +234,14 @@ def test_a_caption_that_was_cut_has_no_end(pictures: Path):
     assert mask.all()
 
 
-def test_every_caption_is_in_an_epoch_once(pictures: Path):
-    task, settings = prepared(pictures)
-    seen = [int(number) for batch in task.batches(settings).epoch(1) for number in batch.positions]
-    assert sorted(seen) == list(range(len(task.captions["train"].token_ids)))
+def test_every_caption_is_in_an_epoch_once(images: Path):
+    task, settings = prepared(images)
+    indices = [int(number) for batch in task.batches(settings).epoch(1) for number in batch.positions]
+    assert sorted(indices) == list(range(len(task.captions["train"].token_ids)))
 
 
-def test_the_same_seed_gives_the_same_bits(pictures: Path):
-    task, settings = prepared(pictures, caption={"shift": 2, "flip": True})
+def test_the_same_seed_gives_the_same_bits(images: Path):
+    task, settings = prepared(images, caption={"shift": 2, "flip": True})
     results = []
     for _ in range(2):
         torch.manual_seed(5)
@@ -251,8 +251,8 @@ def test_the_same_seed_gives_the_same_bits(pictures: Path):
     assert results[0] == results[1]
 
 
-def test_an_untrained_model_predicts_by_frequency(pictures: Path):
-    task, settings = prepared(pictures)
+def test_an_untrained_model_predicts_by_frequency(images: Path):
+    task, settings = prepared(images)
     end = task.preprocessor.tokenizer.end
     bias = task.build(settings).writer.output.bias
     counts = np.bincount(np.concatenate(task.captions["train"].token_ids), minlength=len(bias))
@@ -263,18 +263,18 @@ def test_an_untrained_model_predicts_by_frequency(pictures: Path):
 # Settings
 
 
-def test_the_data_tells_what_is_looked_at(tmp_path: Path):
+def test_encoder_and_size_follow_from_the_data(tmp_path: Path):
     for kind in ("images", "frames", "features"):
         (tmp_path / kind).mkdir()
-        said: list[str] = []
-        _, settings = prepared(album(tmp_path / kind, kind), log=said.append)
+        messages: list[str] = []
+        _, settings = prepared(write_data(tmp_path / kind, kind), log=messages.append)
         caption = settings.caption
         assert (caption.encoder, caption.frames) == (
             "features" if kind == "features" else "convolutional",
             kind == "frames",
         )
         assert caption.image_size == (0 if kind == "features" else 8)
-        assert "train 43" in " ".join(said) or "train 44" in " ".join(said)
+        assert "train 43" in " ".join(messages) or "train 44" in " ".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -284,38 +284,38 @@ def test_the_data_tells_what_is_looked_at(tmp_path: Path):
         ({"caption": {"frames": True}}, "holds an image per row"),
     ],
 )
-def test_settings_that_contradict_the_data_are_refused(pictures: Path, more: dict, fragment: str):
+def test_settings_that_contradict_the_data_are_rejected(images: Path, more: dict, fragment: str):
     with pytest.raises(UsageError, match=fragment):
-        prepared(pictures, **more)
+        prepared(images, **more)
 
 
-def test_models_that_cannot_work_are_refused_before_training(pictures: Path):
-    task, settings = prepared(pictures)
+def test_invalid_models_are_rejected_before_training(images: Path):
+    task, settings = prepared(images)
     settings.model = "ngram"
     with pytest.raises(UsageError, match="cannot do the task caption"):
         task.check(settings)
-    task, settings = prepared(pictures, "transformer", network={"width": 15, "embedding": 15})
+    task, settings = prepared(images, "transformer", network={"width": 15, "embedding": 15})
     with pytest.raises(UsageError):
         task.check(settings)
 
 
 @pytest.mark.parametrize("encoder", ["convolutional", "patches"])
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_every_family_passes_the_check_with_both_encoders(pictures: Path, family: str, encoder: str):
-    task, settings = prepared(pictures, family, caption={"encoder": encoder, "patch": 4})
+def test_every_family_passes_the_check_with_both_encoders(images: Path, family: str, encoder: str):
+    task, settings = prepared(images, family, caption={"encoder": encoder, "patch": 4})
     task.check(settings)
 
 
-def test_other_kinds_of_input_than_in_training_are_refused(trained, tmp_path: Path):
+def test_inputs_of_another_kind_than_in_training_are_rejected(trained, tmp_path: Path):
     task, settings, model = trained
-    data = album(tmp_path, "features")
+    data = write_data(tmp_path, "features")
     with pytest.raises(UsageError, match="trained on an image per row; received features"):
         Caption.evaluate(model, settings, task.preprocessor, str(data))
     with pytest.raises(DataError, match=r"0.npy: this model was trained on an image"):
         list(Caption.predict(model, settings, task.preprocessor, [str(data / "0.npy")]))
 
 
-def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
+def test_rare_words_are_not_in_large_vocabularies(tmp_path: Path):
     rows = ["image,caption", *(f"{n % 20},common words {'rare' if n == 5 else 'again'}" for n in range(6000))]
     np.save(tmp_path / "features.npy", np.random.RandomState(0).random_sample((20, 3)))
     (tmp_path / "captions.csv").write_text("\n".join(rows))
@@ -324,13 +324,13 @@ def test_rare_words_are_left_out_of_large_vocabularies(tmp_path: Path):
     assert "rare" not in task.preprocessor.tokenizer.tokens(range(len(task.preprocessor.tokenizer)))
 
 
-def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
+def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
     settings = ResolvedSettings(caption={"encoder": "convolutional", "image_size": 8})
-    found = Caption.read_inputs(str(pictures), settings)
+    found = Caption.read_inputs(str(images), settings)
     assert found is not None
     assert [Path(name).name for name in found][:3] == ["0.png", "1.png", "2.png"]
-    assert Caption.read_inputs(str(pictures / "3.png"), settings) == [str(pictures / "3.png")]
-    assert Caption.read_inputs(str(pictures / "captions.csv"), settings) is None
+    assert Caption.read_inputs(str(images / "3.png"), settings) == [str(images / "3.png")]
+    assert Caption.read_inputs(str(images / "captions.csv"), settings) is None
     assert Caption.read_inputs("a word", settings) is None
     with pytest.raises(DataError, match=r"holds no \.png"):
         Caption.read_inputs(str(tmp_path), settings)
@@ -342,12 +342,13 @@ def test_a_path_stands_for_inputs(tmp_path: Path, pictures: Path):
     assert Caption.read_inputs(str(tmp_path / "x"), settings) == [str(tmp_path / "x")]
 
 
-def test_a_drawn_picture_is_named_by_its_number(trained):
+def test_a_builtin_image_is_named_by_its_number(trained, monkeypatch):
+    monkeypatch.setattr("seqwise.tasks.caption.inputs.draw_shapes", lambda: draw_shapes(400))
     task, settings, model = trained
     (found,) = Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/7"])
     assert found.values["image"] == "builtin:shapes/7"
-    with pytest.raises(DataError, match="builtin:shapes/7999"):
-        list(Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/8000"]))
+    with pytest.raises(DataError, match="builtin:shapes/399"):
+        list(Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/400"]))
 
 
 # Numbers
@@ -366,19 +367,19 @@ def test_scores_use_all_references():
     assert set(metrics) == set(definitions)
 
 
-def test_the_check_reports_pictures_captions_and_tokens(pictures: Path):
-    task, _ = prepared(pictures)
+def test_the_report_counts_images_captions_and_tokens(images: Path):
+    task, _ = prepared(images)
     report = task.report()
     assert report.columns == ("images", "captions", "tokens", "unknown")
     assert sum(row[0] for row in report.rows.values()) == 48
     assert sum(row[1] for row in report.rows.values()) == 72
 
 
-def test_the_longest_caption_can_end(trained, pictures: Path):
+def test_the_longest_caption_can_end(trained, images: Path):
     """A caption as long as the longest of training is followed by its end, not cut before it."""
     task, settings, model = trained
     assert settings.data.max_length == 7  # a square of green paint . and the end
-    name = [str(pictures / "1.png")]
+    name = [str(images / "1.png")]
     wanted = "a square of green paint."
     options = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
     (found,) = Caption.predict(model, settings, task.preprocessor, name, options)

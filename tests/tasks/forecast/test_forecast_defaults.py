@@ -1,4 +1,4 @@
-"""The rules of forecasting leave nothing open, for every family and machine."""
+"""Default rules of forecasting choose every setting, for any family and machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqwise.tasks.forecast.defaults import choose_patch_size
 
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("model", [family for family in FAMILIES if family != "ngram"])
-def test_nothing_is_left_open(model: str, cuda: bool):
+def test_every_setting_gets_a_default(model: str, cuda: bool):
     facts = DefaultsContext(5_000_000, 0, cuda, cores=2, processes=2, examples=57_000, longest=336, outputs=96)
     chosen, _ = resolve(Settings(task="forecast", model=model), facts)
     for value in (chosen.network.width, chosen.network.depth, chosen.network.embedding, chosen.forecast.patch):
@@ -33,11 +33,11 @@ def test_few_windows_make_small_batches_and_large_steps():
 
 
 @pytest.mark.parametrize(("past", "patch"), [(44, 1), (64, 1), (336, 24), (720, 48), (97, 6), (101, 7)])
-def test_patches_divide_the_past_where_they_can(past: int, patch: int):
+def test_patches_divide_the_lookback_if_possible(past: int, patch: int):
     assert choose_patch_size(past) == patch
 
 
-def test_what_the_user_set_stays():
+def test_settings_of_the_user_are_kept():
     facts = DefaultsContext(2_000, 0, False, 2, examples=160, longest=44)
     chosen, names = resolve(Settings(task="forecast", model="lstm", network={"width": 7}, forecast={"patch": 5}), facts)
     assert (chosen.network.width, chosen.network.embedding, chosen.forecast.patch) == (7, 7, 5)

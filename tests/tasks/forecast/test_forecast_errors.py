@@ -1,4 +1,4 @@
-"""Tables that are wrong, and what is said about each: file, line, cause, repair."""
+"""Invalid tables for forecasting, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def named(folder: Path, files: dict[str, str | bytes]) -> str:
 
 
 @pytest.mark.parametrize(("files", "fragments", "settings"), ERRORS.values(), ids=ERRORS)
-def test_an_error_names_the_place_the_cause_and_the_repair(tmp_path, files, fragments, settings):
+def test_a_table_error_names_line_cause_and_fix(tmp_path, files, fragments, settings):
     data = named(tmp_path, files)
     with pytest.raises(UsageError) as caught:
         Forecast.prepare(data, Settings.model_validate(settings))
@@ -140,8 +140,8 @@ def test_an_error_names_the_place_the_cause_and_the_repair(tmp_path, files, frag
         assert fragment in str(caught.value)
 
 
-# table → what must be said, though it is read
-REMARKS = {
+# table → what must be messages, though it is read
+WARNINGS = {
     "rows out of order": (
         GOOD.replace("1910,3.5\n", "") + "1910,3.5\n",
         "1 rows out of order, which are sorted by time",
@@ -157,15 +157,15 @@ REMARKS = {
 }
 
 
-@pytest.mark.parametrize(("table", "fragment"), REMARKS.values(), ids=REMARKS)
-def test_what_is_repaired_is_said_and_counted(tmp_path, table: str, fragment: str):
-    said: list[str] = []
-    task = Forecast.prepare(named(tmp_path, {"t.csv": table}), Settings(), log=said.append)
-    assert any(fragment in sentence for sentence in said), said
+@pytest.mark.parametrize(("table", "fragment"), WARNINGS.values(), ids=WARNINGS)
+def test_corrections_are_counted(tmp_path, table: str, fragment: str):
+    messages: list[str] = []
+    task = Forecast.prepare(named(tmp_path, {"t.csv": table}), Settings(), log=messages.append)
+    assert any(fragment in sentence for sentence in messages), messages
     assert any(fragment in sentence for sentence in task.report().warnings)
 
 
-def test_nothing_is_shifted_by_a_gap(tmp_path):
+def test_a_gap_shifts_no_value(tmp_path):
     """The value of each remaining year stays at its year."""
     whole = Forecast.prepare(named(tmp_path, {"t.csv": GOOD}), Settings()).series
     task = Forecast.prepare(named(tmp_path, {"u.csv": GOOD.replace("1910,3.5\n1911,4.5\n", "")}), Settings())

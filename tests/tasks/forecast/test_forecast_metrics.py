@@ -1,4 +1,4 @@
-"""Errors of forecasts by hand."""
+"""Forecast errors against hand-computed values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_quantile_loss_and_coverage():
     assert pinball_loss(np.array([1.0]), np.array([3.0]), 0.9) == pytest.approx([0.2])
 
 
-def test_sums_of_parts_are_those_of_the_whole():
+def test_sums_of_batches_equal_those_of_the_whole():
     rng = np.random.RandomState(0)
     truth, ours, which = rng.normal(size=(6, 3)), rng.normal(size=(6, 3)), np.array([0, 1, 0, 1, 1, 0])
     forecasts = {MODEL: ours, NAIVE: ours * 0, SEASONAL_NAIVE: ours * 2}

@@ -1,4 +1,4 @@
-"""The picture of a forecast is well-formed, and shows what it should where it should."""
+"""The plot of a forecast is well-formed and shows history, band, point and true values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_panel_per_series_up_to_a_limit():
     assert f'viewBox="0 0 760 {MAX_PANELS * HEIGHT + 20}"' in svg
 
 
-def test_larger_values_stand_higher():
+def test_larger_values_are_drawn_higher():
     svg = forecast_svg({"a": panel(quantiles={})})
     line = re.findall(r'<polyline points="([^"]+)"', svg)[-1].split()
     heights = [float(point.split(",")[1]) for point in line]

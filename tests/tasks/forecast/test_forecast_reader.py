@@ -1,4 +1,4 @@
-"""Tables become series on a grid; what is missing or out of order is repaired as stated, and counted."""
+"""Tables become series on a grid; missing and unordered rows are corrected as documented, and counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_wide_table_has_a_series_per_column_of_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.csv.gz", "t.tsv", "t.tsv.gz", "T.CSV"])
-def test_endings_packing_marks_and_line_breaks(tmp_path, name: str):
+def test_suffixes_gzip_separators_and_line_breaks(tmp_path, name: str):
     text = "\ufeffyear,a\r\n2001,1.5\r\n2002,-2e3\r\n"
     series = read(tmp_path, text.replace(",", "\t") if ".tsv" in name else text, name)
     assert series.values.tolist() == [[1.5], [-2000]]
@@ -53,7 +53,7 @@ def test_rows_out_of_order_are_sorted_and_counted(tmp_path):
     ]
 
 
-def test_missing_stamps_are_inserted_and_counted(tmp_path):
+def test_missing_timestamps_are_inserted_and_counted(tmp_path):
     series = read(tmp_path, "day,a\n2024-01-01,1\n2024-01-02,2\n2024-01-03,3\n2024-01-06,6\n")
     assert np.nan_to_num(series.values[:, 0], nan=-1).tolist() == [1, 2, 3, -1, -1, 6]
     (sentence,) = series.findings.warning_messages()
@@ -70,14 +70,14 @@ def test_missing_values_are_counted_with_their_policy(tmp_path):
     ]
 
 
-def test_filling_by_hand():
+def test_filled_gaps_equal_hand_computed_values():
     nan = np.nan
     gaps = np.array([[nan, 1], [2, 2], [nan, nan], [nan, nan], [8, nan], [nan, 7]])
     assert fill_missing(gaps, "interpolate").T.tolist() == [[2, 2, 4, 6, 8, 8], [1, 2, 3.25, 4.5, 5.75, 7]]
     assert fill_missing(gaps, "previous").T.tolist() == [[2, 2, 2, 2, 8, 8], [1, 2, 2, 2, 2, 7]]
 
 
-def test_stamps_a_little_off_are_moved(tmp_path):
+def test_timestamps_slightly_off_the_grid_are_moved(tmp_path):
     hours = ("00:00", "01:00", "02:04", "03:00", "04:00")
     rows = [f"2024-01-01 {hour},{number}" for number, hour in enumerate(hours, start=1)]
     series = read(tmp_path, "\n".join(["time,a", *rows]))
@@ -85,7 +85,7 @@ def test_stamps_a_little_off_are_moved(tmp_path):
     assert "1 timestamps a little off the grid (step: hour), moved" in series.findings.warning_messages()[0]
 
 
-def test_what_is_known_goes_beyond_the_last_value(tmp_path):
+def test_values_known_in_advance_extend_beyond_the_last_value(tmp_path):
     series = read(tmp_path, "t,a,feast\n1,1,0\n2,2,1\n3,,1\n4,,0\n", known_future="feast")
     assert (series.names, series.end, len(series.values)) == (["a"], 2, 4)
     assert series.known[0, :, 0].tolist() == [0, 1, 1, 0]
@@ -136,18 +136,18 @@ def test_sunspots_are_the_published_numbers():
         ({"time": "t", "series": "t"}, "'t' is to be read as time and as the name of the series"),
     ],
 )
-def test_a_column_has_one_meaning(tmp_path, wishes: dict, says: str):
+def test_a_column_has_one_role(tmp_path, wishes: dict, says: str):
     with pytest.raises(UsageError, match=says):
         read(tmp_path, "t,a,b\n1,1,2\n2,3,4\n3,5,6\n", **wishes)
 
 
-def test_columns_are_named_by_what_they_mean(tmp_path):
+def test_the_option_columns_is_rejected(tmp_path):
     (tmp_path / "t.csv").write_text("t,a\n1,1\n2,3\n")
     with pytest.raises(UsageError, match=r"--columns t,a means nothing.*\n.*--target, --forecast.time"):
         read_series(str(tmp_path / "t.csv"), Settings(columns="t,a"))
 
 
-def test_tables_whose_names_tell_no_split_are_counted(tmp_path):
+def test_tables_with_other_names_are_counted(tmp_path):
     for at, name in enumerate(("train", "valid", "test", "more")):
         (tmp_path / f"{name}.csv").write_text("t,a\n" + "".join(f"{4 * at + n},{n}\n" for n in range(4)))
     assert read_series(str(tmp_path), Settings()).findings.warning_messages() == [

@@ -1,4 +1,4 @@
-"""The task forecast: the model against its equation, splits and choices, evaluation, answers."""
+"""The forecast task: the model against its equation, splits and choices, evaluation, predictions."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def batch_of(rows: int = 4, known: int = 0, dtype: torch.dtype = torch.float32) 
     )
 
 
-def test_the_forecast_is_its_equation():
+def test_the_forecast_equals_its_equation():
     model, batch = model_of(known=2), batch_of(known=2)
-    with record(model) as seen:
+    with record(model) as activations:
         made = model.forecast(batch)
     past = batch.past.numpy()
     mean, deviation = past.mean(1, keepdims=True), np.sqrt(past.var(1, keepdims=True) + EPSILON)
@@ -61,11 +61,11 @@ def test_the_forecast_is_its_equation():
     first, _, last = model.effect
     hidden = np.maximum(batch.known[:, 6:].numpy() @ first.weight.detach().numpy().T + first.bias.detach().numpy(), 0)
     effect = (hidden @ last.weight.detach().numpy().T + last.bias.detach().numpy())[..., 0]
-    beyond = seen["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
+    beyond = activations["encoder.summary"].numpy() @ model.head.output.weight.detach().numpy().T
     beyond = beyond + model.head.output.bias.detach().numpy()
     expected = (beyond + straight + effect) * deviation + mean
     assert made.point.detach().numpy() == pytest.approx(expected, abs=1e-4)
-    assert seen["normalised"].numpy() == pytest.approx(x, abs=1e-5)
+    assert activations["normalised"].numpy() == pytest.approx(x, abs=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -85,7 +85,7 @@ def test_the_loss_counts_observed_values_and_adds_up_over_rows(family: str):
     assert sum(rows) == pytest.approx(total, rel=1e-5)
 
 
-def test_a_missing_target_does_not_matter():
+def test_a_missing_target_has_no_influence():
     model, batch = model_of(), batch_of()
     wild = torch.where(batch.mask, batch.future, torch.full_like(batch.future, math.nan))
     other = WindowBatch(batch.past, wild, batch.mask, batch.known)
@@ -93,7 +93,7 @@ def test_a_missing_target_does_not_matter():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_another_level_and_scale_of_the_past_carry_over_to_the_forecast(family: str):
+def test_forecasts_are_equivariant_to_level_and_scale(family: str):
     model, batch = model_of(family), batch_of(dtype=torch.float64)
     model = model.double()
     moved = WindowBatch(batch.past * 7 + 100, batch.future, batch.mask, batch.known)
@@ -102,7 +102,7 @@ def test_another_level_and_scale_of_the_past_carry_over_to_the_forecast(family: 
     assert second.quantiles.detach().numpy() == pytest.approx(first.quantiles.detach().numpy() * 7 + 100, abs=1e-2)
 
 
-def test_a_constant_past_is_finite():
+def test_gradients_of_a_constant_past_are_finite():
     batch = batch_of()
     flat = WindowBatch(torch.ones_like(batch.past), batch.future, batch.mask, batch.known)
     model = model_of()
@@ -156,24 +156,24 @@ def trained(tmp_path_factory):
     return run, path
 
 
-def test_what_is_left_open_is_chosen_and_said(tmp_path):
-    said: list[str] = []
+def test_open_settings_are_chosen_and_logged(tmp_path):
+    messages: list[str] = []
     settings = Settings()
-    task = Forecast.prepare("builtin:sunspots", settings, log=said.append)
+    task = Forecast.prepare("builtin:sunspots", settings, log=messages.append)
     forecast = settings.forecast
     assert (settings.horizon, forecast.lookback, forecast.season) == (11, 44, 11)
     assert (forecast.splits, forecast.quantiles) == ("0.7,0.1,0.2", "0.1,0.9")
-    assert said[0] == "series: sunspots; 309 steps (step: year) from 1700 to 2008, time in column 'year'."
-    assert "train 216, valid 31, test 62" in said[1]
-    assert said[2] == "windows: train 162, valid 21, test 52; each forecasts 11 steps from the last 44."
-    assert "season: 11 steps" in said[3]
+    assert messages[0] == "series: sunspots; 309 steps (step: year) from 1700 to 2008, time in column 'year'."
+    assert "train 216, valid 31, test 62" in messages[1]
+    assert messages[2] == "windows: train 162, valid 21, test 52; each forecasts 11 steps from the last 44."
+    assert "season: 11 steps" in messages[3]
     assert task.report().rows["test"] == (62, 62, 0, 52)
     shares = Settings(data={"valid_fraction": 0.2, "test_fraction": 0.25})
     Forecast.prepare("builtin:sunspots", shares)
     assert shares.forecast.splits == "0.55,0.2,0.25"
 
 
-def test_the_naive_forecasts_stand_beside_ours_on_the_same_windows(trained):
+def test_naive_forecasts_are_evaluated_on_the_same_windows(trained):
     run, path = trained
     found = run.evaluate(path)
     task = Forecast.prepare(str(path), run.settings)
@@ -205,7 +205,7 @@ def test_mase_does_not_depend_on_the_unit(trained):
     assert found.metrics["mase"] == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_another_table_is_scored_as_a_whole(trained, tmp_path):
+def test_another_table_is_evaluated_as_a_whole(trained, tmp_path):
     run, path = trained
     other = tmp_path / "later.csv"
     other.write_text(table(60, start=500))
@@ -220,7 +220,7 @@ def test_another_table_is_scored_as_a_whole(trained, tmp_path):
         run.evaluate(other)
 
 
-def test_the_answer_goes_on_after_the_end(trained):
+def test_a_prediction_continues_after_the_end(trained):
     run, path = trained
     made = run.predict(str(path))
     rows = list(csv.reader(io.StringIO(made.text)))
@@ -248,7 +248,7 @@ def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring
     assert sorted(calls) == ["collate", "forecast"]
 
 
-def test_a_picture_is_drawn_where_asked(trained, tmp_path):
+def test_plots_are_written_on_request(trained, tmp_path):
     run, path = trained
     run.predict(str(path), options=InferenceOptions(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
@@ -264,7 +264,7 @@ def test_a_picture_is_drawn_where_asked(trained, tmp_path):
             run.task.evaluate(run.model, run.settings, run.run.preprocessor, "no table", options=options)
 
 
-def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_path):
+def test_a_short_history_or_a_missing_series_is_rejected(trained, tmp_path):
     run, _ = trained
     with pytest.raises(DataError, match="history of 'a' has 20 steps; the model sees 24"):
         run.predict(table(20))
@@ -272,7 +272,7 @@ def test_a_history_that_is_too_short_or_lacks_a_series_is_refused(trained, tmp_p
         run.predict(table(40, "a"))
 
 
-def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
+def test_series_of_a_long_table_continue_after_their_own_ends(tmp_path):
     rows = [f"x,2024-01-{1 + day:02},{day % 7}" for day in range(31)]
     rows += [f"y,2024-01-{1 + day:02},{day % 7 + 10}" for day in range(29)]
     path = tmp_path / "shops.csv"
@@ -292,7 +292,7 @@ def test_series_of_a_long_table_go_on_after_their_own_ends(tmp_path):
     assert new.values["series"]["z"]["timestamps"] == ["2024-03-11", "2024-03-12"]
 
 
-def test_what_is_known_in_advance_must_be_there(tmp_path):
+def test_values_known_in_advance_are_required(tmp_path):
     text = "day,a,feast\n" + "".join(f"{day},{day % 7 % 3},{int(day % 7 == 0)}\n" for day in range(80))
     path = tmp_path / "feasts.csv"
     path.write_text(text)
@@ -314,22 +314,12 @@ def test_what_is_known_in_advance_must_be_there(tmp_path):
     ("values", "fragment"),
     [({"model": "ngram"}, "cannot do the task forecast"), ({"recurrent": {"bidirectional": True}}, "second direction")],
 )
-def test_settings_that_cannot_work_are_refused(values: dict, fragment: str):
+def test_invalid_settings_are_rejected(values: dict, fragment: str):
     forecast = {"lookback": 11, "patch": 1}
     settings = parse_settings({**SMALL, "task": "forecast", "horizon": 3, "forecast": forecast, **values})
     task = Forecast.prepare("builtin:sunspots", settings)
     with pytest.raises(UsageError, match=fragment):
         task.check(ResolvedSettings.from_settings(settings))
-
-
-def test_same_seed_same_bits(tmp_path):
-    weights = []
-    for name in "ab":
-        run = seqwise.train(
-            "builtin:sunspots", model="lstm", budget="1-epochs", out=tmp_path / name, settings={**SMALL, "seed": 5}
-        )
-        weights.append(run.run.load_weights())
-    assert all(torch.equal(tensor, weights[1][key]) for key, tensor in weights[0].items())
 
 
 def test_standard_input_is_one_table(monkeypatch):
@@ -338,6 +328,6 @@ def test_standard_input_is_one_table(monkeypatch):
     assert Forecast.read_inputs("builtin:sunspots", ResolvedSettings()) == ["builtin:sunspots"]
 
 
-def test_the_input_that_the_card_names_is_the_data(trained):
+def test_the_model_card_names_the_data_as_input(trained):
     run, path = trained
     assert f"seqwise predict {run.run.folder} {path}" in Path(run.run.folder / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Stamps are read in many styles, their spacing is found, and what comes after them is written alike."""
+"""Timestamps of many styles: parsing, detection of the step, and formatting of later timestamps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize(("texts", "step_name", "season", "after"), FOUND.values(), ids=FOUND)
-def test_spacing_season_and_the_next_stamp(texts: list[str], step_name: str, season: int | None, after: str):
+def test_step_season_and_next_timestamp(texts: list[str], step_name: str, season: int | None, after: str):
     found = grid(texts)
     assert (found.step_name, found.season) == (step_name, season)
     assert found.label(len(texts)) == after
@@ -57,13 +57,13 @@ def test_spacing_season_and_the_next_stamp(texts: list[str], step_name: str, sea
         assert [found.label(n) for n in range(len(texts))] == texts
 
 
-def test_a_gap_does_not_change_the_spacing():
+def test_a_gap_does_not_change_the_step():
     found = grid(["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-09"])
     assert found.step_name == "day"
     assert found.positions(np.array([get_parser("date")("2024-01-09")])).tolist() == [8]
 
 
-def test_stamps_that_tremble_lie_near_a_round_grid():
+def test_jittered_timestamps_get_a_round_step():
     seconds = [0, 3601, 7198, 10803, 14400, 17995]
     found = infer_grid(np.array([s * 10**6 for s in seconds]), "seconds ")
     assert found.step_name == "hour"
@@ -71,16 +71,16 @@ def test_stamps_that_tremble_lie_near_a_round_grid():
 
 
 @pytest.mark.parametrize("text", ["01/02/2024", "yesterday", "2024-13-01", ""])
-def test_what_is_no_stamp_is_none(text: str):
+def test_text_that_is_no_timestamp_has_no_style(text: str):
     assert detect_style([text]) is None
 
 
-def test_stamps_with_and_without_a_zone_do_not_mix():
+def test_timestamps_with_and_without_a_zone_cannot_be_mixed():
     with pytest.raises(ValueError, match="time zone"):
         get_parser("seconds +")("2024-01-01 00:00:00")
 
 
-def test_calendar_phases_by_hand():
+def test_calendar_phases_equal_hand_computed_values():
     hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])  # a Monday
     calendar_phases = hours.calendar_phases(np.array([0, 6, 24, 24 * 7]))
     assert calendar_phases["time of day"][0].tolist() == [0, 0.25, 0, 0]
@@ -91,7 +91,7 @@ def test_calendar_phases_by_hand():
     assert grid(["1", "2"]).calendar_phases(np.arange(2)) == {}
 
 
-def test_a_clock_goes_on_in_another_table():
+def test_a_grid_is_aligned_with_another_table():
     hours = grid(["2024-01-01 00:00", "2024-01-01 01:00"])
     later = np.array([get_parser(hours.style)(f"2024-02-01 0{n}:00") for n in range(3)])
     assert hours.align(later).label(0) == "2024-02-01 00:00"
@@ -105,6 +105,6 @@ def test_business_days_before_1970():
     assert np.diff(days.positions(friday)).tolist() == [1, 1]
 
 
-def test_decimals_keep_a_place_after_the_point():
+def test_decimals_keep_one_digit_after_the_point():
     numbers = grid(["0.5", "1.0", "1.5"])
     assert [numbers.label(number) for number in range(4)] == ["0.5", "1.0", "1.5", "2.0"]

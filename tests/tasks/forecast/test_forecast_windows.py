@@ -1,4 +1,4 @@
-"""Windows roll over series: splits by time, scales of the training part, no look into the future."""
+"""Rolling windows: splits by time, statistics of the training part, no value of the future."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_published_borders_give_the_published_number_of_windows():
     )
 
 
-def test_shares_and_a_folder_s_own_splits(tmp_path: Path):
+def test_splits_by_fractions_and_by_files(tmp_path: Path):
     series = series_of(list(range(50)))
     assert compute_borders(series, "0.7,0.1,0.2") == {"train": (0, 35), "valid": (35, 40), "test": (40, 50)}
     for split, first in (("train", 0), ("valid", 5), ("test", 9)):
@@ -75,7 +75,7 @@ def test_a_later_split_looks_back_but_not_ahead():
     assert found.find(0, 20, season=6)[0, 0] == 6  # a season must lie before it too
 
 
-def test_scales_know_the_training_part_alone():
+def test_statistics_depend_on_the_training_part_only():
     series = series_of([1.0, 2, 3, 4, 1000, 2000])
     statistics = SeriesStatistics.fit(series, 4, 1, True)
     assert statistics.scaler.mean.tolist() == [2.5]
@@ -83,7 +83,7 @@ def test_scales_know_the_training_part_alone():
     assert statistics.in_sample_error.tolist() == [1.0]
 
 
-def test_a_constant_keeps_its_size_and_gaps_do_not_count():
+def test_a_constant_has_deviation_one_and_gaps_are_ignored():
     scaler = Standardizer.fit(np.array([[5.0, 1], [5, np.nan], [5, 3]]))
     assert scaler.deviation.tolist() == [1, 1]
     assert scaler.mean.tolist() == [5, 2]
@@ -92,7 +92,7 @@ def test_a_constant_keeps_its_size_and_gaps_do_not_count():
 
 
 @pytest.mark.parametrize("policy", ["interpolate", "previous"])
-def test_no_window_sees_a_value_of_its_future(policy: str):
+def test_no_window_contains_a_value_of_its_future(policy: str):
     """Change everything from a step on: windows that end before it stay as they were."""
     values = [float(n % 5) for n in range(40)]
     gaps: list[float | str] = list(values)
@@ -108,7 +108,7 @@ def test_no_window_sees_a_value_of_its_future(policy: str):
         assert np.array_equal(first.collate(window[None]).past, second.collate(window[None]).past)
 
 
-def test_missing_targets_do_not_count_and_gaps_end_no_past():
+def test_missing_targets_do_not_count_and_no_past_ends_in_a_gap():
     values: list[float | str] = [float(n) for n in range(12)]
     values[6] = values[7] = ""
     found = rolling(series_of(values), 3, 2)
@@ -123,13 +123,13 @@ def test_missing_targets_do_not_count_and_gaps_end_no_past():
     assert previous.find(0, 12)[:, 0].tolist() == [3, 4, 5, 7, 8, 9, 10]
 
 
-def test_a_series_that_begins_late_has_no_window_before():
+def test_a_series_that_starts_late_has_no_earlier_window():
     late: list[float | str] = ["", "", "", "", *map(float, range(8))]
     found = rolling(series_of(list(range(12)), late), 3, 2)
     assert [window[0] for window in found.find(0, 12).tolist() if window[1] == 1] == [7, 8, 9, 10]
 
 
-def test_naive_forecasts_by_hand():
+def test_naive_forecasts_equal_hand_computed_values():
     found = rolling(series_of([1.0, 2, 3, 4, 5, 6, 7, 8]), 4, 3)
     scaler = Standardizer.fit(np.arange(1.0, 9)[:, None])
     window = np.array([[5, 0]])
@@ -137,7 +137,7 @@ def test_naive_forecasts_by_hand():
     assert scaler.inverse_transform(found.forecast_naively(window, 2)) == pytest.approx(np.array([[4, 5, 4]]))
 
 
-def test_what_is_known_reaches_into_the_future():
+def test_known_values_cover_the_future():
     table = "time,a,feast\n" + "".join(f"2024-01-{1 + n:02},{n},{n % 2}\n" for n in range(28))
     series = read_series(table, Settings(forecast={"known_future": "feast"}))
     statistics = SeriesStatistics.fit(series, 28, 7, True)
@@ -161,7 +161,7 @@ def test_every_window_is_in_one_batch_of_an_epoch():
     assert batches.steps == len(list(batches.epoch(1)))
 
 
-def test_seasons_of_values():
+def test_seasons_are_detected_from_values():
     steps = np.arange(200)
     assert detect_season(np.sin(2 * np.pi * steps / 11)[:, None]) == 11
     assert detect_season(read_series("builtin:sunspots", Settings()).values[:216]) in (10, 11)
@@ -169,14 +169,14 @@ def test_seasons_of_values():
     assert detect_season(np.ones((50, 1))) is None
 
 
-def test_in_sample_error_by_hand():
+def test_the_in_sample_error_equals_a_hand_computed_value():
     values = np.array([[1.0], [4], [np.nan], [5], [6]])
     assert compute_in_sample_error(values, 1) == pytest.approx([2.0])  # |4 - 1|, |6 - 5|
     assert compute_in_sample_error(values, 2) == pytest.approx([1.0])  # |5 - 4|
     assert np.isnan(compute_in_sample_error(values, 9)).all()
 
 
-def test_measures_come_back_from_plain_data():
+def test_statistics_survive_serialisation():
     series = series_of([1.0, 2, 3, 5], [5.0, 5, 5, 5])
     statistics = SeriesStatistics.fit(series, 4, 2, True)
     back = SeriesStatistics.from_facts(statistics.to_facts())
@@ -194,7 +194,7 @@ def test_a_new_series_is_scaled_by_its_own_values():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -0.1, 1e-9, 1e15])
-def test_a_constant_keeps_its_size_although_its_mean_is_rounded(value: float):
+def test_a_constant_is_detected_although_its_mean_is_rounded(value: float):
     values = np.full((420, 1), value)
     assert is_constant(values).all()
     assert Standardizer.fit(values).deviation.tolist() == [1.0]
@@ -202,17 +202,17 @@ def test_a_constant_keeps_its_size_although_its_mean_is_rounded(value: float):
 
 
 @pytest.mark.parametrize(("middle", "width"), [(0.0, 1e-9), (1.6e9, 1.0), (1e-12, 1e-13)])
-def test_a_series_that_changes_little_is_no_constant(middle: float, width: float):
+def test_a_series_that_changes_little_is_not_constant(middle: float, width: float):
     values = middle + width * np.arange(50.0)[:, None]
     assert not is_constant(values).any()
     assert Standardizer.fit(values).deviation[0] == pytest.approx(width * np.arange(50.0).std(), rel=1e-6)
 
 
-def test_a_column_without_values_is_constant_and_says_nothing():
+def test_a_column_without_values_is_constant():
     assert is_constant(np.array([[np.nan, 1.0], [np.nan, 2.0]])).tolist() == [True, False]
 
 
-def test_a_season_that_repeats_but_for_rounding_has_no_error_in_sample():
+def test_a_season_that_repeats_up_to_rounding_has_no_in_sample_error():
     wave = np.tile([0.1 + 0.2, 1.0], 20)
     wave[::4] = 0.3
     assert compute_in_sample_error(wave[:, None], 2).tolist() == [0.0]

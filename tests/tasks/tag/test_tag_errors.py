@@ -1,4 +1,4 @@
-"""Files for tagging that are wrong, and what is said about each: file, line, cause, repair."""
+"""Invalid files for tagging, and the errors and warnings about each: file, line, cause, fix."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ def write(folder: Path, files: dict) -> Path:
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_an_error_says_where_what_and_how_to_repair_it(tmp_path: Path, case: str):
+def test_an_error_names_file_line_cause_and_fix(tmp_path: Path, case: str):
     files, settings, fragments = ERRORS[case]
     with pytest.raises((DataError, UsageError)) as caught:
         Tag.prepare(str(write(tmp_path, files)), Settings(**settings))
     assert [fragment for fragment in fragments if fragment not in str(caught.value)] == []
 
 
-# content, scheme, what is said of it
-REMARKS = {
+# content, scheme, what is messages of it
+WARNINGS = {
     "I- without B-": (
         GOOD + "the O\nUN I-ORG\n",
         ["1 tags that BIO does not allow", "I-ORG without a B-ORG", "conlleval", "a.conll:12"],
@@ -104,27 +104,27 @@ REMARKS = {
 }
 
 
-@pytest.mark.parametrize("case", REMARKS)
-def test_what_is_let_pass_is_counted_with_its_policy(tmp_path: Path, case: str):
-    content, fragments = REMARKS[case]
-    said = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
-    assert [fragment for fragment in fragments if fragment not in said] == []
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_are_counted(tmp_path: Path, case: str):
+    content, fragments = WARNINGS[case]
+    messages = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
+    assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
-def test_a_breach_is_read_as_conlleval_reads_it(tmp_path: Path):
+def test_a_scheme_violation_is_read_as_conlleval_reads_it(tmp_path: Path):
     messages: list[str] = []
     task = Tag.prepare(str(write(tmp_path, {"a.conll": GOOD + "the O\nUN I-ORG\n"})), Settings(), log=messages.append)
     assert any("I-ORG without a B-ORG before it" in message for message in messages)
     assert task.vocabulary.tag_ids(["O", "I-ORG"]) == [0, task.vocabulary.tags.index("S-ORG")]
 
 
-def test_what_parts_the_splits_is_counted(tmp_path: Path):
+def test_differences_between_splits_are_counted(tmp_path: Path):
     files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    said = " ".join(read_tagged_data(write(tmp_path, files)).findings.warning_messages())
-    assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in said
-    assert "test.conll:1" in said
-    assert "1 sentences of 5 words or more in valid are in train too" in said
-    assert "1 sentences of 5 words or more in test are in train too" in said
+    messages = " ".join(read_tagged_data(write(tmp_path, files)).findings.warning_messages())
+    assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in messages
+    assert "test.conll:1" in messages
+    assert "1 sentences of 5 words or more in valid are in train too" in messages
+    assert "1 sentences of 5 words or more in test are in train too" in messages
 
 
 def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
@@ -135,7 +135,7 @@ def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     assert f"1 sentences without words, which are dropped ({path}:5)." in read.findings.warning_messages()
 
 
-def test_long_sentences_are_read_in_pieces_and_counted(tmp_path: Path):
+def test_long_sentences_are_split_and_counted(tmp_path: Path):
     messages: list[str] = []
     path = write(tmp_path, {"a.conll": GOOD + "x O\n" * 9})
     Tag.prepare(str(path), Settings(data={"max_length": 4}), log=messages.append)

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of spans: by hand, and equal to seqeval on whatever a model may answer."""
+"""Precision, recall and F1 of spans: hand-computed values, and equal to seqeval for arbitrary predictions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted(true: list[list[str]], predicted: list[list[str]]) -> SpanCounts:
     return counts
 
 
-def test_counts_by_hand():
+def test_metrics_equal_hand_computed_values():
     true = [["B-PER", "I-PER", "O", "B-ORG", "O"]]
     found = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
     metrics = counted(true, found).metrics(has_spans=True)
@@ -49,7 +49,7 @@ SENTENCES = st.lists(
 
 
 @given(SENTENCES)
-def test_the_figures_are_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
+def test_metrics_equal_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
     true, found = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
     metrics = counted(true, found).metrics(has_spans=True)
     with warnings.catch_warnings():
@@ -60,7 +60,7 @@ def test_the_figures_are_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
         assert metrics["token_accuracy"] == pytest.approx(accuracy_score(true, found))
 
 
-def test_the_table_by_type_is_that_of_seqeval():
+def test_the_table_by_type_equals_that_of_seqeval():
     draw = random.Random(0)
     true = [draw.choices(TAGS, k=draw.randint(1, 15)) for _ in range(200)]
     found = [[tag if draw.random() < 0.7 else draw.choice(TAGS) for tag in row] for row in true]
@@ -75,7 +75,7 @@ def test_the_table_by_type_is_that_of_seqeval():
         assert row == pytest.approx(expected)
 
 
-def test_nothing_to_divide_by_is_zero():
+def test_a_zero_denominator_gives_zero():
     assert compute_f1(0, 0, 0) == (0.0, 0.0, 0.0)
     assert SpanCounts().metrics(has_spans=False) == {"token_accuracy": 0.0, "tokens": 0}
 

@@ -1,4 +1,4 @@
-"""Reading sentences with tags: columns, JSON, splits, and code with the kinds of its tokens."""
+"""Reading tagged sentences: columns, JSON, splits, and code with the kinds of its tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     "change", [str, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t, lambda t: t.replace(" ", "\t")]
 )
-def test_columns_are_read_whatever_the_name_and_the_line_ends(tmp_path: Path, name: str, change):
+def test_columns_are_read_with_any_suffix_and_line_ending(tmp_path: Path, name: str, change):
     read = read_tagged_data(write(tmp_path / name, change(SENTENCES)))
     words = {sentence.words: sentence.tags for sentence in read.all_examples()}
     assert words[("EU", "rejects")] == ("B-ORG", "O")
@@ -39,23 +39,23 @@ def test_other_columns_can_be_read(tmp_path: Path):
     assert {tag for sentence in read.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
 
 
-def test_a_word_knows_its_line(tmp_path: Path):
+def test_a_word_has_its_line_number(tmp_path: Path):
     read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES))
     peter = next(s for s in read.all_examples() if s.words[0] == "Peter")
     assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
     assert peter.location(1)[1] == 5
 
 
-def test_document_marks_and_comments_are_no_sentences(tmp_path: Path):
+def test_document_marks_and_comments_are_skipped(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
     read = read_tagged_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in read.all_examples()}
-    said = " ".join(read.findings.warning_messages())
-    assert "1 document marks (-DOCSTART-), which are no sentences" in said
-    assert "1 comment lines, which are skipped" in said
+    messages = " ".join(read.findings.warning_messages())
+    assert "1 document marks (-DOCSTART-), which are no sentences" in messages
+    assert "1 comment lines, which are skipped" in messages
 
 
-def test_a_folder_with_the_names_of_the_shared_task_keeps_its_splits(tmp_path: Path):
+def test_file_names_of_the_conll_task_define_the_splits(tmp_path: Path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, SENTENCES)
     read = read_tagged_data(tmp_path)
@@ -70,14 +70,14 @@ def test_json_is_read(tmp_path: Path):
     assert sorted(sentence.words[1] for sentence in read.all_examples()) == ["0", "1", "2", "3"]
 
 
-def test_the_fingerprint_is_that_of_the_content(tmp_path: Path):
+def test_the_fingerprint_depends_on_the_content_only(tmp_path: Path):
     one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
     other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
     assert read_tagged_data(one).fingerprint == read_tagged_data(same).fingerprint
     assert read_tagged_data(one).fingerprint != read_tagged_data(other).fingerprint
 
 
-def test_no_word_is_lost_in_pieces(tmp_path: Path):
+def test_no_word_is_lost_when_sentences_are_split(tmp_path: Path):
     sentences = read_tagged_data(
         write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"), scheme="plain"
     ).all_examples()
@@ -98,7 +98,7 @@ def größe(x): return größe(x)
 """
 
 
-def test_names_in_code_have_the_kind_that_the_parser_knows():
+def test_names_in_code_have_the_kind_the_parser_finds():
     lines = {line.line: dict(line.tokens) for line in tokenize_module(CODE, "shape.py")}
     assert lines[1] == {
         "import": "keyword",
@@ -127,7 +127,7 @@ def test_names_in_code_have_the_kind_that_the_parser_knows():
     assert lines[7] == {"return": "keyword", 'f"{value} and"': "string", '"more"': "string"}
 
 
-def test_bytes_and_characters_of_a_line_are_not_confused():
+def test_byte_offsets_of_the_parser_become_columns():
     (line,) = tokenize_module("def größe(xä): return größe(xä)\n", "a.py")
     assert [kind for word, kind in line.tokens if word in ("größe", "xä")] == [
         "function",
@@ -137,7 +137,7 @@ def test_bytes_and_characters_of_a_line_are_not_confused():
     ]
 
 
-def test_the_built_in_code_is_the_same_each_time_and_without_repetition():
+def test_the_builtin_code_is_reproducible_and_has_no_duplicates():
     lines = read_code_lines()
     assert lines == read_code_lines()
     assert len(lines) > 2000
@@ -156,9 +156,9 @@ def test_the_built_in_code_is_the_same_each_time_and_without_repetition():
         ("", []),
     ],
 )
-def test_a_line_of_code_is_cut_into_pythons_tokens(text: str, words: list[str]):
+def test_a_line_of_code_is_split_into_python_tokens(text: str, words: list[str]):
     assert [text[begin:end] for begin, end in find_code_tokens(text) or []] == words
 
 
-def test_what_is_no_python_is_left_to_others():
+def test_text_that_is_not_python_has_no_code_tokens():
     assert find_code_tokens("'''open") is None

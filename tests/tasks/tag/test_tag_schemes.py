@@ -1,4 +1,4 @@
-"""BIO, IOB1 and BIOES: read as conlleval reads them, told apart, converted, checked."""
+"""BIO, IOB1 and BIOES: reading as conlleval, detection, conversion, validation."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ ANY = st.lists(
         ("", []),
     ],
 )
-def test_spans_are_read_by_hand(tags: str, spans: list):
+def test_extracted_spans_equal_a_hand_computed_result(tags: str, spans: list):
     assert extract_spans(tags.split()) == spans
 
 
 @given(ANY)
-def test_every_sequence_is_read_as_seqeval_reads_it(tags: list[str]):
+def test_spans_of_any_sequence_equal_those_of_seqeval(tags: list[str]):
     assert extract_spans(tags) == [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
 
 
 @given(ANY)
-def test_spans_survive_both_ways_of_writing_them(tags: list[str]):
+def test_spans_survive_conversion_to_bio_and_bioes(tags: list[str]):
     spans = extract_spans(tags)
     for written, scheme in ((to_bio(spans, len(tags)), "bio"), (to_bioes(spans, len(tags)), "bioes")):
         assert extract_spans(written) == spans
@@ -57,7 +57,7 @@ def test_spans_survive_both_ways_of_writing_them(tags: list[str]):
         assert len(written) == len(tags)
 
 
-def test_tags_are_written_by_hand():
+def test_converted_tags_equal_a_hand_computed_result():
     spans = [("PER", 0, 3), ("ORG", 4, 5)]
     assert to_bio(spans, 5) == ["B-PER", "I-PER", "I-PER", "O", "B-ORG"]
     assert to_bioes(spans, 5) == ["B-PER", "I-PER", "E-PER", "O", "S-ORG"]
@@ -95,16 +95,16 @@ def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
         ("B-PER I-PER E-PER S-PER", "bioes", []),
     ],
 )
-def test_breaches_are_found_where_they_are(tags: str, scheme: str, places: list[int]):
+def test_violations_are_found_at_their_positions(tags: str, scheme: str, places: list[int]):
     assert [at for at, _ in find_violations(tags.split(), scheme)] == places
 
 
 @pytest.mark.parametrize("tag", ["Q-PER", "B", "B-", "-PER", "", "PER"])
-def test_a_tag_that_is_none_has_no_parts(tag: str):
+def test_a_malformed_tag_cannot_be_parsed(tag: str):
     assert parse_tag(tag) is None
 
 
-def test_what_bioes_allows_agrees_with_its_breaches():
+def test_allowed_transitions_agree_with_violations():
     tags = bioes_tags(["A", "B"])
     pairs, first, last = allowed_transitions(tags)
     for i, before in enumerate(tags):

@@ -1,10 +1,8 @@
-"""The tag task: it learns, padding changes nothing, its figures are those of seqeval, and its answers keep the text."""
+"""The tag task: training, batching, metrics compared with seqeval, and predictions with character offsets."""
 
 from __future__ import annotations
 
 import json
-import re
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +72,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory):
     return seqwise.train(folder / "names.conll", task="tag", out=folder / "run", budget="6-epochs", settings=settings)
 
 
-def test_it_learns_names_and_says_how_well(trained):
+def test_a_trained_tagger_finds_all_names(trained):
     result = trained.evaluate(trained.run.origin.data)
     assert result.metrics["span_f1"] == result.metrics["token_accuracy"] == 1.0
     assert set(result.metrics) == {"span_f1", "span_precision", "span_recall", "token_accuracy", "spans", "tokens"}
@@ -85,7 +83,7 @@ def test_it_learns_names_and_says_how_well(trained):
     assert result.on.endswith("the test split")
 
 
-def test_it_answers_with_brackets_and_with_places_in_the_text(trained):
+def test_a_prediction_has_brackets_and_character_offsets(trained):
     text = "Ann  lives in New York"
     (answer,) = trained.predict_all([text])
     assert answer.text == "[PER Ann]  lives in [LOC New York]"
@@ -96,7 +94,7 @@ def test_it_answers_with_brackets_and_with_places_in_the_text(trained):
     json.dumps(answer.values)
 
 
-def test_answers_come_in_the_order_of_the_inputs_whatever_their_length(trained):
+def test_predictions_keep_the_order_of_the_inputs(trained):
     inputs = ["Bob lives in Rome", "", "Eve", "Dan lives in New York", "Ann sleeps"]
     together = [answer.text for answer in trained.predict_all(inputs)]
     assert together == [next(iter(trained.predict_all([text]))).text for text in inputs]
@@ -104,7 +102,7 @@ def test_answers_come_in_the_order_of_the_inputs_whatever_their_length(trained):
     assert together[0] == "[PER Bob] lives in [LOC Rome]"
 
 
-def test_the_answers_can_be_written_for_conlleval_and_give_the_same_figure(trained, tmp_path: Path):
+def test_the_output_file_gives_the_same_f1_in_seqeval(trained, tmp_path: Path):
     path = tmp_path / "answers.txt"
     result = trained.evaluate(trained.run.origin.data, split="all", options=InferenceOptions(out=path))
     blocks = [[line.split() for line in block.split("\n")] for block in path.read_text().strip().split("\n\n")]
@@ -136,7 +134,7 @@ def test_validation_is_shared_among_processes(data: str):
     assert whole["goal"] == pytest.approx(1 - whole["span_f1"])
 
 
-@pytest.mark.parametrize("model", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"])
+@pytest.mark.parametrize("model", ["feedforward", "lstm", "transformer"])
 @pytest.mark.parametrize("crf", [True, False])
 def test_the_loss_of_a_batch_is_the_sum_of_the_losses_of_its_rows(data: str, model: str, crf: bool):
     task, settings = prepared(data, model=model, tag={"characters": 6, "crf": crf})
@@ -169,7 +167,7 @@ def test_the_same_seed_gives_the_same_bits(data: str):
     assert all(torch.equal(a, b) for a, b in zip(*results))
 
 
-def test_gradients_of_the_whole_model_are_those_of_finite_differences(data: str):
+def test_gradients_of_the_whole_model_match_finite_differences(data: str):
     task, settings = prepared(
         data, model="gru", network={"width": 4, "embedding": 2, "depth": 1, "dropout": 0.0}, tag={"characters": 2}
     )
@@ -184,7 +182,7 @@ def test_gradients_of_the_whole_model_are_those_of_finite_differences(data: str)
     assert torch.autograd.gradcheck(loss, tuple(value.detach().requires_grad_() for value in values), fast_mode=True)
 
 
-def test_words_seen_once_are_sometimes_forgotten_in_training_only(data: str):
+def test_word_dropout_applies_in_training_only(data: str):
     task, settings = prepared(data)
     model = task.build(settings)
     unknown = task.vocabulary.tokenizer.unknown
@@ -197,7 +195,7 @@ def test_words_seen_once_are_sometimes_forgotten_in_training_only(data: str):
     assert once == unknown
 
 
-def test_counts_say_which_words_are_rare(tmp_path: Path):
+def test_word_dropout_applies_to_words_that_occur_once(tmp_path: Path):
     path = tmp_path / "a.conll"
     path.write_text("".join(f"often X\nonce{i:c} Y\n\n" for i in range(97, 117)))
     task, settings = prepared(str(path))
@@ -206,7 +204,7 @@ def test_counts_say_which_words_are_rare(tmp_path: Path):
     assert {model.word_dropout[task.vocabulary.word_id(f"once{i:c}")].item() for i in range(97, 117)} == {0.5}
 
 
-def test_the_chain_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
+def test_the_crf_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: Path):
     task, settings = prepared(data)
     assert isinstance(task.build(settings).head, LinearChainCRF)
     path = tmp_path / "plain.conll"
@@ -219,7 +217,7 @@ def test_the_chain_is_on_for_spans_and_off_for_plain_tags(data: str, tmp_path: P
     assert metrics["goal"] == pytest.approx(1 - metrics["token_accuracy"])
 
 
-def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Path):
+def test_all_schemes_give_the_same_targets(tmp_path: Path):
     bio = sentences()
     versions = {"bio": bio, "iob1": bio.replace("B-", "I-")}
     versions["bioes"] = "\n".join(
@@ -243,7 +241,7 @@ def test_whatever_the_scheme_of_the_data_the_model_learns_the_same(tmp_path: Pat
     assert encoded["bio"] == encoded["iob1"] == encoded["bioes"]
 
 
-def test_a_tag_never_seen_in_training_is_no_reason_to_stop(tmp_path: Path):
+def test_a_tag_unknown_to_training_counts_as_an_error(tmp_path: Path):
     (tmp_path / "train.conll").write_text(sentences())
     (tmp_path / "valid.conll").write_text("Acme B-ORG\nis O\n")
     task, settings = prepared(str(tmp_path))
@@ -252,7 +250,7 @@ def test_a_tag_never_seen_in_training_is_no_reason_to_stop(tmp_path: Path):
     assert metrics["span_recall"] == 0
 
 
-def test_long_sentences_are_tagged_whole(data: str):
+def test_long_sentences_get_all_their_tags(data: str):
     task, settings = prepared(data)
     words = tuple(["Ann", "lives", "in", "New", "York"] * 3)
     model = task.build(settings).eval()
@@ -260,7 +258,7 @@ def test_long_sentences_are_tagged_whole(data: str):
     assert len(tags) == 15
 
 
-def test_evaluation_refuses_tags_of_another_kind(trained, tmp_path: Path):
+def test_evaluation_rejects_tags_of_another_kind(trained, tmp_path: Path):
     path = tmp_path / "plain.conll"
     path.write_text(sentences().replace("B-", "").replace("I-", ""))
     with pytest.raises(DataError, match="trained on tags that mark spans, but this data has plain tags"):
@@ -276,12 +274,12 @@ def test_data_without_a_span_can_be_evaluated(trained, tmp_path: Path):
     assert "data read as BIO" in found.how
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_scoring(trained, tmp_path: Path):
+def test_an_output_path_that_cannot_be_written_is_rejected_first(trained, tmp_path: Path):
     with pytest.raises(UsageError, match="its folder does not exist"):
         trained.evaluate("not read", options=InferenceOptions(out=tmp_path / "nowhere" / "a.txt"))
 
 
-def test_a_model_that_cannot_run_is_refused_before_training(data: str):
+def test_invalid_sizes_are_rejected_before_training(data: str):
     network = {**SMALL["network"], "width": 30}
     task, settings = prepared(data, model="transformer", network=network, transformer={"heads": 2})
     with pytest.raises(UsageError, match="even"):
@@ -294,12 +292,12 @@ def test_a_model_that_cannot_run_is_refused_before_training(data: str):
     ("text", "fragment"),
     [({"tokenizer": "bpe"}, "received --text.tokenizer bpe"), ({"lowercase": True}, "without case anyway")],
 )
-def test_settings_of_the_text_that_would_do_nothing_are_refused(data: str, text: dict, fragment: str):
+def test_text_settings_without_effect_are_rejected(data: str, text: dict, fragment: str):
     with pytest.raises(UsageError, match=fragment):
         prepared(data, text=text)
 
 
-def test_without_characters_words_keep_their_case_unless_told_otherwise(data: str):
+def test_without_characters_words_keep_their_case(data: str):
     plain, folded = (
         prepared(data, tag={"characters": 0}, text={"lowercase": lowercase})[0].vocabulary
         for lowercase in (False, True)
@@ -308,7 +306,7 @@ def test_without_characters_words_keep_their_case_unless_told_otherwise(data: st
     assert folded.word_id("ann") == folded.word_id("Ann") != folded.tokenizer.unknown
 
 
-def test_a_word_with_a_blank_is_found_again_without_folding():
+def test_a_word_with_whitespace_is_found_without_normalisation():
     sentence = Sentence(("'A b'", "x"), ("O", "O"))
     vocabulary = TagVocabulary(
         build_word_vocabulary([sentence], TextSettings(), normalizes=False),
@@ -320,7 +318,7 @@ def test_a_word_with_a_blank_is_found_again_without_folding():
     assert vocabulary.word_id("'A b'") == vocabulary.tokenizer.id("'A_b'") != vocabulary.tokenizer.unknown
 
 
-def test_the_most_words_that_are_read_at_once_are_filled_in(data: str):
+def test_the_maximum_length_is_filled_in(data: str):
     _, settings = prepared(data, data={})
     assert settings.data.max_length == MAX_LENGTH
 
@@ -331,7 +329,7 @@ def test_an_ngram_cannot_tag(data: str):
         task.check(settings.model_copy(update={"model": "ngram"}))
 
 
-def test_a_vocabulary_can_be_taken_over(data: str):
+def test_an_existing_vocabulary_can_be_used(data: str):
     known = Tokenizer.train("words", ["ann lives in oslo", "Ann sleeps"])
     task = Tag.prepare(data, settings := settled(tag={"characters": 0}), Preprocessor({"text": known}))
     assert settings.text.vocabulary == len(known)
@@ -342,7 +340,7 @@ def test_a_vocabulary_can_be_taken_over(data: str):
         Tag.prepare(data, settled(), Preprocessor({"text": Tokenizer.train("bpe", ["ann lives"], 300)}))
 
 
-def test_spellings_are_folded_for_the_lookup_only():
+def test_normalisation_affects_word_ids_but_not_characters():
     assert normalize_word("USA-1996 x") == "usa-0000_x"
     vocabulary = TagVocabulary(Tokenizer.train("spaces", ["usa 0000"]), "AUSsua", ["O", "X"], has_spans=False)
     assert vocabulary.word_id("USA") == vocabulary.word_id("usa") == vocabulary.tokenizer.id("usa")
@@ -351,7 +349,7 @@ def test_spellings_are_folded_for_the_lookup_only():
     assert vocabulary.character_ids("é") == [1]
 
 
-def test_each_different_word_of_a_batch_has_one_row_of_characters(data: str):
+def test_each_distinct_word_of_a_batch_has_one_row_of_characters(data: str):
     task, settings = prepared(data)
     batch = next(task.batches(settings).epoch(0))
     assert len(batch.characters) == len({tuple(row.tolist()) for row in batch.characters})
@@ -361,7 +359,7 @@ def test_each_different_word_of_a_batch_has_one_row_of_characters(data: str):
     assert torch.equal(part.characters, batch.characters)
 
 
-def test_reports_say_what_the_data_holds(data: str):
+def test_the_report_counts_sentences_words_and_spans(data: str):
     task, _ = prepared(data)
     report = task.report()
     assert report.columns == ("sentences", "words", "spans", "unknown")
@@ -369,7 +367,7 @@ def test_reports_say_what_the_data_holds(data: str):
     assert any("BIO, because" in sentence for sentence in report.sentences)
 
 
-def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
+def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):
     tagged = read_tagged_data("builtin:code")
     few = replace(tagged, parts={split: some[:60] for split, some in tagged.parts.items()})
     settings = settled()
@@ -382,17 +380,8 @@ def test_a_run_on_code_cuts_its_input_as_python_does(tmp_path: Path):
     assert answer.text.startswith("x/")
 
 
-def test_encoding_an_unknown_word_is_no_error():
+def test_an_unknown_word_gets_the_unknown_id():
     vocabulary = TagVocabulary(Tokenizer.train("spaces", ["a b"]), "ab", ["O", "X"], has_spans=False)
     batch = EncodedSentences([Sentence(("zzz",), ("Y",))], vocabulary).collate(np.array([0]))
     assert batch.word_ids.item() == vocabulary.tokenizer.unknown
     assert batch.tag_ids.item() == 0
-
-
-def test_the_example_learns_what_a_name_is_from_what_stands_around_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    example = Path(__file__).parents[3] / "examples" / "05_tag.py"
-    runpy.run_path(str(example), run_name="__main__")
-    text = capsys.readouterr().out
-    assert float(re.findall(r"token accuracy ([\d.]+)", text)[0]) > 0.9
-    assert re.findall(r"^read +(\w+)", text, re.MULTILINE) == ["method", "argument", "variable"]
