@@ -348,7 +348,7 @@ def test_counts_answer_too(readers):
 def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     made = untrained("translate", digits, columns="num,en", text={"tokenizer": "words"})
     beams: list[int] = []
-    from seqwise.tasks.translate import translating
+    from seqwise.tasks.translate import generation as translating
 
     whole = translating.search
     monkeypatch.setattr(

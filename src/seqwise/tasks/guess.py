@@ -16,7 +16,7 @@ from seqwise.config import TaskName
 from seqwise.data.examples import find_split_files
 from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
 from seqwise.errors import DataError, UsageError, nearest
-from seqwise.tasks.translate.parallel import parallel_files
+from seqwise.tasks.translate.parallel_files import find_parallel_files
 
 BUILTIN: dict[str, TaskName] = {
     "docs": "language",
@@ -73,7 +73,7 @@ def _of_folder(folder: Path) -> tuple[TaskName, str]:
 def _side_by_side(folder: Path) -> list[str]:
     """The names of files that hold one text in several languages, by the rule of the task that reads them."""
     try:
-        sets, _ = parallel_files(folder)
+        sets, _ = find_parallel_files(folder)
     except DataError:
         return []
     return [path.name for path in sets[0].paths.values()] if sets else []

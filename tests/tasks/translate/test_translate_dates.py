@@ -7,19 +7,19 @@ from datetime import date
 
 import pytest
 
-from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, ordinal, written_dates
-from seqwise.tasks.translate.reader import dates
+from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, format_ordinal, spell_dates
+from seqwise.tasks.translate.reader import builtin_dates
 
 DAY = date(1997, 5, 3)  # a Saturday
 
 
 def test_the_pairs_are_always_the_same():
-    content = "\n".join("\t".join(pair) for pair in written_dates())
+    content = "\n".join("\t".join(pair) for pair in spell_dates())
     assert hashlib.sha256(content.encode()).hexdigest()[:16] == "0c8c380ab2a2ae49"
 
 
 def test_no_day_comes_twice_and_no_spelling_means_two_days():
-    pairs = written_dates()
+    pairs = spell_dates()
     assert len(pairs) == len({iso for _, iso in pairs}) == COUNT
     assert len({spelling for spelling, _ in pairs}) == COUNT
 
@@ -37,16 +37,16 @@ def test_spellings_are_what_people_write(written: str):
 
 
 def test_two_digits_stand_for_the_years_of_posix_only():
-    years = {pair[1][:4] for pair in written_dates() if "'" in pair[0]}
+    years = {pair[1][:4] for pair in spell_dates() if "'" in pair[0]}
     assert min(years) >= "1969"
     assert max(years) <= "2068"
 
 
 def test_ordinals():
     numbers = (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30, 31)
-    assert " ".join(map(ordinal, numbers)) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 30th 31st"
+    assert " ".join(map(format_ordinal, numbers)) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 30th 31st"
 
 
 def test_as_pairs_they_carry_their_place():
-    pair = dates()[41]
+    pair = builtin_dates()[41]
     assert (pair.file, pair.line, len(pair.targets)) == ("builtin:dates", 42, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import UsageError
-from seqwise.tasks.translate.reader import look_at, open_pairs
+from seqwise.tasks.translate.reader import check_pairs, open_pairs
 
 
 def lines(word: str, count: int = 40) -> bytes:
@@ -60,7 +60,7 @@ ERRORS = {
         {},
         "train.de:3: train.de is empty here, train.en is not.",
         "train.de:17:",
-        "pass --data.on-empty drop to drop such pairs whole.",
+        "pass --data.on-empty drop to drop such pairs entirely.",
     ),
     "a third language does not match": (
         {"train.en": EN, "train.de": DE, "train.fr": without(FR, 30)},
@@ -84,13 +84,13 @@ ERRORS = {
     "two languages and no wish": (
         {"train.en": EN, "train.de": DE},
         {"target": None},
-        "there are texts in de and en: which of them is to be written?",
+        "there are texts in de and en: which one is the target?",
         "--target de or --target en",
     ),
     "three languages and no source": (
         {"train.en": EN, "train.de": DE, "train.fr": FR},
         {},
-        "there are texts in de, en and fr: which of them is to be read?",
+        "there are texts in de, en and fr: which one is the source?",
         "--columns en,de or --columns fr,de",
     ),
     "a language that is not there": (
@@ -104,8 +104,8 @@ ERRORS = {
         {"columns": "en,de"},
         "test.en: test.de is missing beside test.en.",
     ),
-    "a text alone": ({"train.en": EN}, {}, "train.en: the file stands alone", "train.de"),
-    "a folder of other things": ({"notes.md": b"x"}, {}, "the folder holds no pairs", "train.en beside train.de"),
+    "a text alone": ({"train.en": EN}, {}, "train.en: the file has no partner", "train.de"),
+    "a folder of other things": ({"notes.md": b"x"}, {}, "the folder contains no pairs", "train.en beside train.de"),
     "an empty folder": ({}, {}, "the folder is empty.", "Expected train.en beside train.de"),
     "the same text twice": (
         {"train.en": EN, "train.en.gz": b"", "train.de": DE},
@@ -220,7 +220,7 @@ def test_a_missing_line_stops_even_where_empty_ones_are_dropped(tmp_path: Path):
 REMARKS = {
     "empty lines at the end of one file": (
         {"train.en": EN + b"\n\n", "train.de": DE},
-        "2 empty lines at the end of a file, which are passed over (first: {}/train.en:42).",
+        "2 empty lines at the end of a file, which are skipped (first: {}/train.en:42).",
     ),
     "pairs of empty lines": (
         {"train.en": blank(EN, 5), "train.de": blank(DE, 5)},
@@ -232,7 +232,7 @@ REMARKS = {
     ),
     "test pairs in training": (
         {"train.en": EN, "train.de": DE, "test.en": EN[:40], "test.de": DE[:43]},
-        "pairs of test that are in train as well; they are kept: what was learned by heart is measured there",
+        "pairs of test are in train too, so they may be memorised",
     ),
 }
 
@@ -242,5 +242,5 @@ def test_what_passes_is_counted_with_the_policy(tmp_path: Path, name: str):
     files, remark = REMARKS[name]
     put(tmp_path, files)
     splits, _ = open_pairs(str(tmp_path), Settings(target="de"))
-    look_at(splits)
+    check_pairs(splits)
     assert any(remark.format(tmp_path) in sentence for sentence in splits.findings.warning_messages())

@@ -11,9 +11,9 @@ from seqwise.config import Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions
-from seqwise.tasks.translate import translating
+from seqwise.tasks.translate import generation
+from seqwise.tasks.translate.generation import TranslationGenerator
 from seqwise.tasks.translate.task import Translate
-from seqwise.tasks.translate.translating import Translation
 
 GREEDY = InferenceOptions(BeamSearchOptions())
 
@@ -64,7 +64,7 @@ def test_columns_without_names_are_found_again(tmp_path: Path):
 def test_a_column_under_another_name_is_found_again(tmp_path: Path):
     data = put(tmp_path / "two.csv", "en,de")
     task, model, chosen = prepared(data, columns="en,de", target="german")
-    assert task.names == ["german"]
+    assert task.target_names == ["german"]
     found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=GREEDY)
     assert found.metrics["pairs"] == 40
 
@@ -74,7 +74,7 @@ def test_files_are_found_again_by_their_endings(tmp_path: Path):
         (tmp_path / f"train.{ending}").write_text("".join(f"{word} {n} {word}\n" for n in range(40)))
     task, model, chosen = prepared(str(tmp_path), columns="en,de,fr", target="fr")
     found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path), split="all", options=GREEDY)
-    assert (task.names, found.metrics["pairs"]) == (["fr"], 40)
+    assert (task.target_names, found.metrics["pairs"]) == (["fr"], 40)
 
 
 # What is told
@@ -90,7 +90,7 @@ def test_evaluation_tells_what_was_dropped_and_what_was_cut(small, tmp_path: Pat
     assert found.metrics["pairs"] == 2
     assert found.warnings[:2] == (
         f"1 pairs with an empty side, which are dropped ({path}:3).",
-        f"1 sources of more than 4 tokens, which are cut there (--data.max-length) ({path}:4).",
+        f"1 sources of more than 4 tokens, which are truncated (--data.max-length) ({path}:4).",
     )
 
 
@@ -110,7 +110,7 @@ def test_use_reads_a_text_as_training_does(tmp_path: Path):
     path.write_text("source,target\n" + "".join(f"  a  {n} ,b {n}\n" for n in range(40)))
     task, model, chosen = prepared(str(path), text={"tokenizer": "characters"})
     pairs = task.splits.parts["train"]
-    read = Translation(model, chosen, task.preprocessor, GREEDY).read([f" {pairs[0].source}\n"])
+    read = TranslationGenerator(model, chosen, task.preprocessor, GREEDY).encode_sources([f" {pairs[0].source}\n"])
     assert read[0].tolist() == task.sources["train"][0].tolist()
     assert "a  " in pairs[0].source
 
@@ -123,14 +123,14 @@ def test_the_token_for_what_is_unknown_is_never_written(small):
     unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
         model.writer(0).output.bias[unknown] += 50
-    rows = Translation(model, chosen, task.preprocessor, GREEDY).of_ids(task.sources["train"])
+    rows = TranslationGenerator(model, chosen, task.preprocessor, GREEDY).translate_ids(task.sources["train"])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 
 
 def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen = small
-    monkeypatch.setattr(translating, "ROWS", {"cpu": 1})
-    monkeypatch.setattr("seqwise.tasks.translate.task.AT_ONCE", 4)
+    monkeypatch.setattr(generation, "SEARCH_ROWS", {"cpu": 1})
+    monkeypatch.setattr("seqwise.tasks.translate.task.CHUNK", 4)
 
     def drawn(seed: int) -> list[str]:
         options = InferenceOptions(BeamSearchOptions(min_length=4), sampling=SamplingOptions(), seed=seed)
@@ -143,8 +143,8 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
 def test_sources_are_encoded_in_groups_and_searched_together(small, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen = small
     texts = [" ".join(["one"] * (1 + n % 4)) for n in range(10)]
-    translation = Translation(model, chosen, task.preprocessor, InferenceOptions(BeamSearchOptions(beam=2)))
-    whole = dict(translation.of_ids(translation.read(texts)))
+    generator = TranslationGenerator(model, chosen, task.preprocessor, InferenceOptions(BeamSearchOptions(beam=2)))
+    whole = dict(generator.translate_ids(generator.encode_sources(texts)))
     shapes = []
 
     def encode(ids, lengths, encode=model.encode):
@@ -152,8 +152,8 @@ def test_sources_are_encoded_in_groups_and_searched_together(small, monkeypatch:
         return encode(ids, lengths)
 
     monkeypatch.setattr(model, "encode", encode)
-    monkeypatch.setattr(translating, "ENCODED", {"cpu": 4})
-    parts = dict(translation.of_ids(translation.read(texts)))
+    monkeypatch.setattr(generation, "ENCODER_ROWS", {"cpu": 4})
+    parts = dict(generator.translate_ids(generator.encode_sources(texts)))
     assert shapes == [(4, 4), (4, 2), (2, 1)]
     for number, (best,) in whole.items():
         assert parts[number][0][0].ids == best[0].ids

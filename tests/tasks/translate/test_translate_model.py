@@ -8,11 +8,11 @@ import torch
 
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.translate.model import Marks, PairBatch, Translator, collate
+from seqwise.tasks.translate.model import BoundaryTokens, PairBatch, Translator, collate
 
 SOURCES = [np.array([5, 6, 7]), np.array([8]), np.array([5, 8])]
 TARGETS = [[np.array([4, 5])], [np.array([6, 7, 8, 9])], [np.array([9])]]
-MARKS = Marks((1,), (2,))
+MARKS = BoundaryTokens((1,), (2,))
 
 KINDS = [
     *[("gru", attention) for attention in ("none", "additive", "dot", "general")],
@@ -29,7 +29,7 @@ def settings(model: str = "gru", attention: str = "general", **translate) -> Res
         recurrent={"bidirectional": True, "concat_directions": True, "weight_dropout": 0.0},
         transformer={"heads": 2, "hidden": 16},
         data={"max_length": 6},
-        translate={"attention": attention, "label_smoothing": 0.0, **translate},
+        translate={"attention": attention, "vocabulary": "separate", "label_smoothing": 0.0, **translate},
     )
 
 
@@ -48,15 +48,15 @@ def test_a_batch_by_hand():
     assert made.lengths.tolist() == [3, 1]
     assert made.inputs.tolist() == [[[1, 4, 5, 0, 0]], [[1, 6, 7, 8, 9]]]
     assert made.targets.tolist() == [[[4, 5, 2, 0, 0]], [[6, 7, 8, 9, 2]]]
-    assert made.real.tolist() == [[[True, True, True, False, False]], [[True] * 5]]
-    assert (made.rows, made.length, made.count, made.tokens) == (2, 5, 8, 8)
+    assert made.mask.tolist() == [[[True, True, True, False, False]], [[True] * 5]]
+    assert (made.rows, made.length, made.num_targets, made.num_tokens) == (2, 5, 8, 8)
 
 
 def test_what_is_cut_has_no_end():
     made = batch((1,), longest=2)
     assert made.inputs.tolist() == [[[1, 6, 7]]]
     assert made.targets.tolist() == [[[6, 7, 0]]]
-    assert made.real.tolist() == [[[True, True, False]]]
+    assert made.mask.tolist() == [[[True, True, False]]]
     assert batch((0,), longest=2).source.tolist() == [[5, 6]]
 
 
@@ -66,7 +66,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_rows(model: str, attention: str
     whole, _ = model_(batch())
     parts = [model_(batch((number,)))[0] for number in range(3)]
     torch.testing.assert_close(whole.total, torch.stack([part.total for part in parts]).sum())
-    assert whole.count == sum(part.num_targets for part in parts) == 3 + 5 + 2
+    assert whole.count == sum(part.count for part in parts) == 3 + 5 + 2
 
 
 @pytest.mark.parametrize(("model", "attention"), [("gru", "additive"), ("transformer", "additive")])
@@ -131,10 +131,10 @@ def test_each_target_has_a_writer_of_its_own_or_all_share_one():
 def test_losses_of_several_targets_add_up():
     model = translator(sizes=(10, [10, 12])).eval()
     both = [[TARGETS[n][0], TARGETS[2 - n][0]] for n in range(3)]
-    made = collate(SOURCES, both, Marks((1, 1), (2, 2)), 6)
+    made = collate(SOURCES, both, BoundaryTokens((1, 1), (2, 2)), 6)
     memory = model.encode(made.source, made.lengths)
     parts = [
-        model.writer(n).loss(memory, made.inputs[:, n], made.targets[:, n], made.real[:, n]).total for n in range(2)
+        model.writer(n).loss(memory, made.inputs[:, n], made.targets[:, n], made.mask[:, n]).total for n in range(2)
     ]
     torch.testing.assert_close(model(made)[0].total, parts[0] + parts[1])
 
@@ -143,7 +143,7 @@ def test_the_share_of_true_tokens_falls_in_a_straight_line():
     model = translator(teacher_forcing=0.4)
     shares = []
     for model.progress in (0.0, 0.5, 1.0):
-        shares.append(model.true_share)
+        shares.append(model.true_token_share)
     assert shares == pytest.approx([1.0, 0.7, 0.4])
 
 
@@ -152,7 +152,7 @@ def test_without_true_tokens_the_model_reads_its_own():
     model.progress = 1.0
     made = batch((0, 1))
     memory = model.encode(made.source, made.lengths)
-    mixed = model.mixed(model.writer(0), memory, made.inputs[:, 0])
+    mixed = model.mix_predictions(model.writer(0), memory, made.inputs[:, 0])
     own = model.writer(0).logits(model.writer(0).read(made.inputs[:, 0], None, memory).vectors).argmax(-1)
     assert mixed[:, 0].tolist() == [1, 1]
     assert torch.equal(mixed[:, 1:], own[:, :-1])

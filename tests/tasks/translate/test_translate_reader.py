@@ -11,7 +11,7 @@ import pytest
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.translate.languages import Languages
-from seqwise.tasks.translate.reader import look_at, one_line, open_pairs
+from seqwise.tasks.translate.reader import check_pairs, join_lines, open_pairs
 
 
 def put(folder: Path, **files: str) -> Path:
@@ -128,8 +128,8 @@ def test_line_breaks_inside_a_text_become_blanks_and_are_counted(tmp_path):
 
 
 def test_a_text_becomes_one_line_and_blanks_inside_stay():
-    assert one_line("  a  b\t") == "a  b"
-    assert one_line("a \n  b\r\nc ") == "a b c"
+    assert join_lines("  a  b\t") == "a  b"
+    assert join_lines("a \n  b\r\nc ") == "a b c"
 
 
 def test_what_is_often_a_mistake_is_counted(tmp_path):
@@ -137,13 +137,13 @@ def test_what_is_often_a_mistake_is_counted(tmp_path):
     put(tmp_path, train__en=numbered("one") + f"same\n{long}\n", train__de=numbered("eins") + "same\nkurz\n")
     put(tmp_path, test__en="one 3\nnew\n", test__de="eins 3\nneu\n")
     splits, _ = opened(tmp_path, target="de")
-    look_at(splits)
+    check_pairs(splits)
     remarks = splits.findings.warning_messages()
     assert any(
         "1 pairs whose target equals the source; they are kept" in text and "train.en:41" in text for text in remarks
     )
     assert any("ratio of lengths 5 times" in text and "train.en:42" in text for text in remarks)
-    assert any("pairs of test that are in train as well" in text and "test.en:1" in text for text in remarks)
+    assert any("pairs of test are in train too" in text and "test.en:1" in text for text in remarks)
 
 
 @pytest.mark.parametrize("name", ["text", "en/de"])
@@ -157,7 +157,7 @@ def test_a_target_needs_a_name_that_its_vocabulary_can_have(tmp_path, name: str)
 
 def test_a_language_cannot_be_read_and_written(tmp_path):
     put(tmp_path, train__en=numbered("one"), train__de=numbered("eins"))
-    with pytest.raises(UsageError, match="de cannot be read and written"):
+    with pytest.raises(UsageError, match="de cannot be both source and target"):
         opened(tmp_path, columns="de,en", target="de")
     with pytest.raises(DataError, match="there is no text in 'fr'; there are de and en"):
         opened(tmp_path, target="fr")

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from seqwise.tasks.translate.rouge import longest_common, rouge, words
+from seqwise.tasks.translate.rouge import longest_common_subsequence, rouge, split_words
 
 
 def test_words_are_runs_of_letters_and_digits_in_lower_case():
-    assert words("The café's 3.5-litre CAR_7!") == ["the", "café", "s", "3", "5", "litre", "car", "7"]
+    assert split_words("The café's 3.5-litre CAR_7!") == ["the", "café", "s", "3", "5", "litre", "car", "7"]
 
 
 def test_the_classic_example_of_lin():
@@ -48,4 +48,4 @@ def test_the_longest_common_subsequence_equals_the_search_through_all_of_them():
             for size in range(len(first), -1, -1)
             if any(c in subsequences for c in itertools.combinations(first, size))
         )
-        assert longest_common(first, second) == longest
+        assert longest_common_subsequence(first, second) == longest

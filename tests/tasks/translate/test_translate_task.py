@@ -89,8 +89,10 @@ def test_it_learns_to_translate(english):
 
 def test_validation_adds_up_over_processes(english, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen, _ = english
-    monkeypatch.setattr("seqwise.tasks.translate.task.ROWS", 4)  # else all pairs are one batch of one process
-    monkeypatch.setattr("seqwise.tasks.translate.translating.ROWS", {"cpu": 4})
+    monkeypatch.setattr(
+        "seqwise.tasks.translate.task.EVALUATION_ROWS", 4
+    )  # else all pairs are one batch of one process
+    monkeypatch.setattr("seqwise.tasks.translate.generation.SEARCH_ROWS", {"cpu": 4})
 
     class Part(Alone):
         def __init__(self, rank: int):
@@ -127,7 +129,7 @@ def test_evaluation_names_every_metric_with_its_definition(english, folder: Path
     assert found.metrics["pairs"] == 30
     assert set(found.metrics) == {"bleu", "chrf", "exact_match", "rouge_1", "rouge_2", "rouge_l", "pairs"}
     assert set(found.definitions) == set(found.metrics)
-    assert found.warnings == ("BLEU counts runs of four words; most of these texts are shorter.",)
+    assert found.warnings == ("BLEU counts 4-grams; most of these texts are shorter.",)
     assert "tok:13a" in found.as_dict()["definitions"]["bleu"]
     answers, references = out.read_text().splitlines(), (folder / "test.en").read_text().splitlines()
     right = sum(answer == reference for answer, reference in zip(answers, references, strict=True))
@@ -233,7 +235,7 @@ def test_what_is_too_long_is_cut_and_counted(folder: Path):
     said: list[str] = []
     chosen = settings(columns="num,de", data={"max_length": 2})
     task = Translate.prepare(str(folder), chosen, log=said.append)
-    assert "texts of more than 2 tokens, which are cut there (--data.max-length)" in said[-1]
+    assert "texts of more than 2 tokens, which are truncated (--data.max-length)" in said[-1]
     assert max(batch.length for batch in task.batches(chosen).epoch(0)) == 3
 
 
@@ -261,7 +263,7 @@ def test_the_share_of_exact_answers_is_shown_where_targets_are_single_words():
         ({"translate": {"input_feeding": True, "attention": "none"}}, "received gru with none attention"),
         (
             {"model": "transformer", "translate": {"input_feeding": True, "attention": "dot"}},
-            "input feeding goes with dot or general attention of an rnn, gru or lstm",
+            "input feeding needs an rnn, gru or lstm with dot or general attention",
         ),
     ],
 )

@@ -9,8 +9,15 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.tasks.translate.languages import Languages
-from seqwise.tasks.translate.reader import Pair, dates
-from seqwise.tasks.translate.vocabularies import SPECIALS, decode, encode, learn_vocabularies, marks_of, same_alphabet
+from seqwise.tasks.translate.reader import Pair, builtin_dates
+from seqwise.tasks.translate.vocabularies import (
+    SPECIALS,
+    decode,
+    encode,
+    get_boundary_tokens,
+    share_alphabet,
+    train_tokenizers,
+)
 
 DE, BOTH = Languages("en", ("de",)), Languages("en", ("de", "fr"))
 
@@ -27,11 +34,11 @@ def pairs_of(*sides: list[str]) -> list[Pair]:
 
 def learn(pairs, languages=DE, **settings):
     chosen, said = Settings(**settings), []
-    return learn_vocabularies(pairs, languages, chosen, said.append), chosen, " ".join(said)
+    return train_tokenizers(pairs, languages, chosen, said.append), chosen, " ".join(said)
 
 
 def test_dates_are_spelled():
-    found, chosen, said = learn(dates()[:3000], Languages())
+    found, chosen, said = learn(builtin_dates()[:3000], Languages())
     assert (chosen.text.tokenizer, chosen.translate.vocabulary) == ("characters", "separate")
     assert list(found) == ["text", "target"]
     assert len(found["target"]) == len(SPECIALS) + 1 + 11  # <unk>, ten digits, the dash
@@ -50,7 +57,7 @@ def test_little_text_is_spelled_and_more_is_cut_into_parts_of_words():
 
 def test_another_alphabet_has_a_vocabulary_of_its_own():
     many = pairs_of(sentences(8_000, "abcde"), sentences(8_000, "абвгд", 1))
-    assert not same_alphabet(many)
+    assert not share_alphabet(many)
     found, chosen, _ = learn(many)
     assert chosen.translate.vocabulary == "separate"
     assert found["text"] is not found["de"]
@@ -77,11 +84,11 @@ def test_one_decoder_is_told_the_target_by_a_token():
     pairs = pairs_of(sentences(50, "abcd"), sentences(50, "abcd", 1), sentences(50, "abcd", 2))
     found, chosen, _ = learn(pairs, BOTH, translate={"targets": "token"})
     assert found["de"] is found["fr"] is not found["text"]
-    marks = marks_of(found, BOTH.targets, chosen)
+    marks = get_boundary_tokens(found, BOTH.targets, chosen)
     assert found["de"].tokens(marks.begins) == ["<de>", "<fr>"]
     found, chosen, _ = learn(pairs, BOTH)
     assert found["de"] is not found["fr"]
-    assert marks_of(found, BOTH.targets, chosen).begins == (1, 1)
+    assert get_boundary_tokens(found, BOTH.targets, chosen).begins == (1, 1)
 
 
 def test_an_empty_text_has_no_ids():

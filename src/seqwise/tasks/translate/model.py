@@ -1,8 +1,8 @@
-"""The model of translate: one encoder, and a writer for each target or one for all.
+"""The translation model: one encoder, and a writer for each target or one for all.
 
     source ids → embedding → encoder → memory → writer → losses (training) or hypotheses (use)
 
-It knows nothing of text or of files. The writer is explained in `writing.py`, the search in `decoding/beam.py`.
+The module knows nothing of text or files. The writer is in `tasks/writing.py`, the search in `decoding/beam.py`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from seqwise.tasks.writing import Writer
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """Sources, and what is to be written for each in N languages: `targets[:, n]` after `inputs[:, n]`."""
+    """Sources with their targets in N languages: the decoder reads `inputs[:, n]` and predicts `targets[:, n]`."""
 
     position_unit = "pair"
 
     source: Tensor  # (B, S) int64
     lengths: Tensor  # (B,) int64
-    inputs: Tensor  # (B, N, T) int64: the token that begins, then the target
-    targets: Tensor  # (B, N, T) int64: the target, then the token that ends
-    real: Tensor  # (B, N, T) bool: the targets that are there
+    inputs: Tensor  # (B, N, T) int64: the begin token, then the target
+    targets: Tensor  # (B, N, T) int64: the target, then the end token
+    mask: Tensor  # (B, N, T) bool: False for padding
 
     @property
     def length(self) -> int:
@@ -44,50 +44,54 @@ class PairBatch(Batch):
 
     @property
     def num_targets(self) -> int:
-        return int(self.real.sum())
+        return int(self.mask.sum())
 
 
 @dataclass(frozen=True)
-class Marks:
-    """The ids that begin each target, and the ids that end it."""
+class BoundaryTokens:
+    """The ids of the begin and the end token of each target."""
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
 
 
 def collate(
-    sources: Sequence[np.ndarray], targets: Sequence[Sequence[np.ndarray]], marks: Marks, longest: int
+    sources: Sequence[np.ndarray],
+    targets: Sequence[Sequence[np.ndarray]],
+    boundaries: BoundaryTokens,
+    max_length: int,
 ) -> PairBatch:
-    """Pairs of ids as a batch; id 0 is that of padding.
+    """Return pairs of ids as a batch; padding has id 0.
 
-    What lies beyond `longest` is cut off. A target that was cut has no end: the model must not learn to stop there.
+    Ids beyond `max_length` are cut off. A target that is cut has no end token: the model must not learn to stop there.
     """
-    sources = [row[:longest] for row in sources]
-    inputs, wanted = [], []
+    sources = [row[:max_length] for row in sources]
+    inputs, outputs = [], []
     for row in targets:
         for number, ids in enumerate(row):
-            kept = ids[:longest]
-            inputs.append(np.concatenate([[marks.begins[number]], kept]))
-            wanted.append(kept if len(ids) > longest else np.concatenate([kept, [marks.ends[number]]]))
+            truncated = ids[:max_length]
+            inputs.append(np.concatenate([[boundaries.begins[number]], truncated]))
+            is_cut = len(ids) > max_length
+            outputs.append(truncated if is_cut else np.concatenate([truncated, [boundaries.ends[number]]]))
     width = max(len(ids) for ids in inputs)
-    shape = (len(sources), len(marks.begins), width)
-    real = np.arange(width) < np.array([len(ids) for ids in wanted])[:, None]
-    filled = [np.concatenate([ids, np.zeros(width - len(ids), dtype=np.int64)]) for ids in wanted]
+    shape = (len(sources), len(boundaries.begins), width)
+    mask = np.arange(width) < np.array([len(ids) for ids in outputs])[:, None]
+    padded = [np.concatenate([ids, np.zeros(width - len(ids), dtype=np.int64)]) for ids in outputs]
     return PairBatch(
         torch.from_numpy(pad_sequences(sources)),
         torch.tensor([len(row) for row in sources], dtype=torch.int64),
         torch.from_numpy(pad_sequences(inputs)).view(shape),
-        torch.from_numpy(np.stack(filled).astype(np.int64)).view(shape),
-        torch.from_numpy(real).view(shape),
+        torch.from_numpy(np.stack(padded).astype(np.int64)).view(shape),
+        torch.from_numpy(mask).view(shape),
     )
 
 
 class Translator(nn.Module):
     """Embedding and encoder of the source, and the writers.
 
-    `vocabularies` has the size of the source's vocabulary and that of each writer; `counts` how often each token is to
-    be written, so that a new model already predicts by frequency. `progress` is the share of the training that is
-    done, as the loop tells it; None where nothing hangs on it.
+    `vocabularies` has the size of the source's vocabulary and that of each writer. With the `counts` of the target
+    tokens the first predictions of a new model are their frequencies. The training loop sets `progress`, the share of
+    the training that is done, unless it is None: only scheduled sampling depends on it.
     """
 
     def __init__(
@@ -98,57 +102,59 @@ class Translator(nn.Module):
     ):
         super().__init__()
         network, chosen = settings.network, settings.translate
-        width, longest = network.embedding, settings.data.max_length + 1
+        width, max_length = network.embedding, settings.data.max_length + 1
         source, targets = vocabularies
         transformer = settings.model == "transformer"
         self.embedding = Embedding(source, width)
-        if transformer:  # short rows, as in the language model: states behind a final norm are long
+        if transformer:  # small vectors, as in the language model: states after the final norm are large
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
-        self.encoder = build_encoder(settings, width, longest)
+        self.encoder = build_encoder(settings, width, max_length)
         memory: int = self.encoder.width  # type: ignore[assignment]
         shared = self.embedding if chosen.vocabulary == "shared" else None
         self.writers = nn.ModuleList(
-            Writer(settings, size, memory, longest, embedding=shared, counts=None if counts is None else counts[number])
+            Writer(
+                settings, size, memory, max_length, embedding=shared, counts=None if counts is None else counts[number]
+            )
             for number, size in enumerate(targets)
         )
-        self.smoothing, self.forced = chosen.label_smoothing, chosen.teacher_forcing
-        self.progress: float | None = 0.0 if self.forced < 1 else None
+        self.smoothing, self.teacher_forcing = chosen.label_smoothing, chosen.teacher_forcing
+        self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None
 
-    def forward(self, batch: PairBatch, carry: None = None) -> tuple[Loss, None]:
-        """Summed loss of all targets in all languages; smoothed in training only."""
+    def forward(self, batch: PairBatch, state: None = None) -> tuple[Loss, None]:
+        """Return the summed loss of all targets in all languages, and no state; smoothed in training only."""
         memory = self.encode(batch.source, batch.lengths)
         smoothing = self.smoothing if self.training else 0.0
         losses = []
         for number in range(batch.inputs.shape[1]):
             writer, inputs = self.writer(number), batch.inputs[:, number]
-            if self.training and self.true_share < 1:
-                inputs = self.mixed(writer, memory, inputs)
-            losses.append(writer.loss(memory, inputs, batch.targets[:, number], batch.real[:, number], smoothing))
+            if self.training and self.true_token_share < 1:
+                inputs = self.mix_predictions(writer, memory, inputs)
+            losses.append(writer.loss(memory, inputs, batch.targets[:, number], batch.mask[:, number], smoothing))
         return Loss(torch.stack([loss.total for loss in losses]).sum(), sum(loss.counted for loss in losses)), None
 
     def encode(self, ids: Tensor, lengths: Tensor | None = None) -> Memory:
-        """What the writers read: ids (B, S) of which the first `lengths` are there, or all."""
+        """Return the memory of the sources (B, S), of which the first `lengths` tokens are not padding, or all."""
         return Memory(self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors, lengths)
 
     def writer(self, number: int) -> Writer:
-        """The writer of a target; all targets share it where there is one only."""
+        """Return the writer of a target; a single writer serves all targets."""
         return self.writers[number if len(self.writers) > 1 else 0]  # type: ignore[return-value]
 
     # Scheduled sampling
 
     @property
-    def true_share(self) -> float:
-        """How many of the previous tokens are the true ones at this point of the training."""
-        return 1.0 - (self.progress or 0.0) * (1.0 - self.forced)
+    def true_token_share(self) -> float:
+        """The share of decoder inputs that are true tokens at this point of the training."""
+        return 1.0 - (self.progress or 0.0) * (1.0 - self.teacher_forcing)
 
     @torch.no_grad()
-    def mixed(self, writer: Writer, memory: Memory, inputs: Tensor) -> Tensor:
-        """The inputs with some tokens replaced by what the model itself would have written there.
+    def mix_predictions(self, writer: Writer, memory: Memory, inputs: Tensor) -> Tensor:
+        """Return the inputs with some tokens replaced by the model's own predictions.
 
         Scheduled sampling (Bengio et al. 2015) in two passes (Mihaylova & Martins 2019), for decoders that read all
         steps at once: the first reads the true tokens, the second the mixture. No gradient flows through the first.
         """
-        own = writer.logits(writer.read(inputs[:, :-1], None, memory).vectors).argmax(-1)
-        true = torch.rand(own.shape, device=own.device) < self.true_share
-        return torch.cat([inputs[:, :1], torch.where(true, inputs[:, 1:], own)], dim=1)
+        predicted = writer.logits(writer.read(inputs[:, :-1], None, memory).vectors).argmax(-1)
+        is_true = torch.rand(predicted.shape, device=predicted.device) < self.true_token_share
+        return torch.cat([inputs[:, :1], torch.where(is_true, inputs[:, 1:], predicted)], dim=1)

@@ -1,10 +1,10 @@
-"""Translation, and whatever else writes one text for another: from pairs of texts to translated text.
+"""Translation, and other tasks that generate one text from another, such as summaries.
 
     source → tokens → encoder → memory → writer → tokens of each target → loss
                                               └→ beam search → text → BLEU, chrF, exact match, ROUGE
 
-The page wires pieces: reading pairs is in `tasks/translate/reader.py`, vocabularies in `vocabularies.py`, the model in
-`model.py`, its use in `translating.py`.
+This module connects the parts: reading pairs is in `reader.py`, vocabularies in `vocabularies.py`, the model in
+`model.py`, its use in `generation.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -23,8 +22,7 @@ from torch import Tensor
 from seqwise.backbones.decoder import can_be_fed
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
-from seqwise.data.examples import Splits, select_evaluation_examples
-from seqwise.data.findings import Findings
+from seqwise.data.examples import Splits
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, parse_columns, read_input_column
 from seqwise.decoding.options import BeamSearchOptions
@@ -34,6 +32,9 @@ from seqwise.layers.embedding import Embedding
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.example_task import ExampleTask
+from seqwise.tasks.latency import Stopwatch
+from seqwise.tasks.summary import describe_splits, warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -43,47 +44,61 @@ from seqwise.tasks.task import (
     Report,
     Size,
     Summing,
-    Task,
     no_log,
 )
 from seqwise.tasks.translate.defaults import fill_translate
+from seqwise.tasks.translate.evaluation import (
+    compute_metrics,
+    describe_decoding,
+    format_prediction,
+    score_pairs,
+    translate_pairs,
+    write_translations,
+)
+from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
-from seqwise.tasks.translate.output import how, measured, one_by_one, prediction, translate_all, write_lines
-from seqwise.tasks.translate.reader import Pair, look_at, open_pairs
-from seqwise.tasks.translate.translating import Translation, targets_of
-from seqwise.tasks.translate.vocabularies import encode, learn_vocabularies, marks_of
-from seqwise.text.tokenizer import Tokenizer
+from seqwise.tasks.translate.reader import Pair, check_pairs, open_pairs
+from seqwise.tasks.translate.vocabularies import encode, get_boundary_tokens, train_tokenizers
 
-MOST_TOKENS = 512  # of one text, unless the user says otherwise
-INTERIM = {"cpu": 200, "cuda": 1_000}  # validation pairs that are translated during training
-ROWS, TOKENS = 64, 8_192  # of a batch that is only scored
-AT_ONCE = 1_024  # inputs that are sorted by length together
-MANY_UNKNOWN = 0.05  # share of held-out tokens from which on the user is told
-SPELLED = 4  # words: below, an n-gram of four words says little, and the share of exact answers is shown
+MAX_TOKENS = 512  # of one text, unless set
+VALIDATION_PAIRS = {"cpu": 200, "cuda": 1_000}  # translated in each validation during training
+EVALUATION_ROWS, EVALUATION_TOKENS = 64, 8_192  # of a batch whose loss is computed in validation
+CHUNK = 1_024  # inputs that are sorted by length together
+MIN_BLEU_WORDS = 4  # mean words of the targets from which on BLEU, not exact match, is the primary metric
 
 
-class Translate(Task):
-    """The task on some pairs: vocabularies are known, a model can be built, trained and scored."""
+class Translate(ExampleTask):
+    """The task on pairs of texts: the vocabularies are known; a model can be built, trained and scored."""
 
     fill_defaults = staticmethod(fill_translate)
     primary_metric = ("bleu", "BLEU")
     beam_search = BeamSearchOptions(beam=5)
     example = "a text"
+    example_unit = "pairs"
 
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
-        self.splits, self.preprocessor = splits, preprocessor
-        self.fingerprint, self.split_rule = splits.fingerprint, splits.split_rule
-        self.names: list[str] = preprocessor.facts["targets"]
-        self.marks = marks_of(preprocessor.tokenizers, self.names, settings)
-        self.longest = settings.data.max_length or MOST_TOKENS
-        parts = splits.parts.items()
-        self.sources = {
-            split: encode(preprocessor.tokenizer, [pair.source for pair in pairs]) for split, pairs in parts
-        }
-        self.written = {split: _columns(pairs, preprocessor.tokenizers, self.names) for split, pairs in parts}
-        if _mean_words(splits.parts["valid"]) < SPELLED:
+        super().__init__(splits, preprocessor)
+        self.target_names: list[str] = preprocessor.facts["targets"]
+        self.boundaries = get_boundary_tokens(preprocessor.tokenizers, self.target_names, settings)
+        self.max_length = settings.data.max_length or MAX_TOKENS
+        # Ids by split: of each source, and of the targets of each pair in all languages.
+        self.sources: dict[str, list[np.ndarray]] = {}
+        self.targets: dict[str, list[list[np.ndarray]]] = {}
+        for split, pairs in splits.parts.items():
+            self.sources[split] = encode(preprocessor.tokenizer, [pair.source for pair in pairs])
+            by_language = [
+                encode(preprocessor.tokenizers[name], [pair.targets[number] for pair in pairs])
+                for number, name in enumerate(self.target_names)
+            ]
+            self.targets[split] = [list(row) for row in zip(*by_language)]
+        lengths = [len(text.split()) for pair in splits.parts["valid"] for text in pair.targets]
+        if sum(lengths) / len(lengths) < MIN_BLEU_WORDS:
             self.primary_metric = ("exact_match", "exact")
+
+    @classmethod
+    def open_splits(cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> Splits[Pair]:
+        return open_pairs(data, settings, valid_fraction, test_fraction)[0]
 
     @classmethod
     def prepare(
@@ -96,174 +111,167 @@ class Translate(Task):
     ) -> Self:
         """Read and check the pairs; learn the vocabularies from the training split unless they are given."""
         splits, languages = open_pairs(data, settings)
-        look_at(splits)
+        check_pairs(splits)
         if preprocessor is None:
-            tokenizers = learn_vocabularies(splits.parts["train"], languages, settings, log)
+            tokenizers = train_tokenizers(splits.parts["train"], languages, settings, log)
             preprocessor = Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
         if languages != Languages():
             settings.target, settings.columns = ",".join(languages.targets), settings.columns or languages.columns
         task = cls(splits, preprocessor, settings)
-        preprocessor.facts.setdefault("ratios", task.ratios())
+        preprocessor.facts.setdefault("ratios", task.compute_length_ratios())
         if data.startswith("builtin:"):
             preprocessor.facts["example"] = splits.parts["valid"][0].source
         if settings.data.max_length is None:
-            settings.data.max_length = min(MOST_TOKENS, task.size().longest)
-        task.longest = settings.data.max_length
-        task.count_long()
-        task.introduce(languages, log)
+            settings.data.max_length = task.max_length = min(MAX_TOKENS, task.size().longest)
+        task.warn_about_truncation()
+        sizes = {split: len(pairs) for split, pairs in splits.parts.items()}
+        log(describe_splits(f"pairs, {languages}", sizes, task.split_rule, task.describe_vocabulary()))
+        for warning in task.warnings():
+            log(f"note: {warning}")
         return task
 
-    def ratios(self) -> list[float]:
-        """Tokens of each target per token of the source, in training."""
-        read = max(1, sum(map(len, self.sources["train"])))
-        return [sum(len(row[n]) for row in self.written["train"]) / read for n in range(len(self.names))]
+    def compute_length_ratios(self) -> list[float]:
+        """Return the tokens of each target per token of the source, in training."""
+        source_tokens = max(1, sum(map(len, self.sources["train"])))
+        numbers = range(len(self.target_names))
+        return [sum(len(row[number]) for row in self.targets["train"]) / source_tokens for number in numbers]
 
-    def count_long(self) -> None:
-        """A remark for every text that will be cut."""
-        what = f"texts of more than {self.longest:,} tokens, which are cut there (--data.max-length)"
+    def warn_about_truncation(self) -> None:
+        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, pairs in self.splits.parts.items():
-            for pair, source, targets in zip(pairs, self.sources[split], self.written[split]):
+            for pair, source, targets in zip(pairs, self.sources[split], self.targets[split]):
                 for ids in (source, *targets):
-                    if len(ids) > self.longest:
+                    if len(ids) > self.max_length:
                         self.splits.findings.warn(what, pair.file, pair.line)
 
-    def introduce(self, languages: Languages, log: LogFunction) -> None:
-        sizes = ", ".join(f"{split} {len(pairs):,}" for split, pairs in self.splits.parts.items())
-        log(f"pairs, {languages}: {sizes}; {self._vocabulary()}. {self.split_rule[0].upper()}{self.split_rule[1:]}")
-        for sentence in self.remarks():
-            log(f"note: {sentence}")
-
-    def _vocabulary(self) -> str:
+    def describe_vocabulary(self) -> str:
         sizes = {name: len(tokenizer) for name, tokenizer in self.preprocessor.tokenizers.items()}
-        shared = len({tokenizer.fingerprint for tokenizer in self.preprocessor.tokenizers.values()}) == 1
-        if shared:
+        if len({tokenizer.fingerprint for tokenizer in self.preprocessor.tokenizers.values()}) == 1:
             return f"one vocabulary of {sizes['text']:,}"
         source = self.preprocessor.facts["source"]
         return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
 
-    def remarks(self) -> list[str]:
-        """What was let pass, with its number and the policy."""
-        found = self.splits.findings.warning_messages()
-        for split in ("valid", "test"):
-            share = self._unknown(split) / max(1, self._tokens(split))
-            if share > MANY_UNKNOWN:
-                found.append(f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them.")
-        return found
+    def warnings(self) -> list[str]:
+        unknown = {
+            split: (self._count_unknown(split), sum(len(ids) for side in self._sides(split) for ids in side))
+            for split in self.splits.parts
+        }
+        return [*super().warnings(), *warn_about_unknown(unknown)]
 
-    def _tokens(self, split: str) -> int:
-        return sum(len(ids) for rows in self._all(split) for ids in rows)
+    def _count_unknown(self, split: str) -> int:
+        tokenizers = [self.preprocessor.tokenizer, *(self.preprocessor.tokenizers[name] for name in self.target_names)]
+        sides = zip(tokenizers, self._sides(split))
+        return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, side in sides for ids in side)
 
-    def _unknown(self, split: str) -> int:
-        tokenizers = [self.preprocessor.tokenizer, *(self.preprocessor.tokenizers[name] for name in self.names)]
-        sides = zip(tokenizers, self._all(split))
-        return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, rows in sides for ids in rows)
-
-    def _all(self, split: str) -> list[list[np.ndarray]]:
-        """The ids of the source and of each target of a split."""
-        written = self.written.get(split, [])
-        return [self.sources.get(split, []), *([row[n] for row in written] for n in range(len(self.names)))]
+    def _sides(self, split: str) -> list[list[np.ndarray]]:
+        """Return the ids of the sources and of each language's targets of a split."""
+        numbers = range(len(self.target_names))
+        return [self.sources[split], *([row[number] for row in self.targets[split]] for number in numbers)]
 
     # Training
 
     def size(self) -> Size:
-        longest = max(len(ids) for split in self.splits.parts for rows in self._all(split) for ids in rows)
-        tokens = sum(len(ids) + 1 for row in self.written["train"] for ids in row)
-        vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.names)
-        return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.names))
+        longest = max(len(ids) for split in self.splits.parts for side in self._sides(split) for ids in side)
+        tokens = sum(len(ids) + 1 for row in self.targets["train"] for ids in row)
+        vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.target_names)
+        return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.target_names))
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         model, attention = settings.model, settings.translate.attention
         if settings.translate.input_feeding and not can_be_fed(model, attention):
             raise UsageError(
-                "input feeding goes with dot or general attention of an rnn, gru or lstm; "
+                "input feeding needs an rnn, gru or lstm with dot or general attention; "
                 f"received {model} with {attention} attention.",
                 repair="Pass --translate.attention general with such a model, or leave out --translate.input-feeding.",
             )
 
     def run_layers(self, model: Translator) -> None:
-        one = torch.zeros(1, 1, dtype=torch.int64, device="meta")
-        model.writer(0).losses(model.encode(one), one, one)
+        ids = torch.zeros(1, 1, dtype=torch.int64, device="meta")
+        model.writer(0).losses(model.encode(ids), ids, ids)
 
     def build(self, settings: ResolvedSettings) -> Translator:
-        """An untrained model that already predicts each token by its frequency."""
-        return build_model(settings, self.preprocessor, self.counts)
+        """Return an untrained model whose first predictions are the token frequencies."""
+        return build_model(settings, self.preprocessor, self.target_counts)
 
     @cached_property
-    def counts(self) -> list[Tensor]:
-        """How often each token is to be written in the training split, (V,) for each target."""
-        found = []
-        for number, name in enumerate(self.names):
-            ids = np.concatenate([row[number] for row in self.written["train"]])
-            counts = np.bincount(ids, minlength=len(self.preprocessor.tokenizers[name]))
-            counts[self.marks.ends[number]] += len(self.written["train"])
-            found.append(torch.from_numpy(counts))
-        return found
+    def target_counts(self) -> list[Tensor]:
+        """How often each token is a target in training, (V,) for each language."""
+        counts = []
+        for number, name in enumerate(self.target_names):
+            ids = np.concatenate([row[number] for row in self.targets["train"]])
+            token_counts = np.bincount(ids, minlength=len(self.preprocessor.tokenizers[name]))
+            token_counts[self.boundaries.ends[number]] += len(self.targets["train"])
+            counts.append(torch.from_numpy(token_counts))
+        return counts
 
     def embeddings(self, model: Translator) -> dict[str, Embedding]:
-        """One of the source and one for each writer; a vocabulary that several share has one layer."""
-        writers: dict[str, Embedding] = {name: writer.embedding for name, writer in zip(self.names, model.writers)}  # type: ignore[misc]
-        return {"text": model.embedding, **writers}
+        """Return the embedding of the source and of each writer; a shared vocabulary has one layer."""
+        writers = {name: model.writer(number) for number, name in enumerate(self.target_names[: len(model.writers)])}
+        return {"text": model.embedding, **{name: writer.embedding for name, writer in writers.items()}}
 
     def token_counts(self) -> dict[str, Tensor]:
         ids = np.concatenate(self.sources["train"])
-        read = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
-        return {"text": read, **dict(zip(self.names, self.counts))}
+        source_counts = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
+        return {"text": source_counts, **dict(zip(self.target_names, self.target_counts))}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
-        """Training batches of pairs of alike length."""
-        rows, tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(self._lengths("train"), self._collate, rows, tokens, settings.seed, rank, world)
+        """Return training batches of pairs of similar length."""
+        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
+        return BucketLoader(self._lengths("train"), self._collate, batch_size, max_tokens, settings.seed, rank, world)
 
     def validate(self, model: Translator, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Loss on the validation split; BLEU and exact match of greedy translations of a part of it."""
+        """Return the loss on the validation split, and BLEU and exact match of greedy translations of a part of it."""
         model.eval()
         device = model.embedding.weight.device
-        nats, count = 0.0, 0
+        nats, num_targets = 0.0, 0
+        batches = iterate_by_length(self._lengths("valid"), EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
         with torch.no_grad():
-            for numbers in iterate_by_length(self._lengths("valid"), ROWS, TOKENS, world.rank, world.size):
+            for numbers in batches:
                 loss, _ = model(self._collate(numbers, "valid").to(device))
-                nats, count = nats + float(loss.total), count + loss.count
-        some = _spread(len(self.sources["valid"]), INTERIM.get(device.type, 200))
-        asked = Translation(model, settings, self.preprocessor, InferenceOptions(BeamSearchOptions()))
+                nats, num_targets = nats + float(loss.total), num_targets + loss.count
+        sample = _evenly_spaced(len(self.sources["valid"]), VALIDATION_PAIRS.get(device.type, 200))
+        generator = TranslationGenerator(model, settings, self.preprocessor, InferenceOptions(BeamSearchOptions()))
+        sources = [self.sources["valid"][number] for number in sample]
         outputs, references = [], []
-        for at, found in asked.of_ids([self.sources["valid"][number] for number in some], world.rank, world.size):
-            for target, best in zip(asked.targets, found):
-                outputs.append(asked.text(target, best[0]))
-                references.append(self.splits.parts["valid"][some[at]].targets[target.number])
+        for index, hypotheses in generator.translate_ids(sources, world.rank, world.size):
+            for target, best in zip(generator.targets, hypotheses):
+                outputs.append(generator.decode(target, best[0]))
+                references.append(self.splits.parts["valid"][sample[index]].targets[target.number])
         exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
         counts = BleuCounts.from_texts(outputs, references).as_tuple()
-        nats, all_count, right, tried, *sums = world.sum(nats, count, exact, len(outputs), *counts)
+        nats, all_targets, num_exact, num_outputs, *bleu_sums = world.sum(
+            nats, num_targets, exact, len(outputs), *counts
+        )
         return {
-            "loss": nats / max(1, all_count),
-            "bleu": BleuCounts.from_tuple(sums).bleu,
-            "exact_match": right / max(1, tried),
+            "loss": nats / max(1, all_targets),
+            "bleu": BleuCounts.from_tuple(bleu_sums).bleu,
+            "exact_match": num_exact / max(1, num_outputs),
         }
 
     def _lengths(self, split: str) -> list[int]:
-        """Steps of each pair: of its longest side, with the token that begins or ends it."""
-        pairs = zip(self.sources[split], self.written[split])
-        return [min(self.longest, max(len(ids) for ids in (source, *targets))) + 1 for source, targets in pairs]
-
-    def _of(self, split: str, numbers: np.ndarray) -> tuple[list[np.ndarray], list[list[np.ndarray]]]:
-        return [self.sources[split][number] for number in numbers], [self.written[split][number] for number in numbers]
+        """Return the steps of each pair: of its longest side, with its begin or end token."""
+        pairs = zip(self.sources[split], self.targets[split])
+        return [min(self.max_length, max(len(ids) for ids in (source, *targets))) + 1 for source, targets in pairs]
 
     def _collate(self, numbers: np.ndarray, split: str = "train") -> PairBatch:
-        batch = collate(*self._of(split, numbers), self.marks, self.longest)
-        return PairBatch(
-            batch.source, batch.lengths, batch.inputs, batch.targets, batch.real, positions=torch.from_numpy(numbers)
-        )
+        sources = [self.sources[split][number] for number in numbers]
+        targets = [self.targets[split][number] for number in numbers]
+        return replace(collate(sources, targets, self.boundaries, self.max_length), positions=torch.from_numpy(numbers))
 
     def report(self) -> Report:
-        names = [self.preprocessor.facts["source"], *self.names]
         rows = {}
         for split, pairs in self.splits.parts.items():
-            sides = self._all(split)
+            sides = self._sides(split)
             longest = max(len(ids) for side in sides for ids in side)
-            rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._unknown(split))
+            rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._count_unknown(split))
         kind = self.preprocessor.tokenizer.kind
-        sentences = (f"tokeniser: {kind}, {self._vocabulary()} (from the training split)", f"split: {self.split_rule}")
-        columns = ("pairs", *(f"{name} tokens" for name in names), "longest", "unknown")
-        return Report(columns, rows, sentences, tuple(self.remarks()))
+        sentences = (
+            f"tokeniser: {kind}, {self.describe_vocabulary()} (from the training split)",
+            f"split: {self.split_rule}",
+        )
+        languages = [self.preprocessor.facts["source"], *self.target_names]
+        columns = ("pairs", *(f"{name} tokens" for name in languages), "longest", "unknown")
+        return Report(columns, rows, sentences, tuple(self.warnings()))
 
     # A trained model, without that data
 
@@ -284,26 +292,20 @@ class Translate(Task):
         options: InferenceOptions = InferenceOptions(beam_search),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        """BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
+        """Return BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
         check_output_path(options.out)
-        asked, findings = _asked(settings, preprocessor, options), Findings()
-
-        def read(valid: float, test: float) -> Splits[Pair]:
-            nonlocal findings
-            splits = open_pairs(data, asked, valid, test)[0]
-            findings = splits.findings
-            return splits
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        pairs, which = select_evaluation_examples(read, fractions, split, trained_on)
-        began = perf_counter()
-        outputs = translate_all(Translation(model, settings, preprocessor, options), pairs, findings, progress)
-        seconds = perf_counter() - began
+        requested = _request_targets(settings, preprocessor, options.target)
+        splits, pairs, part = cls.select_examples(data, requested, split, trained_on)
+        generator = TranslationGenerator(model, settings, preprocessor, options)
+        with Stopwatch() as watch:
+            outputs = translate_pairs(generator, pairs, splits.findings, progress)
         if options.out is not None:
-            write_lines(options.out, outputs)
-        found = measured(outputs, pairs, f"{data}, {which}", how(settings, options), findings.warning_messages())
-        each = one_by_one(options.primary_metric or cls.primary_metric[0], outputs, pairs) if options.examples else None
-        return replace(found, seconds=seconds, examples=each)
+            write_translations(options.out, outputs)
+        metric = options.primary_metric or cls.primary_metric[0]
+        warnings = splits.findings.warning_messages()
+        evaluation = compute_metrics(outputs, f"{data}, {part}", describe_decoding(settings, options), warnings)
+        scores = score_pairs(metric, outputs, pairs) if options.examples else None
+        return replace(evaluation, seconds=watch.seconds, examples=scores)
 
     @classmethod
     def latency_inputs(
@@ -315,19 +317,16 @@ class Translate(Task):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        options = InferenceOptions(cls.beam_search)
-        asked = _asked(settings, preprocessor, options)
+        requested = _request_targets(settings, preprocessor, None)
+        return super().latency_inputs(model, requested, preprocessor, data, split, trained_on)
 
-        def read(valid: float, test: float) -> Splits[Pair]:
-            return open_pairs(data, asked, valid, test)[0]
-
-        fractions = (settings.data.valid_fraction, settings.data.test_fraction)
-        texts = [pair.source for pair in select_evaluation_examples(read, fractions, split, trained_on)[0]]
-        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text], options))
+    @classmethod
+    def input_text(cls, example: Pair) -> str:
+        return example.source
 
     @classmethod
     def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """The source column of a table; anything else is read line by line."""
+        """Return the source column of a table; any other file is read line by line."""
         path = Path(text)
         if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
             return None
@@ -342,54 +341,46 @@ class Translate(Task):
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(beam_search),
     ) -> Iterator[Prediction]:
-        """One translation per input and language; with `n_best` several, best first."""
-        translation = Translation(model, settings, preprocessor, options)
-        for begin in range(0, len(inputs), AT_ONCE):
-            some = inputs[begin : begin + AT_ONCE]
-            rows = translation.read(some)
-            for text, row, found in zip(some, rows, translation.texts(rows, first=begin)):
-                answers = {target.name: best for target, best in zip(translation.targets, found)}
-                yield prediction(text, answers, translation.unread(row))
+        """Yield one translation per input and language; with `n_best` several, best first."""
+        generator = TranslationGenerator(model, settings, preprocessor, options)
+        for start in range(0, len(inputs), CHUNK):
+            texts = inputs[start : start + CHUNK]
+            rows = generator.encode_sources(texts)
+            for text, ids, translations in zip(texts, rows, generator.translate_texts(rows, start)):
+                by_target = {target.name: best for target, best in zip(generator.targets, translations)}
+                yield format_prediction(text, by_target, generator.count_unread(ids))
 
 
-def _asked(settings: ResolvedSettings, preprocessor: Preprocessor, options: InferenceOptions) -> Settings:
-    """The settings that read the targets asked for, from the columns that held them in training."""
-    targets, asked = targets_of(preprocessor, options.target), settings.model_copy(deep=True)
+def _request_targets(settings: ResolvedSettings, preprocessor: Preprocessor, targets: str | None) -> ResolvedSettings:
+    """Return settings that read the requested targets, from the columns they had in training."""
+    requested = settings.model_copy(deep=True)
+    chosen = parse_targets(preprocessor, targets)
     if not settings.target:
-        return asked
-    asked.target = ",".join(target.name for target in targets)
+        return requested
+    requested.target = ",".join(target.name for target in chosen)
     columns = parse_columns(settings.columns)
     if columns is not None:
-        # Files need no column for each target, since they are found by their endings.
-        each = len(columns) == 1 + len(preprocessor.facts["targets"])
-        chosen = [columns[1 + target.number] if each else target.name for target in targets]
-        asked.columns = ",".join([columns[0], *chosen])
-    return asked
+        # Parallel files need no column for each target, since their suffixes name the languages.
+        has_all = len(columns) == 1 + len(preprocessor.facts["targets"])
+        names = [columns[1 + target.number] if has_all else target.name for target in chosen]
+        requested.columns = ",".join([columns[0], *names])
+    return requested
 
 
 def build_model(
     settings: ResolvedSettings, preprocessor: Preprocessor, counts: Sequence[Tensor] | None = None
 ) -> Translator:
-    """The model of a resolved run."""
-    names = (
-        preprocessor.facts["targets"][:1] if settings.translate.targets == "token" else preprocessor.facts["targets"]
-    )
+    """Build the model; with `counts` its first predictions are the token frequencies."""
+    names = preprocessor.facts["targets"]
+    if settings.translate.targets == "token":  # one writer for all languages
+        names = names[:1]
     sizes = [len(preprocessor.tokenizers[name]) for name in names]
     if counts is not None and len(sizes) < len(counts):
         counts = [torch.stack(list(counts)).sum(0)]
     return Translator(settings, (len(preprocessor.tokenizer), sizes), counts)
 
 
-def _columns(pairs: Sequence[Pair], tokenizers: dict[str, Tokenizer], names: Sequence[str]) -> list[list[np.ndarray]]:
-    """For each pair the ids of its targets."""
-    columns = [encode(tokenizers[name], [pair.targets[n] for pair in pairs]) for n, name in enumerate(names)]
-    return [list(row) for row in zip(*columns)]
-
-
-def _mean_words(pairs: Sequence[Pair]) -> float:
-    return sum(len(text.split()) for pair in pairs for text in pair.targets) / sum(len(pair.targets) for pair in pairs)
-
-
-def _spread(count: int, most: int) -> list[int]:
-    """At most `most` numbers below `count`, at even distances."""
-    return sorted({number * count // min(most, count) for number in range(min(most, count))})
+def _evenly_spaced(count: int, limit: int) -> list[int]:
+    """Return at most `limit` numbers below `count`, at even distances."""
+    limit = min(limit, count)
+    return sorted({number * count // limit for number in range(limit)})
