@@ -121,7 +121,7 @@ def test_2048_units(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_two_runs_are_the_same_to_the_bit(kind: str) -> None:
+def test_two_runs_give_the_same_bits(kind: str) -> None:
     layer, runs = layer_of(kind, 64, 256, torch.bfloat16), []
     mine = leaves(layer, 40, 30)
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_both_directions_at_once(kind: str, padded: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", CELLS)
-def test_what_is_recorded_is_what_the_open_scan_sees(kind: str) -> None:
+def test_recorded_values_are_those_of_the_reference(kind: str) -> None:
     layer = layer_of(kind, 32, 64, torch.float32)
     x, lengths = torch.randn(6, 9, 32, device=DEVICE), torch.tensor([9, 1, 0, 4, 9, 7])
     plain, _ = layer(x, None, lengths)
@@ -198,7 +198,7 @@ def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.Mo
     layer(x)  # not tried again, not said again
 
 
-def test_nothing_is_lost_under_autocast() -> None:
+def test_weights_get_float32_gradients_under_autocast() -> None:
     layer = layer_of("lstm", 32, 64, torch.float32)
     x = torch.randn(4, 12, 32, device=DEVICE, requires_grad=True)
     with torch.autocast("cuda", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Layers on the persistent kernels from one end to the other, under Triton's interpreter, beside the open scan."""
+"""Whole layers on the persistent kernels under Triton's interpreter, compared with the reference implementation."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ def run(layer: nn.Module, x: Tensor, states: list[Tensor], lengths: Tensor | Non
     return [*found, *torch.autograd.grad(found, leaves, slopes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 @pytest.mark.parametrize("name", CELLS)
-def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list[int] | None, backend) -> None:
+def test_layers_give_the_results_of_the_reference(name: str, both: bool, lengths: list[int] | None, backend) -> None:
     layer, sizes = layer_of(name, both), None if lengths is None else torch.tensor(lengths)
     x, states = torch.randn(len(LENGTHS), 4, 3, requires_grad=True), state_of(name, both)
     backend("reference")
@@ -79,6 +80,7 @@ def test_layers_are_the_same_on_the_kernels(name: str, both: bool, lengths: list
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, 1, -1], ids=["outputs", "first state", "last state"])
 @pytest.mark.parametrize("name", CELLS)
 def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend) -> None:
@@ -92,8 +94,9 @@ def test_a_gradient_of_one_result_alone_is_enough(name: str, part: int, backend)
         torch.testing.assert_close(mine, true, atol=5e-5, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
-def test_what_is_recorded_is_what_the_open_scan_sees(name: str, backend) -> None:
+def test_recorded_values_are_those_of_the_reference(name: str, backend) -> None:
     layer, lengths = layer_of(name, False), torch.tensor(LENGTHS)
     x, looks = torch.randn(len(LENGTHS), 4, 3), []
     for way in ("reference", "triton"):
@@ -106,8 +109,9 @@ def test_what_is_recorded_is_what_the_open_scan_sees(name: str, backend) -> None
         torch.testing.assert_close(looks[1][key], true, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
-def test_a_start_of_another_type_is_taken_and_looked_at(name: str, backend) -> None:
+def test_an_initial_state_of_another_type_is_converted(name: str, backend) -> None:
     layer, found = layer_of(name, False), []
     x, states = torch.randn(len(LENGTHS), 4, 3), [part.detach().double() for part in state_of(name, False)]
     for way in ("reference", "triton"):
@@ -131,7 +135,7 @@ def test_padding_may_hold_anything_and_gets_no_gradient(backend) -> None:
     assert not gradient[torch.arange(4) >= lengths[:, None]].any()
 
 
-def test_a_copy_of_a_layer_that_has_run_runs_too(backend) -> None:
+def test_a_copy_of_a_layer_runs_too(backend) -> None:
     layer, x = layer_of("gru", False), torch.randn(2, 4, 3)
     backend("triton")
     with run_concurrently():
