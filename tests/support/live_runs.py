@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SECONDS = 120  # a loaded machine may take long; a hanging process is found all the same
+SECONDS = 900  # after which a process counts as hanging; long, because the machine may be busy
 
 # 64 targets an update; dropout, so that random numbers matter.
 SMALL = [

@@ -27,7 +27,7 @@ def test_a_budget_is_read(text, amount, unit, shown):
 
 
 @pytest.mark.parametrize("text", ["", "5", "5 m", "m", "-3s", "3-epoch-s", "0s", "0-tokens", "2M tokens"])
-def test_what_is_no_budget_is_refused_with_examples(text):
+def test_a_text_that_is_no_budget_is_refused_with_examples(text):
     with pytest.raises(UsageError, match="3-epochs"):
         Budget.parse(text)
 
@@ -51,7 +51,7 @@ def test_a_number_without_a_unit_gets_one_proposed(text, words):
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-5", "k", "60x"])
-def test_nothing_is_proposed_for_what_is_no_number(text):
+def test_nothing_is_proposed_for_a_text_that_is_no_number(text):
     with pytest.raises(UsageError) as caught:
         Budget.parse(text)
     assert "Perhaps" not in str(caught.value)
@@ -68,6 +68,6 @@ def test_numbers_may_be_abbreviated():
     assert [parse_count(text) for text in ("", "1m", "-3", "1e6", "3 k", "k", "3kk")] == [None] * 7
 
 
-def test_progress_is_the_share_in_the_budget_s_own_unit():
+def test_progress_is_the_fraction_in_the_unit_of_the_budget():
     assert Budget(100, "tokens").progress(seconds=1e9, tokens=25, epochs=9) == 0.25
     assert Budget(2, "epochs").progress(seconds=0, tokens=0, epochs=3) == 1

@@ -38,14 +38,14 @@ def newest(folder, warnings=None):
     return load_newest_checkpoint(folder, (warnings if warnings is not None else []).append)
 
 
-def test_what_is_saved_comes_back(tmp_path):
+def test_a_saved_checkpoint_is_loaded(tmp_path):
     save_checkpoint(tmp_path, 7, snapshot(1.5))
     found = newest(tmp_path)
     assert torch.equal(found.tensors["weight"], torch.full((4,), 1.5))
     assert found.state == {"value": 1.5, "nested": [1, None]}
 
 
-def test_the_newest_wins_and_the_oldest_go(tmp_path):
+def test_the_newest_checkpoint_is_loaded_and_old_ones_are_removed(tmp_path):
     for step in (5, 10, 15, 100):
         save_checkpoint(tmp_path, step, snapshot(step))
     assert newest(tmp_path).state["value"] == 100
@@ -69,7 +69,7 @@ def test_an_empty_folder_has_none(tmp_path):
     ],
     ids=["truncated", "missing", "altered", "half a manifest", "no manifest"],
 )
-def test_a_damaged_newest_checkpoint_is_passed_over_with_a_message(tmp_path, name, harm, said):
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_message(tmp_path, name, harm, said):
     save_checkpoint(tmp_path, 1, snapshot(1.0))
     harm_at = save_checkpoint(tmp_path, 2, snapshot(2.0))
     harm(harm_at / name)
@@ -86,7 +86,7 @@ def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
     assert newest(tmp_path).state["value"] == 3.0
 
 
-def test_damaged_checkpoints_and_half_written_ones_go_when_a_run_goes_on(tmp_path):
+def test_leftovers_are_removed(tmp_path):
     for step in (1, 2):
         save_checkpoint(tmp_path, step, snapshot(step))
     (tmp_path / "step-3").mkdir()

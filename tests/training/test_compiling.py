@@ -95,7 +95,7 @@ def test_each_stack_has_the_compilers_whole_limit():
     assert counted.graphs == 10
 
 
-def test_past_the_limit_training_goes_on_open(caplog):
+def test_beyond_the_limit_training_continues_uncompiled(caplog):
     open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
     compile_layers(compiled, GPU, backend=counted, dynamic=False)
     for time in range(2, 14):
@@ -131,7 +131,7 @@ def test_rotary_and_sinusoidal_positions_compile_with_few_graphs_by_themselves()
 
 
 @pytest.mark.parametrize("pattern", ["*.attention.weights", "encoder.layer.1.*", "decoder.layer.0.cross.weights"])
-def test_whoever_looks_sees_the_layers_in_training_too(pattern):
+def test_activations_are_recorded_in_training_too(pattern):
     compiled = both_stacks()
     compile_layers(compiled, GPU, backend=Counted())
     source, target = torch.randn(2, 4, 8), torch.randn(2, 5, 8)
@@ -144,7 +144,7 @@ def test_whoever_looks_sees_the_layers_in_training_too(pattern):
     assert len(seen)
 
 
-def test_somebody_who_looks_elsewhere_does_not_open_the_layers():
+def test_recording_another_module_keeps_layers_compiled():
     compiled, counted = both_stacks(), Counted()
     compile_layers(compiled, GPU, backend=counted)
     with record(compiled, "decoder.*"):
@@ -152,7 +152,7 @@ def test_somebody_who_looks_elsewhere_does_not_open_the_layers():
     assert counted.graphs == 1
 
 
-def test_evaluation_stays_open_to_whoever_looks():
+def test_evaluation_is_not_compiled():
     compiled = model().eval()
     compile_layers(compiled, GPU, backend=Counted())
     with record(compiled, "*.attention.weights") as seen, torch.no_grad():
@@ -205,7 +205,7 @@ def test_nor_on_a_gpu_of_a_family_without_layers_to_compile(book, tmp_path, monk
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_was_compiled_goes_on_open_where_nothing_can_be(book, tmp_path, capsys):
+def test_a_compiled_run_is_resumed_uncompiled_on_a_cpu(book, tmp_path, capsys):
     small = ["--network.width", "16", "--transformer.heads", "2", "--data.window", "8", "--training.batch-size", "4"]
     given = ["--model", "transformer", "--device", "cpu", "--budget", "100-tokens", "--out", str(tmp_path / "run")]
     assert main(["train", str(book), *given, *small]) == 0

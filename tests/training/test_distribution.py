@@ -137,8 +137,9 @@ def agree(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], tolera
         torch.testing.assert_close(ours[name], theirs[name], rtol=10 * tolerance, atol=tolerance, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_two_processes_learn_what_one_learns_at_the_same_global_batch(scenes, book, tmp_path, family):
+def test_two_processes_train_as_one_process_with_the_same_global_batch(scenes, book, tmp_path, family):
     """The LSTM by --nproc 2 on streams, the Transformer by torchrun around the same command on shuffled windows."""
     stage, played = scenes
     status, said = played[family].result()
@@ -151,7 +152,8 @@ def test_two_processes_learn_what_one_learns_at_the_same_global_batch(scenes, bo
     assert losses(stage / family) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
 
-def test_processes_that_begin_unlike_and_miss_gradients_learn_what_one_learns(scenes, tmp_path):
+@pytest.mark.slow
+def test_processes_with_other_initial_weights_and_missing_gradients_train_as_one_process(scenes, tmp_path):
     """The initial weights are the first process's, and clusters without a target have gradients of zero."""
     stage, played = scenes
     status, said = played["adaptive"].result()
@@ -163,6 +165,7 @@ def test_processes_that_begin_unlike_and_miss_gradients_learn_what_one_learns(sc
     assert losses(stage / "adaptive") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_one_process_counts_and_both_end_well(scenes):
     status, said = scenes[1]["ngram"].result()
     assert status == 0, said
@@ -170,7 +173,8 @@ def test_one_process_counts_and_both_end_well(scenes):
     assert said.count("valid ppl") == 1
 
 
-def test_ctrl_c_stops_both_processes_at_one_step_and_says_so_once(scenes):
+@pytest.mark.slow
+def test_ctrl_c_stops_both_processes_at_the_same_step(scenes):
     stage, played = scenes
     status, said, saved = played["early"].result()[0]
     assert status == 130
@@ -179,6 +183,7 @@ def test_ctrl_c_stops_both_processes_at_one_step_and_says_so_once(scenes):
     assert f"resuming at step {saved}." in played["early"].result()[1][1]
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_takes_its_workers_along_and_the_run_ends_with_the_same_bits(scenes):
     stage, played = scenes
     _, killed, finished = played["early"].result()
@@ -188,7 +193,8 @@ def test_a_killed_launcher_takes_its_workers_along_and_the_run_ends_with_the_sam
     assert outcome(stage / "early") == outcome(stage / "dropout")
 
 
-def test_a_run_of_two_processes_goes_on_in_one(scenes, tmp_path):
+@pytest.mark.slow
+def test_a_run_of_two_processes_is_resumed_in_one(scenes, tmp_path):
     """From the last checkpoint but one, alone: weights, optimiser and all rows of the carried state agree again."""
     stage, played = scenes
     played["lstm"].result()
@@ -200,6 +206,7 @@ def test_a_run_of_two_processes_goes_on_in_one(scenes, tmp_path):
     assert losses(tmp_path / "alone") == pytest.approx(losses(stage / "lstm"), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run_with_one_message(scenes):
     status, said = scenes[1]["lost"].result()
     assert status == 1
@@ -210,6 +217,7 @@ def test_a_worker_that_dies_ends_the_run_with_one_message(scenes):
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_budget_in_seconds_ends_for_both(scenes):
     status, said = scenes[1]["time"].result()
     assert status == 0, said
@@ -218,7 +226,8 @@ def test_a_budget_in_seconds_ends_for_both(scenes):
     assert rows[-1]["seconds"] >= 2
 
 
-def test_a_usage_error_in_a_worker_is_said_once_with_its_status(scenes):
+@pytest.mark.slow
+def test_a_usage_error_in_a_worker_is_reported_once(scenes):
     """The name of the file holds that of the library whose errors mean that the others have gone."""
     stage, played = scenes
     status, said = played["missing"].result()
@@ -229,6 +238,7 @@ def test_a_usage_error_in_a_worker_is_said_once_with_its_status(scenes):
     assert not (stage / "missing").exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_breaks_after_all_are_done_changes_no_result(tmp_path):
     from torch.distributed import TCPStore
 

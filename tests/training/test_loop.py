@@ -168,7 +168,7 @@ def test_out_of_memory_halves_the_micro_batch_and_keeps_the_update():
     ]
 
 
-def test_what_a_failed_attempt_held_is_released_before_the_next():
+def test_tensors_of_a_failed_attempt_are_released_before_the_next():
     trainer = make()
     trainer.model.largest = 4
     next(trainer.steps())
@@ -180,7 +180,7 @@ def out_of_memory(*args, **kwargs):
     raise torch.OutOfMemoryError("pretended")
 
 
-def test_out_of_memory_with_single_rows_is_an_error_with_a_repair():
+def test_a_single_row_that_does_not_fit_into_memory_is_an_error():
     trainer = make()
     trainer.model.largest = 0
     with pytest.raises(MemoryLimitError, match=r"one row of 6 steps does not fit into memory\.") as caught:
@@ -198,7 +198,7 @@ def test_out_of_memory_in_the_update_and_in_validation_say_so():
         run(make(validate=out_of_memory))
 
 
-def test_other_errors_of_the_model_stay_what_they_are():
+def test_other_errors_of_the_model_are_not_changed():
     trainer = make()
     trainer.optimizer.step = lambda: torch.zeros(2) @ torch.zeros(3)
     with pytest.raises(RuntimeError, match="size"):
@@ -240,7 +240,7 @@ class Listening(World):
         return super().sum(*numbers)
 
 
-def test_an_update_asks_the_other_processes_twice_and_a_validation_once_more():
+def test_an_update_communicates_twice_and_a_validation_once():
     settings = ResolvedTrainingSettings(learning_rate=0.01, validate_every=2)
     world = Listening()
     validate = lambda: {"loss": 1.0}  # noqa: E731
@@ -252,7 +252,7 @@ def test_an_update_asks_the_other_processes_twice_and_a_validation_once_more():
     assert len(world.heard) == 5
 
 
-def test_seconds_grow_and_leave_out_the_readers_time(monkeypatch):
+def test_seconds_increase_and_exclude_the_time_of_the_caller(monkeypatch):
     """A clock that ticks once per look, and jumps while the reader has the step."""
     now = [0.0]
 
@@ -293,7 +293,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 @pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_the_checks_on_device_a_bad_update_changes_neither_weights_nor_moments(device, clip):
+def test_an_update_that_is_not_finite_is_skipped_on_the_device(device, clip):
     trainer = make(clip=clip, device=device)
     assert trainer.checks_on_device == (device == "cuda")
     trainer.checks_on_device = True  # the fused optimiser of CPUs can be told the same
@@ -318,7 +318,7 @@ def test_where_the_checks_on_device_a_bad_update_changes_neither_weights_nor_mom
 
 @pytest.mark.parametrize("settings", [{}, {"ema": 0.9, "schedule": "plateau", "patience": 3}, {"budget": "321-tokens"}])
 @pytest.mark.parametrize("device", DEVICES)
-def test_where_the_checks_on_device_every_step_leaves_the_same_behind(device, settings):
+def test_looking_ahead_changes_no_step_and_no_snapshot(device, settings):
     """Also with the gradients of the next update under way: validation, rates, and what would be saved."""
 
     def validated(trainer: Trainer) -> dict[str, float]:
@@ -339,7 +339,7 @@ def test_where_the_checks_on_device_every_step_leaves_the_same_behind(device, se
         assert a.state == b.state
 
 
-def test_where_the_checks_on_device_it_has_the_next_gradients_to_compute_but_none_in_vain():
+def test_looking_ahead_computes_one_batch_more_within_an_epoch():
     trainer, seen = make(budget="2-epochs"), []
     trainer.checks_on_device = True
     trainer.model.register_forward_hook(lambda *_: seen.append(None))
@@ -348,7 +348,7 @@ def test_where_the_checks_on_device_it_has_the_next_gradients_to_compute_but_non
 
 
 @pytest.mark.parametrize("decides", [False, True])
-def test_a_step_that_was_made_is_shown_before_the_next_batch_fails(decides):
+def test_a_finished_step_is_yielded_before_the_next_batch_fails(decides):
     trainer, seen = make(ema=0.9), []
     trainer.checks_on_device = decides
     forward = trainer.model.forward
@@ -360,7 +360,7 @@ def test_a_step_that_was_made_is_shown_before_the_next_batch_fails(decides):
         next(steps)
 
 
-def test_a_batch_that_does_not_fit_on_the_device_is_told_with_a_repair(monkeypatch):
+def test_a_batch_that_does_not_fit_on_the_device_is_an_error(monkeypatch):
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("pretended")
 
@@ -405,7 +405,7 @@ def test_averaged_weights_are_what_is_evaluated():
     assert not torch.allclose(seen[-1], raw[-1])
 
 
-def test_averaged_sgd_begins_when_validation_stalls_and_is_then_the_mean():
+def test_averaged_sgd_starts_when_validation_stalls_and_is_then_the_mean():
     losses = iter([1.0] + [2.0] * 30)
     trainer = make(optimizer="asgd", validate_every=1, budget="4-epochs", validate=lambda: {"loss": next(losses)})
     raw, notes = [], []

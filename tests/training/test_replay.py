@@ -1,4 +1,4 @@
-"""Recorded gradients are those that would be computed, or they are computed."""
+"""Replayed gradients equal computed ones; where they might not, gradients are computed."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from seqwise.training.replay import (
 )
 
 ROWS, TIME = 4, 6
-RECORDED = WARMUP_CALLS + 2  # the update of a shape that is recorded first
+CAPTURE_STEP = WARMUP_CALLS + 2  # the update of a shape that is recorded first
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODELS = ["rnn", "lstm", "gru", "transformer"]
 OUTPUTS = [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
 
 
-class Pretended:
-    """A graph as a CPU has none: `replay` calls the work again, and puts the results where they were before."""
+class FakeGraph:
+    """An imitation of a CUDA graph: `replay` calls the work again and copies the results to where they were before."""
 
-    made: ClassVar[list[Pretended]] = []
+    made: ClassVar[list[FakeGraph]] = []
 
     def __init__(self, model: nn.Module):
         self.parameters, self.replays = list(model.parameters()), 0
-        Pretended.made.append(self)
+        FakeGraph.made.append(self)
 
     def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
         states = torch.default_generator.get_state()
@@ -81,7 +81,7 @@ class Pretended:
         return [results[0], *flatten(results[1]).values()]
 
 
-class Broken(Pretended):
+class FailingGraph(FakeGraph):
     def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
         work()
         torch.rand(5)
@@ -89,13 +89,13 @@ class Broken(Pretended):
 
 
 @pytest.fixture(autouse=True)
-def _forgotten() -> None:
-    Pretended.made = []
+def _no_graphs_yet() -> None:
+    FakeGraph.made = []
 
 
 @pytest.fixture
-def _drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU dropout draws where only somebody's own numbers should come from."""
+def _allow_cpu_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, dropout uses the generator whose use normally prevents a capture."""
     if not torch.cuda.is_available():
         monkeypatch.setattr(RandomStates, "have_changed", lambda self: False)
 
@@ -120,26 +120,26 @@ class Batches:
             )
 
 
-ALIKE = Batches()
+SAME_SHAPES = Batches()
 
 
 def make(
-    settings: ResolvedSettings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = ALIKE
+    settings: ResolvedSettings, device: str = "cpu", budget: str = "2-epochs", batches: Batches = SAME_SHAPES
 ) -> Trainer:
     torch.manual_seed(0)
     model = LanguageModel(settings, batches.words).to(device)
-    return replaying(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
+    return with_replay(Trainer(model, batches, settings.training, Budget.parse(budget), seed=5))
 
 
-def replaying(trainer: Trainer) -> Trainer:
-    """On a CPU, with a graph that is none."""
+def with_replay(trainer: Trainer) -> Trainer:
+    """Turn look-ahead and replay on; on a CPU with a fake graph."""
     trainer.checks_on_device = supports_skipping(trainer.optimizer)
     if trainer.device.type == "cpu":
-        trainer.replay.make_graph = lambda: Pretended(trainer.model)
+        trainer.replay.make_graph = lambda: FakeGraph(trainer.model)
     return trainer
 
 
-def plainly(trainer: Trainer) -> Trainer:
+def without_replay(trainer: Trainer) -> Trainer:
     trainer.replay.make_graph = None
     return trainer
 
@@ -169,7 +169,7 @@ def compare(one: Trainer, other: Trainer) -> int:
 
 
 def counted(trainer: Trainer) -> list[int]:
-    """How often each graph is replayed from now on, at the first place all of them."""
+    """Return a list whose only number counts all replays from now on."""
     seen = [0]
     for recorded in trainer.replay.graphs.values():
         own = recorded.graph.replay
@@ -182,80 +182,80 @@ def counted(trainer: Trainer) -> list[int]:
     return seen
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("device", DEVICES)
-def test_every_step_is_what_it_would_have_been(device: str, model: str) -> None:
+def test_replayed_steps_equal_computed_ones(device: str, model: str) -> None:
     settings = settings_of(model, {"precision": "bfloat16" if device == "cuda" else "float32"})
-    one, other = plainly(make(settings, device)), make(settings, device)
+    one, other = without_replay(make(settings, device)), make(settings, device)
     assert compare(one, other) == 24
     assert not other.replay.disabled_reason
     assert not one.replay.graphs
     assert len(other.replay.graphs) == 1
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("training", [{"ema": 0.9}, {"optimizer": "asgd"}, {"clip": "value"}, {"validate_every": 3}])
-def test_every_way_of_training_is_what_it_would_have_been(device: str, training: dict[str, object]) -> None:
+def test_replayed_steps_equal_computed_ones_for_all_training_settings(device: str, training: dict[str, object]) -> None:
     trainers = [make(settings_of("gru", training), device) for _ in range(2)]
     for trainer in trainers:
         trainer.validate = lambda: {"loss": 1.0}
-    assert compare(plainly(trainers[0]), trainers[1]) == 24
+    assert compare(without_replay(trainers[0]), trainers[1]) == 24
     assert trainers[1].replay.graphs
 
 
 @pytest.mark.gpu
-def test_on_the_device_the_fused_loss_is_replayed_too() -> None:
+def test_the_fused_loss_is_replayed_on_a_gpu() -> None:
     settings, batches = settings_of("lstm", {"precision": "bfloat16"}), Batches(words=1_000_003)  # above its least
     one, other = (make(settings, "cuda", batches=batches) for _ in range(2))
-    compare(plainly(one), other)
+    compare(without_replay(one), other)
     assert other.replay.graphs
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     "settings", [{"output": "sampled", "samples": 8}, {"output": "adaptive"}, {"tie_weights": False}]
 )
-def test_it_holds_for_every_output(device: str, settings: dict[str, object]) -> None:
+def test_replayed_steps_equal_computed_ones_for_every_output_layer(device: str, settings: dict[str, object]) -> None:
     chosen = settings_of("lstm", **settings)
     trainer = make(chosen, device)
-    compare(plainly(make(chosen, device)), trainer)
+    compare(without_replay(make(chosen, device)), trainer)
     # An adaptive softmax looks which words there are.
     waits = device == "cuda" and settings.get("output") == "adaptive"
     assert bool(trainer.replay.graphs) != waits
     assert trainer.replay.disabled_reason == ("it waits for the GPU" if waits else "")
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_it_is_recorded_when_the_shape_was_met_often_enough() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_graph_is_captured_after_the_warm_up_calls_of_a_shape() -> None:
     trainer = make(settings_of("gru"), batches=Batches(odd=(3,), steps=8), budget="1-epochs")
     compute, calls = trainer.replay.compute, []
     trainer.replay.compute = lambda rows, *rest: (calls.append(rows.length), compute(rows, *rest))[1]
     list(trainer.steps())
     # The first has no carry, the fourth is shorter. Of the others one is recorded, which calls; so does our pretence.
-    assert calls[: 2 + RECORDED] == [TIME, TIME, TIME, TIME - 1, TIME, TIME]
-    assert [graph.replays for graph in Pretended.made] == [3]
+    assert calls[: 2 + CAPTURE_STEP] == [TIME, TIME, TIME, TIME - 1, TIME, TIME]
+    assert [graph.replays for graph in FakeGraph.made] == [3]
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_shapes_may_take_turns(device: str) -> None:
+def test_alternating_shapes_have_a_graph_each(device: str) -> None:
     settings, batches = settings_of("lstm"), Batches(odd=tuple(range(0, 12, 2)))
     one, other = (make(settings, device, "3-epochs", batches) for _ in range(2))
-    assert compare(plainly(one), other) == 36
+    assert compare(without_replay(one), other) == 36
     assert len(other.replay.graphs) == 2
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_resumed_training_ends_with_the_same_bits(device: str) -> None:
     settings = settings_of("lstm")
     whole, first, second = (make(settings, device) for _ in range(3))
     list(whole.steps())
     steps = first.steps()
-    for _ in range(RECORDED + 3):
+    for _ in range(CAPTURE_STEP + 3):
         next(steps)
     assert first.replay.graphs
     second.restore(first.snapshot())
@@ -264,12 +264,12 @@ def test_a_resumed_training_ends_with_the_same_bits(device: str) -> None:
         assert torch.equal(p, q)
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_batch_that_is_not_finite_is_told_and_changes_nothing(device: str) -> None:
+def test_a_replayed_update_that_is_not_finite_is_an_error(device: str) -> None:
     trainer = make(settings_of("lstm"), device)
     steps = trainer.steps()
-    for _ in range(RECORDED + 2):
+    for _ in range(CAPTURE_STEP + 2):
         next(steps)
     with torch.no_grad():
         trainer.model.embedding.weight.fill_(torch.inf)  # in its place: the next gradients are replayed
@@ -346,15 +346,15 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_model_that_was_changed_in_between_is_computed(device: str, change: Callable[[nn.Module], None]) -> None:
+def test_a_changed_model_is_not_replayed(device: str, change: Callable[[nn.Module], None]) -> None:
     settings = settings_of("lstm", tie_weights=False)
-    one, other = plainly(make(settings, device)), make(settings, device)
+    one, other = without_replay(make(settings, device)), make(settings, device)
     for trainer in (one, other):
         steps = trainer.steps()
-        for _ in range(RECORDED + 2):
+        for _ in range(CAPTURE_STEP + 2):
             next(steps)
         seen = counted(trainer)
         change(trainer.model)
@@ -365,17 +365,17 @@ def test_a_model_that_was_changed_in_between_is_computed(device: str, change: Ca
         assert torch.equal(p, q)
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_a_change_is_recorded_anew_and_replaces_what_was() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_changed_model_is_captured_again() -> None:
     trainer = make(settings_of("lstm"), batches=Batches(steps=60), budget="1-epochs")
     for number, _ in enumerate(trainer.steps()):
         if number % 10 == 9:
             trainer.model.drop_in.p = 0.1 + number / 1000
-    assert len(Pretended.made) == 6
+    assert len(FakeGraph.made) == 6
     assert len(trainer.replay.graphs) == 1
 
 
-def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> None:
+def test_only_repeatable_hooks_allow_replay() -> None:
     model = make(settings_of("lstm")).model
     assert compute_signature(model) is not None
     model.embedding.freeze(torch.arange(3))
@@ -396,12 +396,12 @@ def test_hooks_keep_a_model_from_being_replayed_unless_they_only_compute() -> No
         assert compute_signature(model) is not None
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 @pytest.mark.parametrize("device", DEVICES)
 def test_values_recorded_during_replay_come_from_every_step(device: str) -> None:
     trainer = make(settings_of("lstm"), device, batches=Batches(steps=20))
     steps = trainer.steps()
-    for _ in range(RECORDED + 2):
+    for _ in range(CAPTURE_STEP + 2):
         next(steps)
     assert trainer.replay.graphs, trainer.replay.disabled_reason
     seen = counted(trainer)
@@ -416,12 +416,12 @@ def test_values_recorded_during_replay_come_from_every_step(device: str) -> None
     assert seen[0] == 1, "afterwards it goes on as before"
 
 
-@pytest.mark.usefixtures("_drawing")
+@pytest.mark.usefixtures("_allow_cpu_dropout")
 def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
     """It might destroy another graph, which makes the capture fail."""
     trainer, enabled = make(settings_of("gru")), []
 
-    class Capture(Pretended):
+    class Capture(FakeGraph):
         def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
             enabled.append(gc.isenabled())
             return super().record(work)
@@ -432,70 +432,70 @@ def test_the_garbage_collector_is_paused_while_a_graph_is_captured() -> None:
     assert gc.isenabled()
 
 
-def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_turns_replay_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQWISE_KERNELS", "off")
     list(make(settings_of("lstm")).steps())
-    assert not Pretended.made
+    assert not FakeGraph.made
 
 
-# A model with habits
+# A model with side effects
 
 
-class Own(nn.Module):
-    """A model of somebody's own, with a habit. It has a buffer that every call changes, and dropout."""
+class CustomModel(nn.Module):
+    """A model with a side effect in its forward pass. It has a buffer that every call changes, and dropout."""
 
-    def __init__(self, habit: Callable[[Own, Tensor], None]):
+    def __init__(self, side_effect: Callable[[CustomModel, Tensor], None]):
         super().__init__()
-        self.embedding, self.habit, self.calls, self.flag = nn.Embedding(50, 50), habit, 0, False
+        self.embedding, self.side_effect, self.calls, self.flag = nn.Embedding(50, 50), side_effect, 0, False
         self.norm, self.drop = nn.BatchNorm1d(50), nn.Dropout(0.1)
 
     def forward(self, batch: TokenBatch, carry: object = None) -> tuple[Loss, None]:
         scores = self.drop(self.norm(self.embedding(batch.ids).flatten(0, 1)))
-        self.habit(self, scores)
+        self.side_effect(self, scores)
         return total(nn.functional.cross_entropy(scores, batch.targets.flatten(), reduction="none")), None
 
 
-def has_none(model: Own, scores: Tensor) -> None:
+def has_no_side_effect(model: CustomModel, scores: Tensor) -> None:
     pass
 
 
-def counts_its_calls(model: Own, scores: Tensor) -> None:
+def counts_its_calls(model: CustomModel, scores: Tensor) -> None:
     model.calls += 1
 
 
-def takes_turns(model: Own, scores: Tensor) -> None:
+def takes_turns(model: CustomModel, scores: Tensor) -> None:
     model.flag = not model.flag
 
 
-def draws_with_torch(model: Own, scores: Tensor) -> None:
+def draws_with_torch(model: CustomModel, scores: Tensor) -> None:
     torch.rand(3)
 
 
-def draws_with_numpy(model: Own, scores: Tensor) -> None:
+def draws_with_numpy(model: CustomModel, scores: Tensor) -> None:
     np.random.rand()
 
 
-def draws_with_python(model: Own, scores: Tensor) -> None:
+def draws_with_python(model: CustomModel, scores: Tensor) -> None:
     random.random()
 
 
-def waits(model: Own, scores: Tensor) -> None:
+def waits(model: CustomModel, scores: Tensor) -> None:
     float(scores.detach().sum())
 
 
-def waits_unseen(model: Own, scores: Tensor) -> None:
+def waits_unseen(model: CustomModel, scores: Tensor) -> None:
     if scores.is_cuda:
         torch.cuda.synchronize()  # which PyTorch's alarm does not report
 
 
-def draws_on_its_own(model: Own, scores: Tensor) -> None:
+def draws_on_its_own(model: CustomModel, scores: Tensor) -> None:
     if not hasattr(model, "chance"):
         model.chance = np.random.default_rng(0)
     model.chance.random()
 
 
 DRAWS = "it draws random numbers on the CPU, or with a generator of its own"
-HABITS = {
+SIDE_EFFECTS = {
     counts_its_calls: "the model changes itself",
     takes_turns: "the model changes itself",
     draws_with_torch: DRAWS,
@@ -506,41 +506,41 @@ HABITS = {
 }
 
 
-def own(habit: Callable[[Own, Tensor], None], device: str) -> Trainer:
+def own(side_effect: Callable[[CustomModel, Tensor], None], device: str) -> Trainer:
     torch.manual_seed(0)
-    model = Own(habit).to(device)
-    return replaying(Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
+    model = CustomModel(side_effect).to(device)
+    return with_replay(Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.1), Budget.parse("2-epochs")))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("habit", HABITS)
-def test_what_cannot_be_replayed_is_not_recorded(
-    device: str, habit: Callable[[Own, Tensor], None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("side_effect", SIDE_EFFECTS)
+def test_a_model_that_cannot_be_replayed_is_not_captured(
+    device: str, side_effect: Callable[[CustomModel, Tensor], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if device == "cpu":
-        if habit is waits:
+        if side_effect is waits:
             pytest.skip("nothing waits on a CPU")
         monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # it draws on the CPU as well
-    one, other = own(habit, device), own(habit, device)
-    compare(plainly(one), other)
+    one, other = own(side_effect, device), own(side_effect, device)
+    compare(without_replay(one), other)
     assert not other.replay.graphs
-    assert other.replay.disabled_reason == HABITS[habit]
+    assert other.replay.disabled_reason == SIDE_EFFECTS[side_effect]
     for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.gpu
-def test_on_the_device_a_model_without_habits_is_recorded_and_its_buffers_are_right() -> None:
-    one, other = own(has_none, "cuda"), own(has_none, "cuda")
-    compare(plainly(one), other)
+def test_buffers_are_updated_by_replay_on_a_gpu() -> None:
+    one, other = own(has_no_side_effect, "cuda"), own(has_no_side_effect, "cuda")
+    compare(without_replay(one), other)
     assert other.replay.graphs
     for a, b in zip(one.model.buffers(), other.model.buffers(), strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.gpu
-def test_on_the_device_a_recording_that_fails_is_done_without() -> None:
-    plain, other = plainly(own(waits_unseen, "cuda")), own(waits_unseen, "cuda")
+def test_training_continues_without_graphs_after_a_failed_capture_on_a_gpu() -> None:
+    plain, other = without_replay(own(waits_unseen, "cuda")), own(waits_unseen, "cuda")
     notes = []
     for _, step in zip(plain.steps(), other.steps(), strict=True):
         notes += step.notes
@@ -552,44 +552,46 @@ def test_on_the_device_a_recording_that_fails_is_done_without() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("habit", [waits, waits_unseen])
-def test_on_the_device_another_trainer_that_fails_does_no_harm(habit: Callable[[Own, Tensor], None]) -> None:
+@pytest.mark.parametrize("side_effect", [waits, waits_unseen])
+def test_a_failed_capture_does_not_affect_another_trainer_on_a_gpu(
+    side_effect: Callable[[CustomModel, Tensor], None],
+) -> None:
     settings = settings_of("lstm")
-    plain, first, other = plainly(make(settings, "cuda")), make(settings, "cuda"), own(habit, "cuda")
+    plain, first, other = without_replay(make(settings, "cuda")), make(settings, "cuda"), own(side_effect, "cuda")
     for number, (a, b) in enumerate(zip(plain.steps(), first.steps(), strict=True)):
         assert a.loss == b.loss
-        if number == RECORDED + 1:
+        if number == CAPTURE_STEP + 1:
             assert first.replay.graphs
             list(other.steps())
             assert other.replay.disabled_reason
     assert first.replay.graphs
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_what_was_recorded_before_a_generator_was_renewed_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_graphs_captured_before_a_generator_was_replaced_are_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make(settings_of("lstm"))
     steps = trainer.steps()
-    for _ in range(RECORDED + 1):
+    for _ in range(CAPTURE_STEP + 1):
         next(steps)
     seen = counted(trainer)
     monkeypatch.setattr(RandomStates, "num_replaced", RandomStates.num_replaced + 1)
     for _ in range(5):
         next(steps)
     assert seen[0] == 0
-    assert len(Pretended.made) == 2
+    assert len(FakeGraph.made) == 2
 
 
 @pytest.mark.parametrize("message", [replay.SYNC_ERROR, "something else"])
-def test_a_rehearsal_that_waits_leaves_nothing_behind(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_synchronises_is_undone(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
     calls: list[None] = []
 
-    def complains(model: Own, scores: Tensor) -> None:
+    def complains(model: CustomModel, scores: Tensor) -> None:
         calls.append(None)
         if len(calls) == 1 + WARMUP_CALLS + 1:  # the first batch of an epoch has a shape of its own
             raise RuntimeError(message)
 
-    plain, other = plainly(own(has_none, "cpu")), own(complains, "cpu")
+    plain, other = without_replay(own(has_no_side_effect, "cpu")), own(complains, "cpu")
     if message != replay.SYNC_ERROR:
         with pytest.raises(RuntimeError, match=message):
             list(other.steps())
@@ -600,22 +602,22 @@ def test_a_rehearsal_that_waits_leaves_nothing_behind(message: str, monkeypatch:
         assert torch.equal(a, b)
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_what_is_refused_later_gives_back_what_was_recorded_before() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_failed_capture_frees_all_graphs() -> None:
     trainer = make(settings_of("lstm"), batches=Batches(odd=(7, 8, 9, 10, 11)))
     steps = trainer.steps()
-    for _ in range(RECORDED + 1):
+    for _ in range(CAPTURE_STEP + 1):
         next(steps)
     assert trainer.replay.graphs
-    trainer.replay.make_graph = lambda: Broken(trainer.model)
+    trainer.replay.make_graph = lambda: FailingGraph(trainer.model)
     notes = [note for step in steps for note in step.notes]
     assert len(notes) == 1
     assert not trainer.replay.graphs
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_whoever_stops_it_while_it_is_recorded_is_heard() -> None:
-    class Stopped(Pretended):
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_an_interrupt_during_a_capture_is_raised() -> None:
+    class Stopped(FakeGraph):
         def capture(self, work: Callable[[], tuple[Tensor, object]]) -> tuple[Tensor, object]:
             try:
                 raise KeyboardInterrupt
@@ -628,11 +630,11 @@ def test_whoever_stops_it_while_it_is_recorded_is_heard() -> None:
         list(trainer.steps())
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_a_graph_that_fails_is_done_without_and_told_once() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_training_continues_without_graphs_after_a_failed_capture() -> None:
     settings = settings_of("lstm")
-    one, other = plainly(make(settings)), make(settings)
-    other.replay.make_graph = lambda: Broken(other.model)
+    one, other = without_replay(make(settings)), make(settings)
+    other.replay.make_graph = lambda: FailingGraph(other.model)
     notes = []
     for _, step in zip(one.steps(), other.steps(), strict=True):
         notes += step.notes
@@ -641,33 +643,33 @@ def test_a_graph_that_fails_is_done_without_and_told_once() -> None:
         assert torch.equal(a, b)
 
 
-def test_a_model_that_is_told_something_new_at_every_step_is_given_up() -> None:
-    trainer = own(has_none, "cpu")
+def test_a_model_that_changes_at_every_step_is_checked_a_limited_number_of_times() -> None:
+    trainer = own(has_no_side_effect, "cpu")
     trainer.model.progress = 0.0
     tried = []
     trainer.replay._compute_checked = lambda signature, *given: (tried.append(1), trainer.replay.compute(*given))[1]
     list(trainer.steps())
-    assert not Pretended.made
+    assert not FakeGraph.made
     assert len(tried) == MAX_CHECKS + 1
 
 
 # Memory
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_only_so_many_shapes_are_recorded() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_the_number_of_graphs_is_limited() -> None:
     class Lengths(Batches):
         def epoch(self, number: int, start: int = 0) -> Iterator[TokenBatch]:
             for step in range(start, self.steps):
                 ids = torch.zeros(ROWS, 2 + step % (MAX_GRAPHS + 4), dtype=torch.int64)
                 yield TokenBatch(ids, ids, resets_state=True)
 
-    trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (RECORDED + 1)), budget="1-epochs")
+    trainer = make(settings_of("gru"), batches=Lengths(steps=12 * (CAPTURE_STEP + 1)), budget="1-epochs")
     list(trainer.steps())
     assert len(trainer.replay.graphs) == MAX_GRAPHS
 
 
-def test_there_must_be_room_beside_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_needs_memory_beside_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40, 100))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 20)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 20)
@@ -676,19 +678,19 @@ def test_there_must_be_room_beside_what_is_recorded(monkeypatch: pytest.MonkeyPa
     assert has_memory_for_graph(torch.device("cpu"), 99)
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_where_there_is_no_room_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_too_little_memory_for_a_graph_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "has_memory_for_graph", lambda device, recorded: False)
     trainer = make(settings_of("lstm"))
     notes = [note for step in trainer.steps() for note in step.notes]
     assert notes == ["gradients could not be recorded and are computed one by one: there is too little memory."]
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_out_of_memory_frees_graphs_first_and_then_splits_the_batch() -> None:
     trainer = make(settings_of("lstm"))
     steps, notes = trainer.steps(), []
-    for _ in range(RECORDED + 1):
+    for _ in range(CAPTURE_STEP + 1):
         next(steps)
     compute, fails = trainer.replay.compute, [True, True]
 
@@ -710,26 +712,26 @@ def test_out_of_memory_first_takes_what_is_recorded_then_smaller_pieces() -> Non
     assert not trainer.replay.graphs
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_a_single_row_that_does_not_fit_is_tried_again_without_what_is_recorded() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_single_row_that_does_not_fit_is_tried_again_without_graphs() -> None:
     trainer = make(settings_of("lstm"), batches=Batches(rows=1))
     steps = trainer.steps()
-    for _ in range(RECORDED + 1):
+    for _ in range(CAPTURE_STEP + 1):
         next(steps)
 
     def narrow() -> None:
         raise torch.OutOfMemoryError("pretended")
 
     next(iter(trainer.replay.graphs.values())).graph.replay = narrow
-    assert len(list(steps)) == 2 * 12 - RECORDED - 1
+    assert len(list(steps)) == 2 * 12 - CAPTURE_STEP - 1
 
 
-def test_a_validation_that_never_fits_is_told() -> None:
+def test_a_validation_that_never_fits_into_memory_is_an_error() -> None:
     def validate() -> dict[str, float]:
         calls.append(None)
         raise torch.OutOfMemoryError("pretended")
 
-    for number in (1, RECORDED + 2):  # with nothing recorded, and with something
+    for number in (1, CAPTURE_STEP + 2):  # with nothing recorded, and with something
         trainer, calls = make(settings_of("lstm", {"validate_every": number}, dropout=0.0)), []
         trainer.model.backbone.deep.layer[0].weight_dropout = trainer.model.backbone.deep.layer[1].weight_dropout = 0.0
         trainer.validate = validate
@@ -738,9 +740,9 @@ def test_a_validation_that_never_fits_is_told() -> None:
         assert len(calls) == (1 if number == 1 else 2)
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded() -> None:
-    trainer = make(settings_of("lstm", {"validate_every": RECORDED + 2}))
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_validation_that_does_not_fit_is_tried_again_without_graphs() -> None:
+    trainer = make(settings_of("lstm", {"validate_every": CAPTURE_STEP + 2}))
     held = []
 
     def validate() -> dict[str, float]:
@@ -755,7 +757,7 @@ def test_a_validation_that_does_not_fit_is_tried_again_without_what_is_recorded(
     assert not any(held[2:])
 
 
-def test_a_trainer_is_gone_when_nobody_has_it() -> None:
+def test_a_trainer_has_no_reference_cycles() -> None:
     trainer = make(settings_of("lstm"))
     next(trainer.steps())
     trainer.replay.make_graph = None  # of the tests' own, which has the trainer
@@ -768,18 +770,18 @@ def test_a_trainer_is_gone_when_nobody_has_it() -> None:
         gc.enable()
 
 
-@pytest.mark.usefixtures("_drawing")
-def test_a_carry_outlives_the_next_replay() -> None:
+@pytest.mark.usefixtures("_allow_cpu_dropout")
+def test_a_state_survives_the_next_replay() -> None:
     trainer = make(settings_of("lstm", dropout=0.0), budget="1-epochs")
     carries = []
     for _ in trainer.steps():
         carries.append((trainer.model_state, map_state(torch.clone, trainer.model_state)))
-    assert Pretended.made[0].replays > 2
+    assert FakeGraph.made[0].replays > 2
     for kept, copy in carries:
         assert all(torch.equal(a, b) for a, b in zip(flatten(kept).values(), flatten(copy).values()))
 
 
-def test_tables_of_positions_stay_where_they_are() -> None:
+def test_tables_of_positions_keep_their_address() -> None:
     like = torch.zeros(1)
     place = sines_and_cosines(5, 6, like).data_ptr()
     for width in range(8, 8 + 2 * 40, 2):
@@ -790,7 +792,7 @@ def test_tables_of_positions_stay_where_they_are() -> None:
 # Names of shapes
 
 
-def test_a_batch_with_something_else_in_it_is_computed() -> None:
+def test_batches_are_described_by_type_shapes_and_values() -> None:
     @dataclass(frozen=True)
     class Odd(TokenBatch):
         names: tuple[str, ...] = ("a",)
@@ -804,7 +806,7 @@ def test_a_batch_with_something_else_in_it_is_computed() -> None:
     assert describe_batch(Odd(ids, ids)) is None
 
 
-def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
+def test_states_are_described_by_structure_shape_type_and_device() -> None:
     carries = [
         None,
         torch.zeros(2, 3),
@@ -826,7 +828,7 @@ def test_carries_of_other_shapes_types_and_devices_have_other_names() -> None:
         lambda: torch.set_default_dtype(torch.float64),
     ],
 )
-def test_settings_of_pytorch_are_part_of_the_name(setting: Callable[[], object]) -> None:
+def test_settings_of_pytorch_are_part_of_the_key(setting: Callable[[], object]) -> None:
     before, precision = get_torch_settings(), torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     usual = get_torch_settings()
@@ -848,6 +850,6 @@ def test_a_scripted_module_is_never_replayed() -> None:
 def test_a_replay_without_a_graph_only_computes() -> None:
     seen = []
     plain = GraphReplay(lambda *given: seen.append(given), nn.Linear(1, 1), torch.device("cpu"))
-    for _ in range(2 * RECORDED):
+    for _ in range(2 * CAPTURE_STEP):
         plain(TokenBatch(torch.zeros(1, 1), torch.zeros(1, 1)), None, torch.ones(()))
-    assert len(seen) == 2 * RECORDED
+    assert len(seen) == 2 * CAPTURE_STEP

@@ -97,7 +97,7 @@ def test_a_damaged_settings_file_is_one_message(copy, capsys, harm):
     assert said[1] == "Copy the folder again from where it was made, or train again."
 
 
-def test_a_settings_file_cut_short_is_never_taken_for_a_whole_one(copy):
+def test_a_truncated_settings_file_is_refused(copy):
     """What is missing would otherwise be filled in by defaults."""
     whole = (copy / "config.yaml").read_text().rstrip("\n")
     for length in [*range(0, len(whole), 41), *range(len(whole) - 60, len(whole))]:
@@ -141,7 +141,7 @@ def test_data_that_changed_is_refused(finished, copy, book, capsys):
     ]
 
 
-def test_a_line_of_metrics_that_was_cut_is_passed_over(copy):
+def test_an_incomplete_line_of_metrics_is_skipped(copy):
     rows = Run.open(copy).metrics()
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5000, "validation": {"loss": 1.0}')
@@ -151,7 +151,7 @@ def test_a_line_of_metrics_that_was_cut_is_passed_over(copy):
     assert [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()] == rows[:-1]
 
 
-def test_a_run_is_never_written_over(finished, book, tmp_path, capsys):
+def test_a_run_is_never_overwritten(finished, book, tmp_path, capsys):
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     status, said = failure(capsys, "train", book, *WORDS, "--out", finished)
     assert status == 2
@@ -172,7 +172,7 @@ def test_a_folder_with_other_files_is_left_alone(book, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("stopped", [lambda sizes: min(sizes) - 1, lambda sizes: max(sizes) - 1], ids=["all", "one"])
-def test_a_folder_that_cannot_be_made_whole_is_not_made_at_all(book, tmp_path, capsys, stopped):
+def test_a_run_folder_that_cannot_be_completed_is_removed(book, tmp_path, capsys, stopped):
     """A limit on file size stops the first files of the folder, as a full disk does."""
     main(["train", str(book), *WORDS, "--out", str(tmp_path / "first")])  # the tokens are cached now
     sizes = [(tmp_path / "first" / name).stat().st_size for name in ("config.yaml", "tokenizer.json", "env.json")]

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from live_runs import SEQWISE, SMALL, finish, kill_often, logged_step, outcome, run, saved_step, start, wait_until
 
+pytestmark = pytest.mark.slow  # `test_training_run.py` checks the same inside one process
+
 STEPS, SAVE = 400, 4
 FAMILIES = {"lstm": "streams", "transformer": "windows"}
 
@@ -98,7 +100,7 @@ def test_thirty_kills_change_nothing(text, tmp_path, scenes, family):
     assert outcome(killed(text, family, tmp_path / "run", 30)) == outcome(scenes[family].result())
 
 
-def test_ctrl_c_and_sigterm_finish_the_step_save_and_say_how_to_go_on(scenes):
+def test_ctrl_c_and_sigterm_finish_the_step_save_and_print_how_to_resume(scenes):
     folder, seen = scenes["interrupted"].result()
     for status, said, saved, logged in seen[:2]:
         assert status == 130
@@ -127,7 +129,7 @@ import os, signal, sys
 import torch._dynamo  # which optimisers import when they are first used
 from pathlib import Path
 from seqwise.cli.main import main
-from seqwise.training import checkpoints, fit, loop, launching
+from seqwise.training import checkpoints, launching, loop, training_run
 from seqwise.cli import train, progress
 
 def deadly(function, calls, last):
@@ -179,7 +181,7 @@ def test_a_signal_while_the_data_is_read_leaves_nothing_behind(tmp_path, book, m
     monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "long.txt").write_text(book.read_text() * 300)
     process = start("train", tmp_path / "long.txt", *SMALL, "--out", tmp_path / "run")
-    wait_until(lambda: bool(list(tmp_path.glob("cache/tokens/*/.*.tmp"))), process)
+    wait_until(lambda: bool(list(tmp_path.glob("cache/tokens/*/.*.writing"))), process)
     process.send_signal(number)
     status, said = finish(process)
     assert (status, said.splitlines()[-1]) == (130, "interrupted.")
@@ -199,7 +201,7 @@ cp -r "$place/run" "$place.run"
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="a small disk needs unshare of util-linux")
-def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_space(text, tmp_path):
+def test_a_full_disk_is_one_message_and_the_run_can_be_resumed_later(text, tmp_path):
     """The disk holds one checkpoint of this model, but not two."""
     (tmp_path / "disk").mkdir()
     words = ["train", text, "--model", "lstm", *SMALL, "--network.width", "64", "--budget", f"{64 * 30}-tokens"]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from seqwise.backbones.states import map_state
@@ -151,7 +152,7 @@ def test_the_last_update_is_the_weighted_sum_over_its_rows(prepared, task, famil
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_without_a_cut_the_bits_are_those_of_a_budget_in_epochs(prepared, family):
+def test_a_token_budget_of_whole_batches_equals_one_in_epochs(prepared, family):
     settings, found = prepared("language", family)
     settings = settings.model_copy(deep=True)
     settings.network.dropout = 0.3
@@ -202,6 +203,7 @@ def test_micro_batches_split_ranges_at_multiples_of_their_size():
     assert list(split_ranges((), 2)) == []
 
 
+@hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.lists(st.integers(0, 10), min_size=2, max_size=12), st.integers(1, 4), st.data())
 def test_processes_spend_together_what_is_left(counts, processes, data):
     """Rows dealt to processes in the order of their ranks share what one process would learn from."""
@@ -234,7 +236,7 @@ def _origin(task: Task, data: Path) -> Any:
 
 
 @pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_interrupted_anywhere_it_ends_with_the_same_bits_and_then_does_nothing(prepared, tmp_path, book, family):
+def test_an_interrupted_run_ends_with_the_same_bits(prepared, tmp_path, book, family):
     settings, task = prepared("language", family)
     settings = settings.model_copy(deep=True)
     settings.network.dropout, settings.budget = 0.3, f"{9 * 32 + 13}-tokens"  # inside the second row of update 10

@@ -107,12 +107,12 @@ class Trainer:
         while True:
             batches = self.batches.epoch(self.state.epoch, self.state.step_in_epoch)
             updates = LookAhead(map(self.compute_gradients, batches))
-            for update in updates:  # forward and backward
+            for update in updates:  # forward and backward: `forward_backward` at the end of this file
                 self.clip_gradients(update)
                 self.apply_update(update)  # optimizer.step()
                 if self.checks_on_device and self._budget_progress() < 1:
-                    updates.start_next()  # while the host waits for the loss
-                step = self.finish_step(update)
+                    updates.start_next()  # launches the next forward and backward before the host waits
+                step = self.finish_step(update)  # waits for the loss
                 if self._is_validation_due():
                     step = self.run_validation(step)
                 self.state.ended = self._find_reason_to_stop(step)

@@ -34,7 +34,7 @@ def steps_of(folder: Path) -> list[int]:
     return [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_finished_run_says_so_and_stays_as_it_is(book, tmp_path, capsys):
+def test_resuming_a_finished_run_changes_nothing(book, tmp_path, capsys):
     assert train(*fresh(book, tmp_path / "run")) == 0
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     capsys.readouterr()
@@ -107,7 +107,7 @@ def test_weights_that_are_not_finite_are_never_saved(book, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_at_once_and_the_run_can_still_go_on(book, tmp_path, capsys, monkeypatch, number):
+def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(book, tmp_path, capsys, monkeypatch, number):
     shown = TrainingDisplay.show
 
     def impatient(display, step):
@@ -126,7 +126,7 @@ def test_a_second_signal_ends_at_once_and_the_run_can_still_go_on(book, tmp_path
     assert kept(tmp_path / "run") == (30, True)
 
 
-def test_the_first_signal_raises_a_flag_and_the_second_an_exception():
+def test_the_first_signal_sets_a_flag_and_the_second_raises_an_exception():
     before = signal.getsignal(signal.SIGTERM)
     with defer_interrupts() as stop:
         assert not stop()
@@ -138,7 +138,7 @@ def test_the_first_signal_raises_a_flag_and_the_second_an_exception():
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_metrics_that_cannot_be_written_are_one_message_and_cost_nothing(book, tmp_path, capsys, monkeypatch):
+def test_metrics_that_cannot_be_written_are_one_message_and_the_run_can_be_resumed(book, tmp_path, capsys, monkeypatch):
     shown, file = TrainingDisplay.show, tmp_path / "run/metrics.jsonl"
 
     def fill_the_disk(display, step):
@@ -161,7 +161,7 @@ def test_metrics_that_cannot_be_written_are_one_message_and_cost_nothing(book, t
     assert weights[0] == weights[1]
 
 
-def test_a_stop_before_the_first_validation_saves_what_was_learned(book, tmp_path):
+def test_a_stop_before_the_first_validation_saves_the_weights(book, tmp_path):
     """Later validations put better weights in their place."""
 
     def stop(step: Step) -> None:
@@ -177,7 +177,7 @@ def test_a_stop_before_the_first_validation_saves_what_was_learned(book, tmp_pat
     assert any(not torch.equal(first[name], tensor) for name, tensor in stopped.run.load_weights().items())
 
 
-def test_a_picture_that_cannot_be_saved_does_not_cost_the_checkpoint(book, tmp_path, capsys, monkeypatch):
+def test_a_curve_that_cannot_be_saved_does_not_prevent_the_checkpoint(book, tmp_path, capsys, monkeypatch):
     shown = TrainingDisplay.show
 
     def put_in_the_way(display, step):
@@ -193,7 +193,7 @@ def test_a_picture_that_cannot_be_saved_does_not_cost_the_checkpoint(book, tmp_p
     assert kept(tmp_path / "run") == (10, True)
 
 
-def test_a_resumed_run_clears_away_what_is_damaged_or_half_written(book, tmp_path, capsys):
+def test_a_resumed_run_removes_damaged_and_unfinished_checkpoints(book, tmp_path, capsys):
     assert train(*fresh(book, tmp_path / "run")) == 0
     checkpoints = tmp_path / "run/checkpoints"
     for name in ("step-30", "step-99"):
@@ -209,7 +209,7 @@ def test_a_resumed_run_clears_away_what_is_damaged_or_half_written(book, tmp_pat
     assert "updates" in (tmp_path / "run/README.md").read_text()
 
 
-def test_a_card_that_a_kill_left_out_of_date_is_written_again(book, tmp_path):
+def test_an_outdated_model_card_is_written_again(book, tmp_path):
     assert train(*fresh(book, tmp_path / "run")) == 0
     card = (tmp_path / "run/README.md").read_text()
     (tmp_path / "run/README.md").write_text("old")
@@ -228,7 +228,7 @@ def test_a_batch_chosen_by_rule_suits_the_number_of_processes(book, tmp_path):
     assert run.settings.training.batch_size == 18
 
 
-def test_an_ngram_run_has_one_step_that_is_passed_on(book, tmp_path):
+def test_an_ngram_run_has_one_step(book, tmp_path):
     seen: list[Step] = []
     counted = seqwise.train(book, out=tmp_path / "run", model="ngram", on_step=seen.append)
     assert [(step.number, step.ended) for step in seen] == [(1, "all n-grams are counted")]
