@@ -25,7 +25,9 @@ import torch
 from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
-from seqwise.compare.report.formatting import shown, shown_interval, shown_seconds
+from seqwise.compare.report.formatting import format_interval, format_metric, format_seconds
+from seqwise.compare.report.schema import Family, Report, from_json
+from seqwise.compare.statistics.ranking import get_interval, half_width
 from seqwise.config import RecurrentSettings, Section, Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
@@ -179,35 +181,32 @@ def comparison(title: str, name: str) -> str:
     text = (DOCS / "comparisons" / f"{name}.html").read_text(encoding="utf-8")
     found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
     assert found is not None
-    report = json.loads(found[1])["report"]
-    head = f"| | {report['metric']['name']} | 95 % interval | parameters | {report['unit']}/s | one prediction |"
-    rows = [comparison_row(family, report["metric"]["key"]) for family in report["families"]]
-    rules, where = report["rules"], report["machine"]["in_words"]
-    spent = f"each family: {rules['budget']} × {len(rules['seeds'])} seeds"
+    report = from_json(Report, json.dumps(json.loads(found[1])["report"]))
+    assert report.verdict is not None
+    head = f"| | {report.metric.name} | 95 % interval | parameters | {report.unit}/s | one prediction |"
+    rows = [comparison_row(family, report.metric.key) for family in report.families]
+    budget = f"each family: {report.rules.budget} × {len(report.rules.seeds)} seeds"
     lines = [
         f"## {title}",
-        f"[Report]({name}.html) · {where} · {spent}",
-        f"```text\n{report['command']}\n```",
+        f"[Report]({name}.html) · {report.machine['in_words']} · {budget}",
+        f"```text\n{report.command}\n```",
         "\n".join([head, "|---|---|---|---|---|---|", *rows]),
-        " ".join(report["verdict"]["sentences"]),
+        " ".join(report.verdict.sentences),
     ]
     return "\n\n".join(lines)
 
 
-def comparison_row(family: dict[str, Any], metric: str) -> str:
-    low, high = family["low"], family["high"]
-    if low is None and family["sampling"]:
-        low, high = family["sampling"]["low"], family["sampling"]["high"]
-    reach = None if low is None else (high - low) / 2
-    mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family["rank"], "")
-    count, speed = family["parameters"], (family["training"] or {}).get("tokens_per_second")
+def comparison_row(family: Family, metric: str) -> str:
+    low, high, _ = get_interval(family) or (None, None, "")
+    mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family.rank, "")
+    speed = "" if family.is_baseline or family.training is None else f"{family.training.tokens_per_second:,.0f}"
     cells = [
-        f"`{family['name']}`{mark}",
-        shown(metric, family["mean"], reach),
-        shown_interval(metric, low, high),
-        f"{count:,}" if count else "",
-        "" if family["baseline"] else f"{speed:,.0f}",
-        shown_seconds(family["answer"]),
+        f"`{family.name}`{mark}",
+        format_metric(metric, family.mean, half_width(family)),
+        format_interval(metric, low, high),
+        f"{family.parameters:,}" if family.parameters else "",
+        speed,
+        format_seconds(family.latency),
     ]
     return f"| {' | '.join(cells)} |"
 

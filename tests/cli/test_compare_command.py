@@ -14,7 +14,7 @@ import pytest
 
 from seqwise.cli.compare import Compare
 from seqwise.cli.trials import TrialsDisplay
-from seqwise.compare import api
+from seqwise.compare import orchestrator
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run import threads
 from seqwise.compare.run.jobs import Job, Outcome
@@ -40,10 +40,10 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list:
     found: list = []
 
     def engine(name: str, folder: Path, plan: Plan, workers: int | None = None):
-        found.append(small.Here(folder))
+        found.append(small.InProcessEngine(folder))
         return found[-1]
 
-    monkeypatch.setattr(api, "engine_of", engine)
+    monkeypatch.setattr(orchestrator, "create_engine", engine)
     return found
 
 
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, engines, text, tmp_path):
     out = tmp_path / "with a blank"
-    question = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--tries", "2", "--examples", "2"]
+    question = ["--models", "rnn,ngram", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "2", "--examples", "2"]
     answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", out)
     assert answer.status == 0, answer.err
     lines = answer.out.strip().splitlines()
@@ -71,14 +71,14 @@ def test_a_comparison_ends_in_a_table_a_verdict_and_a_report(seqwise_command, en
         assert column in lines[0]
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines[1:3]]
     assert {row[1] if row[0] in ("best", "≈") else row[0] for row in rows} == {"rnn", "ngram"}
-    assert "perplexity on the test split, one seed: the interval is over test examples; less is better" in lines[3]
+    assert "perplexity on the test split, one seed: the interval is over test examples; lower is better" in lines[3]
     report = json.loads((out / "report.json").read_text())
     assert lines[5:] == report["verdict"]["sentences"]
     for words in (
         "parameters: rnn ", "each of 2 families: 1 × 6,000 tokens: 2 learning rates of 750 tokens each, then 1",
-        "rehearsing each family", "trying learning rates: 2 trials; about 0:", "1/2  rnn/try-1",
-        "2/2  rnn/try-2     rate 0.", "rnn/seed-0", "750 tokens", "4,500 tokens",
-        "reading the test split, once: 2 models",
+        "measuring the speed of each family", "learning-rate search: 2 trials; about 0:", "1/2  rnn/lr-1",
+        "2/2  rnn/lr-2      rate 0.", "rnn/seed-0", "750 tokens", "4,500 tokens",
+        "evaluating on the test split, once: 2 models",
         "report.html (open it in a browser)", f"seqwise evaluate '{out}",
     ):  # fmt: skip
         assert words in answer.err, answer.err
@@ -97,7 +97,7 @@ def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command
     for trial in plan.trials():  # those that failed would be tried again
         if trial.family == "too-fast":
             Job("train", trial.name).file(folder).unlink()
-    Outcome("done", values={}).save(folder / "trials" / "unrelated.json")
+    Outcome("done").save(folder / "trials" / "unrelated.json")
     variants = Plan.open(folder)
     variants.families.pop("too-fast")
     variants.save(folder)
@@ -115,7 +115,7 @@ def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command
 def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
     answer = seqwise_command("compare", "--resume", folder)
     assert answer.status == 0
-    assert "warning: too-fast/try-1 failed: " in answer.err
+    assert "warning: too-fast/lr-1 failed: " in answer.err
     assert "warning: too-fast: none of its 2 learning rates worked: " in answer.err
     last = next(line for line in answer.out.splitlines() if "too-fast" in line)
     assert last.startswith("failed  too-fast")
@@ -123,7 +123,7 @@ def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
 
 
 def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, engines, text, tmp_path):
-    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--tries", "1"]
+    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
     first = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
     assert first.status == 0
     Job("test", "rnn/seed-0").file(tmp_path / "out").unlink()
@@ -132,7 +132,7 @@ def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, en
         change()
         answer = seqwise_command("compare", "--resume", tmp_path / "out")
         assert answer.status == 2
-        assert "is not the data this comparison began with" in answer.err or "no such file" in answer.err
+        assert "has changed since this comparison was created" in answer.err or "no such file" in answer.err
         assert len(engines) == 1
     text.write_text(content)
     assert seqwise_command("compare", "--resume", tmp_path / "out").status == 0
@@ -140,8 +140,8 @@ def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, en
 
 def test_what_is_waited_for_is_shown(folder, capsys):
     display = TrialsDisplay(folder, Plan.open(folder))
-    display.begin("training", [])
-    display.listen({"event": "waiting", "reason": "the cluster is busy."})
+    display.start_stage("training", [])
+    display.handle_event({"event": "waiting", "reason": "the cluster is busy."})
     assert "warning: the cluster is busy." in capsys.readouterr().err
 
 
@@ -150,7 +150,7 @@ def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, 
     variants.write_text("too-fast: {model: rnn, training: {learning_rate: 1e9}}\n")
     answer = seqwise_command(
         "compare", text, *SETTINGS, "--models", "none", "--variants", variants, "--budget", "2k-tokens", "--seeds", "1",
-        "--tries", "1", "--out", tmp_path / "out",
+        "--lr-trials", "1", "--out", tmp_path / "out",
     )  # fmt: skip
     assert answer.status == 1
     assert "Traceback" not in answer.err
@@ -159,11 +159,11 @@ def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, 
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, monkeypatch):
-    monkeypatch.setattr(api, "complete", lambda *args: False)
+    monkeypatch.setattr(orchestrator, "run_stages", lambda *args: False)
     answer = seqwise_command("compare", "--resume", folder, "--json")
     assert answer.status == 130
     assert answer.out == ""
-    assert answer.err.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise compare --resume {folder}"
+    assert answer.err.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, mo
         (["DATA", "--variants", "missing.yaml"], "missing.yaml: the variants file does not exist."),
         (["missing.txt"], "missing.txt: there is no such file or folder."),
         (["--resume", "missing"], "missing is not a comparison: it has no compare.yaml."),
-        (["--resume", "DONE", "--seeds", "5"], "a comparison goes on as it was planned."),
-        (["--resume", "DONE", "--budget", "1h"], "a comparison goes on as it was planned."),
+        (["--resume", "DONE", "--seeds", "5"], "a comparison is resumed as it was planned."),
+        (["--resume", "DONE", "--budget", "1h"], "a comparison is resumed as it was planned."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -210,7 +210,7 @@ def test_help_has_an_example(seqwise_command):
     assert (
         "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m --seeds 3 --out compared" in answer.out
     )
-    for option in ("--models", "--variants", "--match", "--parameters", "--seeds", "--tries", "--out", "--resume"):
+    for option in ("--models", "--variants", "--match", "--parameters", "--seeds", "--lr-trials", "--out", "--resume"):
         assert option in answer.out
     for option in ("--engine", "--workers", "--nproc", "--examples", "--budget", "--json"):
         assert option in answer.out
@@ -219,7 +219,11 @@ def test_help_has_an_example(seqwise_command):
 def test_help_begins_with_what_is_its_own_and_leaves_out_what_it_refuses(seqwise_command):
     page = seqwise_command("compare", "--help").out
     found = re.findall(r"^[│ ] (--[a-z][\w.-]*)", page, flags=re.MULTILINE)
-    own = [f"--{each.name}" for each in dataclasses.fields(Compare) if each.name not in ("data", "settings")]
+    own = [
+        f"--{each.name.replace('_', '-')}"
+        for each in dataclasses.fields(Compare)
+        if each.name not in ("data", "settings")
+    ]
     assert found[: len(own)] == own
     assert "--budget" in own
     assert found[len(own)] == "--task"
@@ -232,17 +236,17 @@ def test_help_begins_with_what_is_its_own_and_leaves_out_what_it_refuses(seqwise
 
 def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
     settings = [word for word in SETTINGS if word not in ("--network.width", "12")]
-    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--tries", "1", "--parameters", "2.5k"]
+    question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1", "--parameters", "2.5k"]
     answer = seqwise_command("compare", text, *settings, *question, "--out", tmp_path / "out")
     assert answer.status == 0, answer.err
-    assert Plan.open(tmp_path / "out").target == 2500
+    assert Plan.open(tmp_path / "out").target_parameters == 2500
 
 
 def test_few_free_cores_are_said_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "free_cores", lambda wanted: 1)
-    monkeypatch.setattr(threads, "_usual", lambda plan: 8)
-    question = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--tries", "1"]
+    monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
+    monkeypatch.setattr(threads, "_usual_threads", lambda plan: 8)
+    question = ["--models", "ngram", "--budget", "9s", "--seeds", "1", "--lr-trials", "1"]
     answer = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
     assert answer.status == 0, answer.err
     words = "cores free at the start: 1 thread for each trial instead of 8."
@@ -257,9 +261,9 @@ def test_a_settings_file_is_for_all_families(seqwise_command, engines, text, tmp
     settings.write_text("network: {width: 9}\nbudget: 3k-tokens\n")
     answer = seqwise_command(
         "compare", text, *[word for word in SETTINGS if word not in ("--network.width", "12")], "--config", settings,
-        "--models", "rnn", "--tries", "1", "--seeds", "1", "--out", tmp_path / "out",
+        "--models", "rnn", "--lr-trials", "1", "--seeds", "1", "--out", tmp_path / "out",
     )  # fmt: skip
     assert answer.status == 0, answer.err
     plan = Plan.open(tmp_path / "out")
     assert plan.families["rnn"].network.width == 9
-    assert plan.spending.budget == "3000-tokens"
+    assert plan.budgets.total == "3000-tokens"

@@ -41,7 +41,7 @@ def test_it_ends_in_a_table_a_verdict_and_a_report(tmp_path, capsys):
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "forecast"])
 def test_every_task_has_one(task, tmp_path, capsys):
     said = check(task, tmp_path / "demo", capsys)
-    assert ("The best model writes on:" in said) is (task == "language")
+    assert ("The best model continues a text:" in said) is (task == "language")
 
 
 def test_every_task_has_built_in_data_and_something_to_ask():

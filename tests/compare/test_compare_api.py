@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_comparison import BUDGET, TINY, Here, finished_comparison, plan_of, write_text
+from small_comparison import BUDGET, TINY, InProcessEngine, finished_comparison, make_plan, write_text
 
 import seqwise
-from seqwise.cli.compare import Compare, question_of
+from seqwise.cli.compare import Compare, make_options
 from seqwise.cli.options import parse
-from seqwise.compare import api
-from seqwise.compare.api import Comparison, engine_of
-from seqwise.compare.plan.options import Question
+from seqwise.compare import api, orchestrator
+from seqwise.compare.api import Comparison
+from seqwise.compare.orchestrator import create_engine
+from seqwise.compare.plan.create import Request
+from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
-from seqwise.compare.run.local_engine import Local
+from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 
@@ -30,11 +32,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     """Comparisons are carried out in this process; with which engines they would have been."""
     asked: list[tuple] = []
 
-    def engine(name: str, folder: Path, plan: Plan, workers: int | None = None) -> Here:
+    def engine(name: str, folder: Path, plan: Plan, workers: int | None = None) -> InProcessEngine:
         asked.append((name, workers))
-        return Here(folder)
+        return InProcessEngine(folder)
 
-    monkeypatch.setattr(api, "engine_of", engine)
+    monkeypatch.setattr(orchestrator, "create_engine", engine)
     return asked
 
 
@@ -49,7 +51,7 @@ def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
     events: list[dict] = []
     found = seqwise.compare(
         text, models="rnn", variants={"wide": {"model": "rnn", "network": {"width": 20}}}, budget=BUDGET, seeds=1,
-        tries=1, examples=2, out=tmp_path / "out", settings=TINY, workers=3, on_event=events.append,
+        lr_trials=1, examples=2, out=tmp_path / "out", settings=TINY, workers=3, on_event=events.append,
         network={"dropout": 0.0},
     )  # fmt: skip
     assert here == [("local", 3)]
@@ -58,58 +60,58 @@ def test_a_comparison_from_data_to_tables(here, tmp_path: Path):
     assert found.leaderboard[0]["rank"] == "best"
     assert len(found.pairs) == 1
     assert found.curves.keys() == {"rnn", "wide"}
-    assert len(found.report["examples"]) <= 2
+    assert len(found.report.examples) <= 2
     assert found.report == load_report(tmp_path / "out")
     plan = Plan.open(tmp_path / "out")
     wide = {"wide": {"model": "rnn", "network": {"width": 20}}}
     assert plan.command == (
         f"seqwise.compare({str(text)!r}, models='rnn', variants={wide!r}, "
-        f"budget={BUDGET!r}, seeds=1, out={str(tmp_path / 'out')!r}, settings={TINY!r}, tries=1, examples=2, "
+        f"budget={BUDGET!r}, seeds=1, out={str(tmp_path / 'out')!r}, settings={TINY!r}, lr_trials=1, examples=2, "
         "network={'dropout': 0.0})"
     )
     assert plan.families["wide"].network.width == 20
     assert plan.families["rnn"].network.dropout == 0.0  # keywords lie over the settings, section by section
     assert plan.families["rnn"].network.depth == 1
-    assert plan.spending.training == BUDGET
+    assert plan.budgets.training == BUDGET
     assert {event["event"] for event in events} == {"begin", "progress", "end"}
     again = seqwise.compare(resume=tmp_path / "out")
-    assert again.report["families"] == found.report["families"]
+    assert again.report.families == found.report.families
 
 
 def test_the_budget_may_come_with_the_settings(here, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
     seqwise.compare(
-        text, models=["ngram"], seeds=1, tries=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
+        text, models=["ngram"], seeds=1, lr_trials=1, out=tmp_path / "out", settings={**TINY, "budget": "7k-tokens"}
     )
-    assert Plan.open(tmp_path / "out").spending.budget == "7000-tokens"
+    assert Plan.open(tmp_path / "out").budgets.total == "7000-tokens"
 
 
 def test_variants_alone_can_be_compared(here, tmp_path: Path):
     text = write_text(tmp_path / "small.txt")
     found = seqwise.compare(
-        text, models="none", variants={"mine": {"model": "rnn"}}, budget=BUDGET, seeds=1, tries=1,
+        text, models="none", variants={"mine": {"model": "rnn"}}, budget=BUDGET, seeds=1, lr_trials=1,
         out=tmp_path / "out", settings=parse_settings(TINY),
     )  # fmt: skip
     assert [row["name"] for row in found.leaderboard] == ["mine"]
-    assert "settings={'task': 'language', 'device': 'cpu', " in found.report["command"]
+    assert "settings={'task': 'language', 'device': 'cpu', " in found.report.command
 
 
 def test_all_doors_have_the_same_defaults():
     asked = parse(Compare, ["a.txt"], prog="", example="")
-    assert question_of(asked) == replace(Question(), models=list(Question.models))
+    assert make_options(asked) == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
     usual = {name: each.default for name, each in inspect.signature(api.compare).parameters.items()}
-    assert (usual["models"], usual["seeds"]) == (Question.models, Question.seeds)
-    for name in set(Question.__dataclass_fields__) - {"models", "seeds", "variants", "budget"}:
+    assert (usual["models"], usual["seeds"]) == (ComparisonOptions.models, ComparisonOptions.seeds)
+    for name in set(ComparisonOptions.__dataclass_fields__) - {"models", "seeds", "variants", "budget"}:
         assert name not in usual, f"{name} may not have a second default"
     assert usual["budget"] is usual["variants"] is None
 
 
 def test_without_a_word_the_budget_is_that_of_the_question(here, tmp_path: Path, monkeypatch):
-    def look(out: Any, name: str, data: str, question: Question, *rest: Any) -> Any:
-        assert question == replace(Question(), models=list(Question.models))
+    def look(request: Request, *rest: Any) -> Any:
+        assert request.options == replace(ComparisonOptions(), models=list(ComparisonOptions.models))
         raise SeqwiseError("seen")
 
-    monkeypatch.setattr(api, "new_plan", look)
+    monkeypatch.setattr(api, "create_plan", look)
     with pytest.raises(SeqwiseError, match="seen"):
         seqwise.compare("a.txt")
 
@@ -118,27 +120,28 @@ def test_tables_are_plain_data(comparison: Comparison):
     assert [row["name"] for row in comparison.leaderboard][-1] == "too-fast"
     assert comparison.leaderboard[-1]["mean"] is None
     assert len(comparison.pairs) == 3
-    assert comparison.pairs is comparison.report["pairs"]
+    assert comparison.pairs[0]["p"] == comparison.report.pairs[0].p
     assert [curve["seed"] for curve in comparison.curves["gru"]] == [0, 1]
-    assert comparison.verdict == " ".join(comparison.report["verdict"]["sentences"])
-    assert comparison.report["verdict"]["best"] in comparison.verdict
+    assert comparison.verdict == " ".join(comparison.report.verdict.sentences)
+    assert comparison.report.verdict.best in comparison.verdict
     assert repr(comparison).startswith(f"<Comparison {comparison.folder}: ")
 
 
 def test_the_best_model_can_be_asked(comparison: Comparison):
     best = comparison.best
-    assert best.settings.model == comparison.report["verdict"]["best"]
+    assert best.settings.model == comparison.report.verdict.best
     assert len("".join(best.predict("the ", max_length=5))) == 5
 
 
 def test_there_may_be_no_best_model(comparison: Comparison):
-    comparison.report["verdict"]["best"] = None
-    with pytest.raises(SeqwiseError, match="no family was trained to its end"):
+    report = comparison.report
+    comparison = Comparison(comparison.folder, replace(report, verdict=replace(report.verdict, best=None)))
+    with pytest.raises(SeqwiseError, match="no family was trained successfully"):
         _ = comparison.best
 
 
 def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(api, "complete", lambda *args, **options: False)
+    monkeypatch.setattr(orchestrator, "run_stages", lambda *args, **options: False)
     with pytest.raises(KeyboardInterrupt):
         seqwise.compare(resume=finished_comparison(tmp_path / "out"))
 
@@ -152,9 +155,9 @@ def test_an_interrupted_comparison_raises_what_python_does(here, tmp_path: Path,
         (["a.txt"], {"network": {"widht": 3}}, UsageError, "widht"),
         (["a.txt"], {"modles": "rnn"}, UsageError, "modles"),
         (["a.txt"], {"models": "rnn,lsmt"}, UsageError, "lsmt"),
-        ([], {"resume": "out", "models": "rnn"}, UsageError, "goes on as it was planned"),
-        ([], {"resume": "out", "seeds": 5}, UsageError, "goes on as it was planned"),
-        ([], {"resume": "out", "text": {"lowercase": True}}, UsageError, "goes on as it was planned"),
+        ([], {"resume": "out", "models": "rnn"}, UsageError, "is resumed as it was planned"),
+        ([], {"resume": "out", "seeds": 5}, UsageError, "is resumed as it was planned"),
+        ([], {"resume": "out", "text": {"lowercase": True}}, UsageError, "is resumed as it was planned"),
     ],
     ids=str,
 )
@@ -166,16 +169,16 @@ def test_what_is_asked_wrongly_is_refused(tmp_path: Path, monkeypatch, words, op
 
 
 def test_engines_by_name(tmp_path: Path):
-    plan = plan_of(tmp_path / "out", write_text(tmp_path / "small.txt"))
-    assert len(engine_of("local", tmp_path / "out", plan).workers) == 1  # type: ignore[attr-defined]
-    two = engine_of("local", tmp_path / "out", plan, 2)
-    assert isinstance(two, Local)
+    plan = make_plan(tmp_path / "out", write_text(tmp_path / "small.txt"))
+    assert len(create_engine("local", tmp_path / "out", plan).workers) == 1  # type: ignore[attr-defined]
+    two = create_engine("local", tmp_path / "out", plan, 2)
+    assert isinstance(two, LocalEngine)
     assert len(two.workers) == 2
     assert all(int(variables["OMP_NUM_THREADS"]) >= 1 for variables in two.variables)
     with pytest.raises(UsageError, match="--workers: expected at least 1; received 0"):
-        engine_of("local", tmp_path / "out", plan, 0)
+        create_engine("local", tmp_path / "out", plan, 0)
     with pytest.raises(UsageError, match="there is no engine 'lokal'") as caught:
-        engine_of("lokal", tmp_path / "out", plan)
+        create_engine("lokal", tmp_path / "out", plan)
     assert "local" in caught.value.repair
 
 

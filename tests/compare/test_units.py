@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_comparison import plan_of
+from small_comparison import make_plan
 
-from seqwise.cli.compare import introduction
+from seqwise.cli.compare import describe_plan
 from seqwise.config import parse_settings
 from seqwise.errors import UsageError
 
@@ -30,15 +30,15 @@ def series(tmp_path: Path) -> Path:
 
 
 def test_the_introduction_counts_values(tmp_path: Path, series: Path):
-    plan = plan_of(tmp_path / "out", series, parse_settings(BASE), budget="100k-tokens")
-    said = " ".join(introduction(plan))
+    plan = make_plan(tmp_path / "out", series, parse_settings(BASE), budget="100k-tokens")
+    said = " ".join(describe_plan(plan))
     assert "2 × 100,000 values: 2 learning rates of 25,000 values each, then 2 trainings of 75,000 values." in said
     assert "token" not in said
-    alone = plan_of(tmp_path / "alone", series, parse_settings(BASE), budget="9s", tries=1)
-    assert "2 × 9 s: 2 trainings of 9 s." in " ".join(introduction(alone))
+    alone = make_plan(tmp_path / "alone", series, parse_settings(BASE), budget="9s", lr_trials=1)
+    assert "2 × 9 s: 2 trainings of 9 s." in " ".join(describe_plan(alone))
 
 
 def test_a_budget_that_is_too_small_is_told_in_values(tmp_path: Path, series: Path):
     with pytest.raises(UsageError, match=r"with \d+ values a training would make") as caught:
-        plan_of(tmp_path / "out", series, parse_settings(BASE), budget="90-tokens")
+        make_plan(tmp_path / "out", series, parse_settings(BASE), budget="90-tokens")
     assert "tokens" not in caught.value.problem

@@ -11,7 +11,7 @@ import pytest
 import torch
 from task_row import TaskRow
 
-from seqwise.compare.run.execute import NOT_READ
+from seqwise.compare.run.execute import UNRELATED_TO_DATA
 from seqwise.config import Settings, parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
@@ -50,7 +50,7 @@ def tensors(value: Any) -> dict[str, Any]:
 
 
 def test_something_else_is_tried_for_every_section():
-    assert OTHER.keys() | {"model"} == NOT_READ
+    assert OTHER.keys() | {"model"} == UNRELATED_TO_DATA
 
 
 @pytest.mark.parametrize("name", ["language", *ROWS])

@@ -33,7 +33,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 # What makes a command short enough for a test; the last of two equal options counts.
 FEWER = {
     "demo": ["--budget", "2s"],
-    "compare": ["--models", "rnn,gru", "--budget", "60k-tokens", "--seeds", "1", "--tries", "1"],
+    "compare": ["--models", "rnn,gru", "--budget", "60k-tokens", "--seeds", "1", "--lr-trials", "1"],
 }
 LEFT_ALONE = {"make", "pip", "git", "python", "python3", "cd"}
 

@@ -1,6 +1,6 @@
-"""What a person reads on the page of a report, turned back into numbers: each must be that of the report.
+"""Parses the formatted numbers on the page of a report and compares them with those of the report.
 
-A text is right if the number lies within half of its last digit.
+A text is right if it is within half of its last digit of the number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ def misread(name: str, key: str, value: float, text: str, share: bool) -> str:
         return "" if value == (line == "✓ right") else wrong
     last = key.rpartition(".")[2]
     in_points = share and last in ("difference", "low", "high")  # per cents differ by percentage points
-    units = BYTES if last in ("memory", "weights") else TIMES if last in ("seconds", "answer", "evaluation") else COUNTS
+    units = (
+        BYTES
+        if last in ("memory", "weights")
+        else TIMES
+        if last in ("seconds", "latency", "evaluation_seconds")
+        else COUNTS
+    )
     if line.startswith("<"):
         return "" if 0 <= value < float(line.removeprefix("<")) else wrong
     read, half = read_back(line.removesuffix("/s"), units)
@@ -64,12 +70,12 @@ def _misread_range(family: dict[str, Any], kind: str, text: str, share: bool) ->
     """Both ends of "1.9 to 2.4 ms"; the first may leave out the unit."""
     over = family if family["low"] is not None else family["sampling"]
     low, high = over["low"], over["high"]
-    if kind == "answers":
-        low, high = min(family["answers"]), max(family["answers"])
+    if kind == "latencies":
+        low, high = min(family["latencies"]), max(family["latencies"])
     if text.startswith("all "):
         return [] if high - low < 1e-4 * abs(high) else [f"{family['name']}: {text}, but {low} to {high}"]
     first, _, second = text.partition(" to ")
     if re.fullmatch(r"[\d,.]+", first) and " " in second and "×" not in second:
         first += second[second.index(" ") :]
-    key = "answer" if kind == "answers" else "mean"
+    key = "latency" if kind == "latencies" else "mean"
     return [misread(family["name"], key, end, said, share) for end, said in ((low, first), (high, second))]

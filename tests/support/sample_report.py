@@ -1,20 +1,22 @@
-"""Reports as a comparison would write them, in all their variety: what the page must be able to show.
+"""Sample reports of comparisons, of many kinds, as plain values with the keys of `report.json`.
 
-Numbers are made up, but they hang together: means are those of the values, pairs those of the means. Who is what, and
-how each number is written, is decided as in a real report.
+Numbers are invented but consistent: means are those of the values, pairs those of the means. The verdict and the texts
+are computed as in a real report. `parse` turns plain values into the typed report.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-from seqwise.compare.report.texts import add_shown
-from seqwise.compare.report.verdict import verdict
+from seqwise.compare.report.schema import Report, from_json, to_json
+from seqwise.compare.report.texts import add_texts
+from seqwise.compare.report.verdict import add_verdict
 
-Report = dict[str, Any]
+Values = dict[str, Any]
 
 HOSTILE = "</script><script>document.title='taken'</script><b>&amp;\"'`${1}{{DATA}}"
 QUANTILE = {2: 12.71, 3: 4.30}  # of Student's t, for so many seeds
@@ -32,8 +34,18 @@ METRICS = {
 }
 
 
-def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict[str, Any]:
-    """One contestant that finished, with what it cost and its curves."""
+def parse(values: Values) -> Report:
+    """Returns the typed report of plain values."""
+    return from_json(Report, json.dumps(values))
+
+
+def complete(values: Values) -> Values:
+    """Returns the values with verdict, ranks and texts computed."""
+    return json.loads(to_json(add_texts(add_verdict(parse(values)))))
+
+
+def family(name: str, metric: str, values: Sequence[float], **more: Any) -> Values:
+    """Returns a family that finished, with its costs and curves."""
     luck = random.Random(name)
     lower = METRICS[metric][2]
     centre, seeds = mean(values), range(len(values))
@@ -41,16 +53,16 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict
     noise = 0.03 * abs(centre) * luck.uniform(0.5, 1.5)
     speed = luck.uniform(15_000, 90_000)
     rate = round(0.004 * luck.uniform(0.4, 2), 5)
-    answer = more.pop("answer", luck.uniform(0.0004, 0.009))
+    latency = more.pop("latency", luck.uniform(0.0004, 0.009))
     return {
         "name": name,
         "model": name,
         "status": "done",
         "reason": "",
-        "baseline": False,
+        "is_baseline": False,
         "parameters": int(412_000 * luck.uniform(0.98, 1.02)),
         "learning_rate": rate,
-        "tries": [
+        "lr_trials": [
             {
                 "rate": rate * times,
                 "validation": centre * (1.1 + 0.05 * at if lower else 0.9 - 0.05 * at),
@@ -73,9 +85,9 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict
         },
         "memory": int(luck.uniform(300e6, 900e6)),
         "weights": 1_650_000,
-        "answer": answer,
-        "answers": [] if answer is None else [0.9 * answer, answer, 1.3 * answer],
-        "evaluation": {"seconds": luck.uniform(0.2, 3)},
+        "latency": latency,
+        "latencies": [] if latency is None else [0.9 * latency, latency, 1.3 * latency],
+        "evaluation_seconds": luck.uniform(0.2, 3),
         "curves": [{"seed": seed, "points": points(value, lower, speed, luck)} for seed, value in zip(seeds, values)],
         "rank": "worse",
         "run": f"trials/{name}/seed-0",
@@ -90,28 +102,31 @@ def family(name: str, metric: str, values: Sequence[float], **more: Any) -> dict
 
 
 def points(end: float, lower: bool, speed: float, luck: random.Random) -> list[dict[str, float]]:
-    """A curve that comes down to its end, or climbs to it."""
-    found = []
+    """Returns a curve that falls or rises to its end."""
+    curve = []
     for number in range(1, 25):
         seconds = 15 * number / 24
         gap = 1.6 * (1 / (1 + 8 * number / 24) ** 1.3 - 1 / 9**1.3) + luck.gauss(0, 0.006)
         value = end * (1 + 3 * max(gap, -0.2)) if lower else end * (1 - 0.6 * max(gap, -0.05))
-        found.append({"tokens": int(speed * seconds), "seconds": seconds, "value": value, "loss": abs(value) / 3})
-    return found
+        curve.append({"tokens": int(speed * seconds), "seconds": seconds, "value": value, "loss": abs(value) / 3})
+    return curve
 
 
-def failed(name: str, reason: str) -> dict[str, Any]:
-    scores, costs = ("mean", "low", "high", "sampling"), ("training", "memory", "weights", "answer", "evaluation")
+def failed(name: str, reason: str) -> Values:
+    scores, costs = (
+        ("mean", "low", "high", "sampling"),
+        ("training", "memory", "weights", "latency", "evaluation_seconds"),
+    )
     return {
         "name": name,
         "model": name,
         "status": "failed",
         "reason": reason,
-        "baseline": False,
+        "is_baseline": False,
         "rank": "failed",
-        "tries": [{"rate": 0.004, "validation": None, "status": "failed", "reason": reason}],
+        "lr_trials": [{"rate": 0.004, "validation": None, "status": "failed", "reason": reason}],
         "values": [],
-        "answers": [],
+        "latencies": [],
         "metrics": {},
         "curves": [],
         "settings": {},
@@ -120,21 +135,21 @@ def failed(name: str, reason: str) -> dict[str, Any]:
     }
 
 
-def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) -> Report:
-    """The whole of it around some families: best first, pairs, verdict, trials."""
+def report(task: str, metric: str, families: list[Values], **more: Any) -> Values:
+    """Returns a complete report with these families: best first, pairs, verdict, trials."""
     name, definition, lower, unit = METRICS[metric]
     finished = sorted(
         (one for one in families if one["mean"] is not None), key=lambda one: one["mean"] * (1 if lower else -1)
     )
     pairs = [pair(a, b) for at, a in enumerate(finished) for b in finished[at + 1 :]]
     seeds = sorted({value["seed"] for one in finished for value in one["values"]}) or [0, 1, 2]
-    made: Report = {
-        "format": 1,
+    made: Values = {
+        "format": 2,
         "seqwise": "0.1.0",
         "task": task,
         "data": "builtin:docs",
         "unit": "tokens",
-        "split": "The last 10 % of the text are held out: 5 % for validation, 5 % for testing.",
+        "split_rule": "The last 10 % of the text are held out: 5 % for validation, 5 % for testing.",
         "about": ["1,204,311 characters of English, with a vocabulary of 97."],
         "command": f"seqwise compare builtin:docs --task {task} --models " + ",".join(one["name"] for one in families),
         "machine": {
@@ -151,9 +166,9 @@ def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) 
             "match": "parameters",
             "parameters": 412_345,
             "seeds": seeds,
-            "tries": 3,
-            "try": "5 s",
-            "training": "15 s",
+            "lr_trials": 3,
+            "lr_trial_budget": "5 s",
+            "training_budget": "15 s",
             "sentences": [
                 "Every family had 20 s for each seed, everything included.",
                 "A quarter of it went into three short trainings with different learning rates.",
@@ -162,19 +177,23 @@ def report(task: str, metric: str, families: list[dict[str, Any]], **more: Any) 
             ],
             "tested": "The test split was read once, after all training.",
         },
-        "metric": {"key": metric, "name": name, "definition": definition, "lower_is_better": lower, "examples": unit},
+        "metric": {
+            "key": metric,
+            "name": name,
+            "definition": definition,
+            "lower_is_better": lower,
+            "example_unit": unit,
+        },
         "families": [*finished, *(one for one in families if one["mean"] is None)],
         "pairs": pairs,
         "examples": [],
         "trials": trials(families, seeds),
         **more,
     }
-    made["verdict"] = verdict(made)
-    add_shown(made)
-    return made
+    return complete(made)
 
 
-def pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def pair(a: Values, b: Values) -> Values:
     difference = a["mean"] - b["mean"]
     half = 0.02 * (abs(a["mean"]) + abs(b["mean"]))
     p = min(1.0, 2.718 ** (-3 * abs(difference) / half)) if half else 1.0
@@ -185,15 +204,15 @@ def pair(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         "low": difference - half,
         "high": difference + half,
         "p": p,
-        "adjusted": min(1.0, 3 * p),
+        "adjusted_p": min(1.0, 3 * p),
         "significant": 3 * p < 0.05,
         "covers": "seeds and examples",
-        "larger": "seeds",
+        "larger_noise": "seeds",
     }
 
 
-def trials(families: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, Any]]:
-    found = []
+def trials(families: list[Values], seeds: list[int]) -> list[Values]:
+    summaries = []
     for one in families:
         common = {"family": one["name"], "status": "done" if one["values"] else "failed", "reason": one["reason"]}
         spent = (
@@ -201,11 +220,11 @@ def trials(families: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, A
             if one["values"]
             else dict.fromkeys(("tokens", "seconds", "updates"))
         )
-        for number, tried in enumerate(one["tries"], start=1):
-            found.append(
+        for number, tried in enumerate(one["lr_trials"], start=1):
+            summaries.append(
                 {
-                    "name": f"{one['name']}/try-{number}",
-                    "kind": "try",
+                    "name": f"{one['name']}/lr-{number}",
+                    "kind": "lr",
                     "seed": 0,
                     "rate": tried["rate"],
                     "validation": tried["validation"],
@@ -214,7 +233,7 @@ def trials(families: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, A
                 }
             )
         for seed in seeds[: len(one["values"])]:
-            found.append(
+            summaries.append(
                 {
                     "name": f"{one['name']}/seed-{seed}",
                     "kind": "train",
@@ -225,17 +244,25 @@ def trials(families: list[dict[str, Any]], seeds: list[int]) -> list[dict[str, A
                     **spent,
                 }
             )
-    return found
+    return summaries
 
 
-def answers(names: Sequence[str], texts: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+def answers(names: Sequence[str], texts: Sequence[str], values: Sequence[float]) -> Values:
     return {name: {"text": text, "value": value} for name, text, value in zip(names, texts, values)}
 
 
-def normal() -> Report:
+def normal() -> Values:
     """Five families and the baseline, language, three seeds."""
     ngram = family(
-        "ngram", "perplexity", [4.9], baseline=True, learning_rate=None, tries=[], training=None, curves=[], memory=None
+        "ngram",
+        "perplexity",
+        [4.9],
+        is_baseline=True,
+        learning_rate=None,
+        lr_trials=[],
+        training=None,
+        curves=[],
+        memory=None,
     )
     means = {"gru": 3.12, "lstm": 3.16, "transformer": 3.55, "rnn": 3.74, "attentive-rnn": 3.41}
     made = [family(name, "perplexity", [end, end * 1.013, end * 0.99]) for name, end in means.items()]
@@ -254,7 +281,7 @@ def normal() -> Report:
     return report("language", "perplexity", [*made, ngram], examples=kept)
 
 
-def with_failures() -> Report:
+def with_failures() -> Values:
     """Higher is better; one family failed, one lost a seed, one is probably worse than the best."""
     reason = "the loss became infinite at update 212; nothing was saved after update 200. Try a smaller learning rate."
     made = [
@@ -281,10 +308,10 @@ def with_failures() -> Report:
     )
 
 
-def one_seed() -> Report:
+def one_seed() -> Values:
     """No interval over seeds, no search for a rate, values instead of tokens."""
     made = [
-        family(name, "mse", [value], tries=[])
+        family(name, "mse", [value], lr_trials=[])
         for name, value in {"lstm": 0.4213, "rnn": 0.4391, "transformer": 0.612}.items()
     ]
     kept = [
@@ -302,15 +329,15 @@ def one_seed() -> Report:
         "match": "tokens",
         "parameters": None,
         "seeds": [0],
-        "tries": 1,
-        "try": None,
-        "training": "5M tokens",
+        "lr_trials": 1,
+        "lr_trial_budget": None,
+        "training_budget": "5M tokens",
         "sentences": ["One training each."],
     }
     return report("forecast", "mse", made, unit="values", rules=rules, data="ETTh1.csv", examples=kept)
 
 
-def dozen() -> Report:
+def dozen() -> Values:
     """Twelve families with long names; long answers, some written from right to left."""
     names = [
         "rnn",
@@ -346,7 +373,7 @@ def dozen() -> Report:
     return report("translate", "bleu", made, data="multi30k", examples=kept)
 
 
-def hostile() -> Report:
+def hostile() -> Values:
     """Text that would be markup wherever text of the user can come from."""
     made = [
         family(HOSTILE, "accuracy", [0.9, 0.91, 0.92], settings={HOSTILE: {HOSTILE: HOSTILE}, "x": [HOSTILE]}),
@@ -359,7 +386,13 @@ def hostile() -> Report:
             "answers": answers([HOSTILE, "__proto__"], [HOSTILE, HOSTILE], [1.0, 0.0]),
         }
     ]
-    metric = {"key": "accuracy", "name": HOSTILE, "definition": HOSTILE, "lower_is_better": False, "examples": HOSTILE}
+    metric = {
+        "key": "accuracy",
+        "name": HOSTILE,
+        "definition": HOSTILE,
+        "lower_is_better": False,
+        "example_unit": HOSTILE,
+    }
     whole = report(
         "classify",
         "accuracy",
@@ -368,7 +401,7 @@ def hostile() -> Report:
         baselines=[{"name": HOSTILE, "value": 0.5, "about": HOSTILE}],
         command=HOSTILE,
         examples=kept,
-        split=HOSTILE,
+        split_rule=HOSTILE,
         about=[HOSTILE],
         unit=HOSTILE,
     )
@@ -379,17 +412,25 @@ def hostile() -> Report:
     return whole
 
 
-def extreme() -> Report:
+def extreme() -> Values:
     """Numbers far from 1 in both directions, and many that do not exist."""
     tiny = family(
-        "gru", "mse", [3.1e-9, 2.9e-9, 3.3e-9], learning_rate=1e-7, answer=3e-7, memory=1_900_000_000_000, parameters=3
+        "gru", "mse", [3.1e-9, 2.9e-9, 3.3e-9], learning_rate=1e-7, latency=3e-7, memory=1_900_000_000_000, parameters=3
     )
     huge = family(
-        "rnn", "mse", [4e14, 5e14, 4.5e14], parameters=1_750_000_000_000, weights=7_000_000_000_000, answer=512.0
+        "rnn", "mse", [4e14, 5e14, 4.5e14], parameters=1_750_000_000_000, weights=7_000_000_000_000, latency=512.0
     )
     huge["training"] = {"tokens": 9e12, "seconds": 432_000.0, "tokens_per_second": 0.02, "updates": 1}
     zero = family(
-        "lstm", "mse", [0.5, 0.5, 0.5], sampling=None, memory=None, answer=None, evaluation=None, curves=[], metrics={}
+        "lstm",
+        "mse",
+        [0.5, 0.5, 0.5],
+        sampling=None,
+        memory=None,
+        latency=None,
+        evaluation_seconds=None,
+        curves=[],
+        metrics={},
     )
     broken = family("transformer", "mse", [2.0, 2.0, 2.0])
     for point in broken["curves"][0]["points"][3:]:
@@ -399,16 +440,16 @@ def extreme() -> Report:
     return report("forecast", "mse", [tiny, huge, zero, broken])
 
 
-def nothing() -> Report:
+def nothing() -> Values:
     """Every family failed."""
     return report("tag", "accuracy", [failed("gru", "out of memory"), failed("lstm", "out of memory")])
 
 
-def alone() -> Report:
+def alone() -> Values:
     """A single family with a single seed."""
     return report("masked", "perplexity", [family("transformer", "perplexity", [14.2])])
 
 
-SAMPLES: dict[str, Callable[[], Report]] = {
+SAMPLES: dict[str, Callable[[], Values]] = {
     made.__name__: made for made in (normal, with_failures, one_seed, dozen, hostile, extreme, nothing, alone)
 }

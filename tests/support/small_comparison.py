@@ -1,6 +1,6 @@
-"""Comparisons small enough for tests: some text, tiny settings, and an engine that works in this process.
+"""Comparisons small enough for tests: some text, tiny settings, and an engine that executes jobs in this process.
 
-What takes seconds is made once for all tests that look at it.
+A finished comparison takes seconds and is made once for all tests.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from seqwise.compare.api import complete
-from seqwise.compare.plan.create import Question, make_plan
+from seqwise.compare.orchestrator import Orchestrator
+from seqwise.compare.plan.create import Request, create_plan_in
+from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.engine import Event
 from seqwise.compare.run.execute import execute
@@ -51,7 +52,7 @@ TINY: dict[str, Any] = {
     "network": {"depth": 1, "dropout": 0.2, "width": 12},
     "training": {"batch_size": 4, "save_every": 20},
 }
-# The least that is not refused, and no whole number of updates: a try gets 1,281 tokens, a training 3,843.
+# The smallest that is not refused, and no whole number of updates: a learning rate gets 1,281 tokens, a training 3,843.
 BUDGET = "5124-tokens"
 DIVERGING = {"too-fast": {"model": "rnn", "training": {"weight_decay": 1e9}}}  # whatever its learning rate
 
@@ -68,40 +69,47 @@ def tiny(**changes: Any) -> Settings:
     return parse_settings(merge_settings(TINY, changes))
 
 
-class Here:
-    """The engine that carries out jobs in this process, one after another, and remembers which."""
+class InProcessEngine:
+    """Executes jobs in this process, one after another, and records them."""
 
-    places = 1
+    num_workers = 1
 
     def __init__(self, folder: Path):
         self.folder, self.jobs, self.closed = folder, list[Job](), False
 
-    def run(self, jobs: Sequence[Job], listen: Callable[[Event], None], stop: Callable[[], bool]) -> None:
+    def run(self, jobs: Sequence[Job], on_event: Callable[[Event], None], should_stop: Callable[[], bool]) -> None:
         for job in jobs:
-            if stop():
+            if should_stop():
                 return
             self.jobs.append(job)
             about = {"kind": job.kind, "name": job.name}
-            listen({"event": "begin", **about})
+            on_event({"event": "begin", **about})
             outcome = execute(
-                self.folder, job, lambda event, about=about: listen({"event": "progress", **about, **event})
+                self.folder, job, lambda event, about=about: on_event({"event": "progress", **about, **event})
             )
-            listen({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
+            on_event({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
 
     def close(self) -> None:
         self.closed = True
 
 
-def plan_of(folder: Path, data: Path | str, base: Settings | None = None, **question: Any) -> Plan:
-    asked = {"models": ["rnn", "gru"], "budget": BUDGET, "seeds": 2, "tries": 2, "examples": 3, **question}
-    return make_plan(folder, str(data), Question(**asked), base or tiny())
+def make_plan(folder: Path, data: Path | str, settings: Settings | None = None, **options: Any) -> Plan:
+    chosen = {"models": ["rnn", "gru"], "budget": BUDGET, "seeds": 2, "lr_trials": 2, "examples": 3, **options}
+    return create_plan_in(folder, Request(str(data), ComparisonOptions(**chosen), settings or tiny()))
 
 
-def finish(folder: Path, plan: Plan) -> Here:
-    """Carry out what is left, here, and write the report."""
-    engine = Here(folder)
-    assert complete(folder, plan, engine, lambda event: None)
+def finish(folder: Path, plan: Plan) -> InProcessEngine:
+    """Executes the remaining jobs in this process and writes the report."""
+    engine = InProcessEngine(folder)
+    run_with(folder, plan, engine)
     return engine
+
+
+def run_with(folder: Path, plan: Plan, engine: Any, **callbacks: Any) -> None:
+    """Runs the comparison to its report with another engine."""
+    orchestrator = Orchestrator(folder, plan)
+    orchestrator.engine = engine
+    assert orchestrator.run(**callbacks) is not None
 
 
 _HOMES: list[tempfile.TemporaryDirectory] = []  # removed when the tests are over
@@ -113,7 +121,7 @@ def _made() -> Path:
     home = Path(_HOMES[-1].name)
     data = write_text(home / "small.txt")
     folder = home / "compared"
-    plan = plan_of(folder, data, models=["rnn", "gru", "ngram"], variants=DIVERGING)
+    plan = make_plan(folder, data, models=["rnn", "gru", "ngram"], variants=DIVERGING)
     finish(folder, plan)
     return folder
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seqwise.compare.statistics.significance import paired
+from seqwise.compare.statistics.significance import compare_pairs
 from seqwise.config import parse_settings
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus
@@ -286,7 +286,7 @@ def test_blocks_of_equal_forecasts_are_rarely_significantly_different():
     for trial in range(400):
         common = draw.normal(size=480)
         families = {name: [block_sums(1 + 0.2 * (common + draw.normal(size=480)), 16)] for name in "ab"}
-        (pair,) = paired(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
+        (pair,) = compare_pairs(partial(compute_metric, "mse"), families, draws=100, seed=trial, deterministic="ab")
         found.append(pair.p)
     assert 0.03 <= np.mean(np.array(found) < 0.05) <= 0.075  # 0.10 where windows are counted where they begin
 

@@ -1,4 +1,4 @@
-"""`seqwise compare`: which family suits the data, at one budget. It parses, calls the library, draws what happens."""
+"""`seqwise compare`: parses the options, runs the comparison through the library, shows progress and the report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse, value_of
-from seqwise.compare.plan.options import Match, Question
+from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
@@ -26,43 +26,44 @@ EXAMPLE = "seqwise compare reviews.csv --models gru,lstm,transformer --budget 2m
 
 @dataclass
 class Compare:
-    """Train several families on DATA under one budget, and say which suits it: a table, a verdict, a report.
+    """Train several families on DATA under one budget, and compare them: a table, a verdict, a report.
 
-    What is listed after --json are settings, common to all families. Ctrl-C saves and stops.
+    The options after --json are settings, common to all families. Ctrl-C saves and stops.
     """
 
     without: ClassVar = ("model", "init", "budget")  # settings that a comparison does not have, or has by itself
+    renamed: ClassVar = {"--tries": "--lr-trials"}
 
     data: Annotated[str | None, tyro.conf.Positional, UNSET] = None
-    """What to learn from."""
-    models: str = ",".join(Question.models)
+    """Data to train on."""
+    models: str = ",".join(ComparisonOptions.models)
     """Families to compare, of: feedforward, rnn, gru, lstm, attentive-rnn, transformer, ngram."""
     variants: Annotated[Path | None, UNSET] = None
-    """File of further contestants (YAML): any settings under a name. With it, --models may be none."""
-    budget: str = Question.budget
-    """What each family may spend per seed, the search included: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
-    match: Match = Question.match
-    """What is made equal: sizes within 3 %; or, with sizes by rule, only the time or the tokens."""
+    """YAML file of further models: any settings under a name. With it, --models may be none."""
+    budget: str = ComparisonOptions.budget
+    """Budget of each family per seed, including the learning-rate search: 90s, 5m, 1h, 2M-tokens, 3-epochs."""
+    match: Match = ComparisonOptions.match
+    """What is equal: parameters within 3 %; or, with default sizes, only the time or the tokens."""
     parameters: Annotated[str | None, UNSET] = None
-    """Parameters of every family, such as 300k or 1M; the median of the sizes by rule unless set."""
-    seeds: int = Question.seeds
+    """Parameters of every family, such as 300k or 1M; the median of the default sizes unless set."""
+    seeds: int = ComparisonOptions.seeds
     """Trainings of each family."""
-    tries: int = Question.tries
-    """Learning rates that each family tries, in at most a quarter of its budget; 1: no search."""
+    lr_trials: int = ComparisonOptions.lr_trials
+    """Learning rates to search for each family, in at most a quarter of its budget; 1: no search."""
     out: Annotated[Path | None, UNSET] = None
-    """Folder to make; runs/compare-N unless set."""
+    """Folder to create; runs/compare-N unless set."""
     resume: Annotated[Path | None, UNSET] = None
-    """Go on with this comparison instead of starting one; trials that failed are tried again."""
+    """Resume this comparison instead of starting one; trials that failed are repeated."""
     engine: Literal["local", "ray"] = "local"
-    """Who trains: this machine, or a Ray cluster."""
+    """Where to train: on this machine, or on a Ray cluster."""
     workers: Annotated[int | None, UNSET] = None
     """Trials at the same time; one per GPU, or one, unless set. Those that share a device slow each other down."""
-    nproc: int = Question.nproc
+    nproc: int = ComparisonOptions.nproc
     """Processes of each trial, one per GPU or sharing the CPU."""
-    examples: int = Question.examples
-    """Test examples on which families disagree, to be kept in the report."""
+    examples: int = ComparisonOptions.examples
+    """Test examples on which families disagree, for the report."""
     config: Annotated[Path | None, UNSET] = None
-    """Settings file (YAML) for all families; flags override it."""
+    """Settings file (YAML) for all families; options override it."""
     json: bool = False
     """Print the report as one JSON document on standard output and nothing else there."""
     settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
@@ -72,22 +73,23 @@ def main(argv: Sequence[str]) -> int:
     _check_words(argv)
     config = value_of(argv, "--config")
     common = load_settings(config) if config else Settings()
-    default = Compare(settings=common, budget=common.budget or Question.budget)
-    asked = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
-    _check(asked)
-    from seqwise.compare.api import check_engine
+    default = Compare(settings=common, budget=common.budget or ComparisonOptions.budget)
+    arguments = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)
+    _check(arguments)
+    from seqwise.compare.orchestrator import check_engine
 
-    check_engine(asked.engine, asked.workers)  # before the data is read
-    if asked.resume is not None:
-        folder, plan = asked.resume, _reopened(asked.resume)
+    check_engine(arguments.engine, arguments.workers)  # before the data is read
+    if arguments.resume is not None:
+        folder, plan = arguments.resume, _reopen_plan(arguments.resume)
     else:
         command = shlex.join(["seqwise", "compare", *argv])
-        folder, plan = planned(str(asked.data), question_of(asked), asked.settings, asked.out, command)
-    return conclude(folder, plan, asked.engine, asked.workers, asked.json)
+        options = make_options(arguments)
+        folder, plan = create_plan(str(arguments.data), options, arguments.settings, arguments.out, command)
+    return run(folder, plan, arguments.engine, arguments.workers, arguments.json)
 
 
 def _check_words(argv: Sequence[str]) -> None:
-    """Refuse what is an option of other commands, by a better reason than that it is unknown."""
+    """Refuses options of other commands with a better explanation than that they are unknown."""
     names = {word.partition("=")[0] for word in argv}
     if "--model" in names:
         raise UsageError("a comparison has several models; received --model.", repair="Use --models, such as gru,lstm.")
@@ -95,111 +97,113 @@ def _check_words(argv: Sequence[str]) -> None:
         raise UsageError("a comparison starts every family from scratch; received --init.", repair="Leave out --init.")
 
 
-def _check(asked: Compare) -> None:
-    """Refuse what cannot be meant, before anything slow is imported."""
-    if (asked.data is None) == (asked.resume is None):
+def _check(arguments: Compare) -> None:
+    """Refuses contradictory options, before anything slow is imported."""
+    if (arguments.data is None) == (arguments.resume is None):
         raise UsageError("name either DATA or --resume FOLDER.", repair=f"For example: {EXAMPLE}")
-    fresh = Compare(resume=asked.resume, engine=asked.engine, workers=asked.workers, json=asked.json)
-    if asked.resume is not None and asked != fresh:
+    allowed = Compare(resume=arguments.resume, engine=arguments.engine, workers=arguments.workers, json=arguments.json)
+    if arguments.resume is not None and arguments != allowed:
         raise UsageError(
-            "a comparison goes on as it was planned.",
-            repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(asked.resume))}",
+            "a comparison is resumed as it was planned.",
+            repair=f"Leave out all but: seqwise compare --resume {shlex.quote(str(arguments.resume))}",
         )
 
 
-def _reopened(folder: Path) -> Plan:
+def _reopen_plan(folder: Path) -> Plan:
     from seqwise.cli.progress import ProgressBar
-    from seqwise.compare.run.stages import reopen
+    from seqwise.compare.run.stages import reopen_plan
     from seqwise.training.signals import handle_signals, interrupt_at_once
 
     with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
-        return reopen(folder, bar)
+        return reopen_plan(folder, bar)
 
 
-def question_of(asked: Compare) -> Question:
-    """What the options ask."""
-    from seqwise.compare.plan.plan import names_of
+def make_options(arguments: Compare) -> ComparisonOptions:
+    """Returns the options of the comparison without those of the command."""
+    from seqwise.compare.plan.plan import parse_names
 
-    return Question(
-        names_of(asked.models), asked.variants, asked.budget, asked.match,
-        asked.parameters, asked.seeds, asked.tries, asked.examples, asked.nproc,
-    )  # fmt: skip
+    return ComparisonOptions(
+        models=parse_names(arguments.models),
+        variants=arguments.variants,
+        budget=arguments.budget,
+        match=arguments.match,
+        parameters=arguments.parameters,
+        seeds=arguments.seeds,
+        lr_trials=arguments.lr_trials,
+        examples=arguments.examples,
+        nproc=arguments.nproc,
+    )
 
 
-def planned(
-    data: str, question: Question, settings: Settings, out: Path | None, command: str, name: str = "compare"
+def create_plan(
+    data: str, options: ComparisonOptions, settings: Settings, out: Path | None, command: str, name: str = "compare"
 ) -> tuple[Path, Plan]:
-    """A new comparison, said what it will do."""
+    """Creates a comparison and prints what it will do."""
     from seqwise.cli.progress import ProgressBar
-    from seqwise.compare.plan.create import new_plan
+    from seqwise.compare.plan.create import Request, create_plan
     from seqwise.training.signals import handle_signals, interrupt_at_once
 
+    request = Request(data, options, settings, command)
     with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
-        folder, plan = new_plan(out, name, data, question, settings, command, console.log, bar)
-    for sentence in introduction(plan):
+        folder, plan = create_plan(request, out, name, console.log, bar)
+    for sentence in describe_plan(plan):
         console.log(sentence)
     return folder, plan
 
 
-def introduction(plan: Plan) -> list[str]:
-    """What is going to happen."""
-    from seqwise.compare.report.fairness import amount
+def describe_plan(plan: Plan) -> list[str]:
+    """Returns sentences about sizes, budgets and trials."""
+    from seqwise.compare.report.fairness import format_budget
 
-    spending = plan.spending
-    budget, training = amount(spending.budget, plan.unit), amount(spending.training, plan.unit)
+    budgets = plan.budgets
+    total, training = format_budget(budgets.total, plan.unit), format_budget(budgets.training, plan.unit)
     sizes = ", ".join(f"{name} {count:,}" if count else name for name, count in plan.parameters.items())
-    found = [f"parameters: {sizes}"]
-    tries = spending.tries
-    search = f"{tries} learning rates of {amount(spending.a_try, plan.unit)} each, then " if tries > 1 else ""
-    seeds = len(spending.seeds)
-    found.append(
-        f"{f'each of {len(plan.families)} families' if len(plan.families) > 1 else next(iter(plan.families))}: "
-        f"{seeds} × {budget}: {search}"
-        f"{seeds} training{'s' if seeds > 1 else ''} of {training}."
-    )
-    return [*found, *plan.notes]
+    families = f"each of {len(plan.families)} families" if len(plan.families) > 1 else next(iter(plan.families))
+    search = ""
+    if budgets.lr_trials > 1:
+        search = f"{budgets.lr_trials} learning rates of {format_budget(budgets.lr_trial, plan.unit)} each, then "
+    seeds = len(budgets.seeds)
+    trainings = f"{seeds} training{'s' if seeds > 1 else ''} of {training}"
+    return [f"parameters: {sizes}", f"{families}: {seeds} × {total}: {search}{trainings}.", *plan.notes]
 
 
-def _busy(plan: Plan) -> str:
-    """What is wrong with timing something here and now; empty if nothing is."""
+def _warn_if_busy(plan: Plan) -> None:
+    """Warns where timed trials would run on a busy machine."""
     from seqwise import environment
-    from seqwise.budget import Budget
 
     cores, load = environment.cpu_count(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if Budget.parse(plan.spending.training).unit != "seconds" or load < max(1.0, cores / 2):
-        return ""
-    return (
-        f"this machine is busy: {load:.1f} processes wanted its {cores} cores in the last minute. A time buys less "
-        "then, and not the same for each family. Wait until it is quiet, or give a budget in tokens."
-    )
+    if plan.budgets.is_timed and load >= max(1.0, cores / 2):
+        console.warn(
+            f"this machine is busy: a load of {load:.1f} on {cores} cores in the last minute. The same time then means "
+            "fewer updates, and not equally for each family. Wait until it is idle, or give a budget in tokens."
+        )
 
 
-def conclude(folder: Path, plan: Plan, engine: str = "local", workers: int | None = None, as_json: bool = False) -> int:
-    """Carry out what is left, write the report and show it."""
+def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = None, as_json: bool = False) -> int:
+    """Runs a comparison with a live display and shows its report; returns the exit status."""
     from seqwise.cli.trials import TrialsDisplay
-    from seqwise.compare.api import complete, engine_of
+    from seqwise.compare.orchestrator import Orchestrator
     from seqwise.compare.plan.plan import resume_command
-    from seqwise.compare.report.gather import load_report
-    from seqwise.compare.run.threads import settled
-    from seqwise.training.signals import defer_interrupts
 
-    if engine == "local":
-        plan, few = settled(folder, plan, workers)
-        if few:
-            console.warn(f"{few} A time buys less then: wait until it is quiet, or give a budget in tokens.")
-        elif busy := _busy(plan):
-            console.warn(busy)
-    runner = engine_of(engine, folder, plan, workers)
-    with defer_interrupts() as stop, TrialsDisplay(folder, plan, lambda: runner.places) as display:
-        finished = complete(folder, plan, runner, display.listen, display.begin, stop)
-    if not finished:
-        console.log(f"stopped and saved. Go on with: {resume_command(folder)}")
+    orchestrator = Orchestrator(folder, plan, engine, workers)
+    if orchestrator.thread_note:
+        advice = "The same time then means fewer updates: wait until the machine is idle, or give a budget in tokens."
+        console.warn(f"{orchestrator.thread_note} {advice}")
+    elif engine == "local":
+        _warn_if_busy(plan)
+    with TrialsDisplay(folder, plan, lambda: orchestrator.engine.num_workers) as display:
+        report = orchestrator.run(display.handle_event, display.start_stage)
+    if report is None:
+        console.log(f"stopped and saved. Resume with: {resume_command(folder)}")
         return INTERRUPTED
-    report = load_report(folder)
     if as_json:
-        console.print_json(report)
+        import json
+
+        from seqwise.compare.report.schema import to_json
+
+        console.print_json(json.loads(to_json(report)))
     else:
         from seqwise.cli.leaderboard import show
 
         show(report, folder)
-    return 0 if report["verdict"]["best"] is not None else 1
+    return 0 if report.verdict is not None and report.verdict.best is not None else 1

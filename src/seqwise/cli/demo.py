@@ -1,4 +1,4 @@
-"""`seqwise demo`: the main job on data that every Python brings along, to see what there is before bringing any."""
+"""`seqwise demo`: a comparison on built-in data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from seqwise.cli import console
-from seqwise.cli.compare import conclude, planned
+from seqwise.cli.compare import create_plan, run
 from seqwise.cli.options import UNSET, parse
-from seqwise.compare.plan.options import Question
+from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.config import Settings, TaskName
 
 BUDGET = "11s"  # 3 × 5 families: with reading, testing and the report under four minutes on two cores
@@ -19,11 +19,11 @@ BUDGET = "11s"  # 3 × 5 families: with reading, testing and the report under fo
 
 @dataclass(frozen=True)
 class Example:
-    """The built-in data of a task, a size at which families learn something in seconds, and something to ask."""
+    """The built-in data of a task, a model size that learns something in seconds, and an input for a prediction."""
 
     data: str
     parameters: int
-    question: str
+    input: str
 
 
 EXAMPLES = {
@@ -44,48 +44,51 @@ class Demo:
     task: TaskName = "language"
     """Which task; each has its own built-in data."""
     budget: str = BUDGET
-    """What each family may spend per seed."""
+    """Budget of each family per seed."""
     out: Annotated[Path | None, UNSET] = None
-    """Folder to make; runs/demo-N unless set."""
+    """Folder to create; runs/demo-N unless set."""
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --task classify")
-    example = EXAMPLES[asked.task]
+    arguments = parse(Demo, argv, prog="seqwise demo", example="seqwise demo --task classify")
+    example = EXAMPLES[arguments.task]
     console.log(
         f"Which family of sequence models suits {example.data}? Five of them get the same data, about as many\n"
         "parameters and the same time. `seqwise compare` does this with your own data."
     )
-    # On a busy machine a poor demo is better than none.
-    question = Question(budget=asked.budget, parameters=example.parameters, seeds=3, tries=2, strict=False)
-    command = _command(example, asked)
-    folder, plan = planned(example.data, question, Settings(task=asked.task), asked.out, command, name="demo")
-    status = conclude(folder, plan)
+    # Not strict: on a busy machine a demo with few updates is better than an error.
+    options = ComparisonOptions(
+        budget=arguments.budget, parameters=example.parameters, seeds=3, lr_trials=2, strict=False
+    )
+    settings = Settings(task=arguments.task)
+    command = _make_command(example, arguments)
+    folder, plan = create_plan(example.data, options, settings, arguments.out, command, name="demo")
+    status = run(folder, plan)
     if status == 0:
-        _show_best(folder, asked.task, example)
+        _show_best(folder, arguments.task, example)
     return status
 
 
-def _command(example: Example, asked: Demo) -> str:
-    """The comparison that the demo is."""
-    words = ["seqwise", "compare", example.data, "--task", asked.task, "--budget", asked.budget]
-    return shlex.join([*words, "--parameters", str(example.parameters), "--seeds", "3", "--tries", "2"])
+def _make_command(example: Example, arguments: Demo) -> str:
+    """Returns the `seqwise compare` command that is equivalent to the demo."""
+    words = ["seqwise", "compare", example.data, "--task", arguments.task, "--budget", arguments.budget]
+    return shlex.join([*words, "--parameters", str(example.parameters), "--seeds", "3", "--lr-trials", "2"])
 
 
 def _show_best(folder: Path, task: str, example: Example) -> None:
-    """What the best model makes of something, and what to try next."""
+    """Prints a sample of the best model, and commands to try next."""
     from seqwise.compare.api import Comparison
     from seqwise.compare.report.gather import load_report
     from seqwise.decoding.options import SamplingOptions
 
     comparison = Comparison(folder, load_report(folder))
-    run = shlex.quote(str(comparison.best.run.folder))
+    best = shlex.quote(str(comparison.best.run.folder))
     if task == "language":
-        text: Any = comparison.best.predict(example.question, sampling=SamplingOptions(temperature=0.6), max_length=200)
-        console.write(f"\nThe best model writes on:\n{_quoted(example.question + ''.join(text))}")
+        text: Any = comparison.best.predict(example.input, sampling=SamplingOptions(temperature=0.6), max_length=200)
+        console.write(f"\nThe best model continues a text:\n{_quoted(example.input + ''.join(text))}")
     console.log("\nWhat to try next:")
-    if example.question:
-        console.log(f"  seqwise predict {run} {shlex.quote(example.question)}")
+    if example.input:
+        console.log(f"  seqwise predict {best} {shlex.quote(example.input)}")
     console.log(f"  seqwise compare YOUR-DATA --task {task} --budget 2m")
 
 

@@ -1,11 +1,11 @@
-"""Budgets that are too small for anything to be seen."""
+"""Budgets that are too small for a comparison."""
 
 from __future__ import annotations
 
 import pytest
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budget_limits import LEAST_UPDATES, larger, too_short, too_small, typed
+from seqwise.compare.plan.budget_limits import MIN_UPDATES, check_seconds, check_tokens, format_option, suggest_budget
 from seqwise.config import parse_settings
 from seqwise.tasks import get_task
 from seqwise.tasks.defaults import resolve
@@ -21,25 +21,25 @@ def language(book):
     return task, resolve(settings, build_defaults_context(task, choose_device(settings), 1))[0]
 
 
-def test_a_budget_of_less_than_an_update_is_told_in_words(language):
+def test_a_budget_of_less_than_an_update_is_explained(language):
     task, settings = language
-    assert too_small(task, settings, Budget(51, "tokens"), "mine") == (
-        "mine: with 51 tokens a training would make 0.4 updates; it takes at least 20, which is 2,560 tokens."
+    assert check_tokens(task, settings, Budget(51, "tokens"), "mine") == (
+        "mine: with 51 tokens a training would make 0.4 updates; it needs at least 20, which is 2,560 tokens."
     )
 
 
-def test_the_least_is_so_many_updates(language):
+def test_the_minimum_is_a_number_of_updates(language):
     task, settings = language
-    least = LEAST_UPDATES * 8 * 16
-    assert too_small(task, settings, Budget(least, "tokens")) is None
-    assert too_small(task, settings, f"{least}-tokens") is None
-    assert too_small(task, settings, Budget(least - 1, "tokens")) is not None
+    minimum = MIN_UPDATES["train"] * 8 * 16
+    assert check_tokens(task, settings, Budget(minimum, "tokens")) is None
+    assert check_tokens(task, settings, f"{minimum}-tokens") is None
+    assert check_tokens(task, settings, Budget(minimum - 1, "tokens")) is not None
 
 
 def test_time_is_not_judged_without_a_measurement_and_counting_needs_no_updates(language):
     task, settings = language
-    assert too_small(task, settings, "1s") is None
-    assert too_small(task, settings.model_copy(update={"model": "ngram"}), "1-tokens") is None
+    assert check_tokens(task, settings, "1s") is None
+    assert check_tokens(task, settings.model_copy(update={"model": "ngram"}), "1-tokens") is None
 
 
 def test_updates_of_unequal_length_are_averaged(tmp_path):
@@ -49,18 +49,20 @@ def test_updates_of_unequal_length_are_averaged(tmp_path):
     task = get_task("classify").prepare(str(path), settings)
     settings = resolve(settings, build_defaults_context(task, choose_device(settings), 1))[0]
     each = task.size().tokens / task.batches(settings).steps
-    assert too_small(task, settings, Budget(1.4 * LEAST_UPDATES * each, "tokens")) is None
-    assert too_small(task, settings, Budget(0.7 * LEAST_UPDATES * each, "tokens")) is not None
+    assert check_tokens(task, settings, Budget(1.4 * MIN_UPDATES["train"] * each, "tokens")) is None
+    assert check_tokens(task, settings, Budget(0.7 * MIN_UPDATES["train"] * each, "tokens")) is not None
 
 
 def test_a_time_must_hold_the_updates_and_one_validation():
-    assert too_short(0.1, 3.0, 5.0, "gru") is None
-    assert too_short(0.1, 3.0, 4.9, "gru") == (
-        "gru: 4.9 s of training are too short: 20 updates and one validation take 5 s here "
+    assert check_seconds(0.1, 3.0, 5.0, "gru") is None
+    assert check_seconds(0.1, 3.0, 4.9, "gru") == (
+        "gru: 4.9 s are too short for a training: 20 updates and one validation take 5 s here "
         "(0.1 s an update, 3 s a validation)."
     )
-    assert too_short(0.0, 1.0, 0.5) is not None
-    assert (too_short(100.0, 1.0, 0.5) or "").startswith("0.5 s of training")
+    assert check_seconds(0.0, 1.0, 0.5, "gru") is not None
+    assert check_seconds(0.1, 3.0, 0.9, "gru", "lr") == (
+        "gru: 0.9 s are too short for a learning-rate trial: 10 updates take 1 s here (0.1 s an update)."
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,14 +76,13 @@ def test_a_time_must_hold_the_updates_and_one_validation():
         (7200.0, "seconds", "120m"), (7201.0, "seconds", "2.5h"),
     ],
 )  # fmt: skip
-def test_a_least_amount_is_rounded_up_to_what_somebody_would_type(amount, unit, text):
-    least = Budget(amount, unit)
-    assert typed(least) == text
-    found = Budget.parse(text)
-    assert found.unit == unit
-    assert found.amount >= amount
+def test_a_minimum_is_rounded_up_to_a_short_option(amount, unit, text):
+    assert format_option(Budget(amount, unit)) == text
+    parsed = Budget.parse(text)
+    assert parsed.unit == unit
+    assert parsed.amount >= amount
 
 
-def test_the_repair_names_the_least_and_the_tries_where_there_are_some():
-    assert larger(Budget(5124, "tokens"), 1) == "Give a larger --budget, at least 5.2k-tokens."
-    assert larger(Budget(9, "seconds"), 3) == "Give a larger --budget, at least 9s, or fewer --tries."
+def test_the_repair_names_the_smallest_budget_and_the_learning_rate_trials():
+    assert suggest_budget(Budget(5124, "tokens"), 1) == "Give a larger --budget, at least 5.2k-tokens."
+    assert suggest_budget(Budget(9, "seconds"), 3) == "Give a larger --budget, at least 9s, or fewer --lr-trials."

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 import small_comparison
-from small_comparison import BUDGET, plan_of, tiny, write_text
+from small_comparison import BUDGET, make_plan, tiny, write_text
 
 from seqwise.budget import Budget
 from seqwise.compare.plan import create as planning
-from seqwise.compare.plan.create import Taken, make_plan, new_plan, refuse_existing
-from seqwise.compare.plan.options import Question
-from seqwise.compare.plan.plan import CLAIM, LEARNED, NEVER, PLAN, Plan
-from seqwise.compare.run.jobs import PACE, Job, Outcome
-from seqwise.compare.run.stages import carry_out, reopen
+from seqwise.compare.plan.claim import FolderTakenError, check_folder
+from seqwise.compare.plan.create import Request, create_plan, create_plan_in
+from seqwise.compare.plan.options import ComparisonOptions
+from seqwise.compare.plan.plan import CLAIM_FILE, NEVER, PLAN_FILE, PREPROCESSOR_FOLDER, Plan
+from seqwise.compare.run.jobs import LATENCY_JOB, Job, Outcome, SpeedResult
+from seqwise.compare.run.stages import reopen_plan, run_stages
 from seqwise.config import Settings
 from seqwise.errors import DataError, RunError, SaveError, SeqwiseError, UsageError
 from seqwise.tasks.language.task import Language
@@ -38,7 +39,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "words", "repair"),
+    ("options", "words", "repair"),
     [
         ({"models": ["rnn", "lsmt"]}, "there is no family 'lsmt'. Perhaps you meant 'lstm'.", "--models"),
         ({"models": ["rnn", "rnn"]}, "rnn is named more than once", "--models"),
@@ -46,14 +47,18 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"budget": "much"}, "the budget 'much' is not understood", "2M-tokens"),
         ({"budget": "0s"}, "is empty", "90s"),
         ({"budget": "3-tokens"}, "too small to be divided", "larger --budget"),
-        ({"budget": "2k-tokens"}, "rnn: with 500 tokens a try would make 7.8 updates", "larger --budget"),
         (
-            {"budget": "1k-tokens", "tries": 1},
+            {"budget": "2k-tokens"},
+            "rnn: with 500 tokens a learning-rate trial would make 7.8 updates",
+            "larger --budget",
+        ),
+        (
+            {"budget": "1k-tokens", "lr_trials": 1},
             "with 1,000 tokens a training would make 15.6 updates",
             "larger --budget",
         ),
         ({"seeds": 0}, "--seeds: expected at least 1; received 0", ""),
-        ({"tries": 0}, "--tries: expected at least 1; received 0", ""),
+        ({"lr_trials": 0}, "--lr-trials: expected at least 1; received 0", ""),
         ({"nproc": 0}, "--nproc: expected at least 1; received 0", ""),
         ({"examples": -1}, "--examples: expected at least 0; received -1", ""),
         (
@@ -71,19 +76,19 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"budget": "60k"}, "the budget '60k' is not understood. Perhaps you meant 60k-tokens.", "500k-tokens"),
         ({"parameters": 0}, "a network has at least one parameter", "--parameters"),
         ({"variants": Path("nowhere.yaml")}, "the variants file does not exist", ""),
-        ({"variants": {"x": {"budget": "1h"}}}, "x: budget is not for one variant alone", "Set for all"),
+        ({"variants": {"x": {"budget": "1h"}}}, "x: budget cannot be set for one variant alone", "Set these for all"),
         (
             {"variants": {"fast": {"model": "rnn", "training.learning_rate": 0.5}}},
-            "--tries 2 searches for a learning rate, but one is set already: fast 0.5.",
-            "Use --tries 1",
+            "--lr-trials 2 searches a learning rate, but it is already set: fast 0.5.",
+            "Use --lr-trials 1",
         ),
         ({"nproc": 3}, "4 rows cannot be divided among 3 processes", "--training.batch-size"),
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_is_refused(text: Path, tmp_path: Path, question, words, repair):
+def test_wrong_options_are_refused(text: Path, tmp_path: Path, options, words, repair):
     with pytest.raises(UsageError) as caught:
-        plan_of(tmp_path / "out" / "here", text, **question)
+        make_plan(tmp_path / "out" / "here", text, **options)
     assert words in caught.value.problem
     assert repair in caught.value.repair
     assert [path.name for path in tmp_path.iterdir()] == ["small.txt"]
@@ -97,36 +102,37 @@ def _least(error: UsageError) -> str:
 
 
 @pytest.mark.parametrize(
-    ("budget", "question"),
+    ("budget", "options"),
     [
-        ("2k-tokens", {}), ("3-tokens", {}), ("1k-tokens", {"tries": 1}), ("2k-tokens", {"tries": 5, "seeds": 3}),
+        ("2k-tokens", {}), ("3-tokens", {}), ("1k-tokens", {"lr_trials": 1}),
+        ("2k-tokens", {"lr_trials": 5, "seeds": 3}),
         ("0.1-epochs", {"seeds": 1}), ("0.0001-epochs", {}), ("3-tokens", {"models": ["ngram"]}),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_budget_that_is_too_small_is_refused_with_the_smallest_that_would_do(text: Path, tmp_path, budget, question):
+def test_a_budget_that_is_too_small_is_refused_with_the_smallest_that_would_do(text: Path, tmp_path, budget, options):
     with pytest.raises(UsageError) as caught:
-        plan_of(tmp_path / "out", text, budget=budget, **question)
+        make_plan(tmp_path / "out", text, budget=budget, **options)
     least = _least(caught.value)
     assert Budget.parse(least).unit == Budget.parse(budget).unit
-    plan_of(tmp_path / "out", text, budget=least, **question)
-    if question.get("models") != ["ngram"]:  # whose least is two digits long, and so rounded by a tenth at most
+    make_plan(tmp_path / "out", text, budget=least, **options)
+    if options.get("models") != ["ngram"]:  # whose least is two digits long, and so rounded by a tenth at most
         less = f"{0.9 * Budget.parse(least).amount:.10g}-{Budget.parse(least).unit}"
         with pytest.raises(UsageError, match="would make"):
-            plan_of(tmp_path / "less", text, budget=less, **question)
+            make_plan(tmp_path / "less", text, budget=less, **options)
 
 
 def test_a_wrong_name_or_budget_does_not_cost_the_reading_of_the_data(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(Language, "prepare", lambda *args, **options: pytest.fail("read"))
-    wrong: list[dict] = [{"models": ["lsmt"]}, {"budget": "much"}, {"tries": 0}, {"parameters": "big"}]
-    for question in [*wrong, {"variants": {"x": {"seed": 1}}}]:
+    wrong: list[dict] = [{"models": ["lsmt"]}, {"budget": "much"}, {"lr_trials": 0}, {"parameters": "big"}]
+    for options in [*wrong, {"variants": {"x": {"seed": 1}}}]:
         with pytest.raises(UsageError):
-            plan_of(tmp_path / "out", text, **question)
+            make_plan(tmp_path / "out", text, **options)
 
 
 def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
     with pytest.raises(UsageError, match="starts every family from scratch; received --init"):
-        plan_of(tmp_path / "out", text, tiny(init="runs/other"))
+        make_plan(tmp_path / "out", text, tiny(init="runs/other"))
     assert not (tmp_path / "out").exists()
 
 
@@ -135,20 +141,20 @@ def test_every_family_starts_from_scratch(text: Path, tmp_path: Path):
     [
         (
             {"patience": 3},
-            "--training.patience is not for a comparison: every family spends all",
+            "--training.patience cannot be set in a comparison: every family spends all",
             "--training.patience",
         ),
-        ({"validate_every": 9}, "--training.validate-every is not for a comparison", "--training.validate-every"),
+        ({"validate_every": 9}, "--training.validate-every cannot be set in a comparison", "--training.validate-every"),
         (
             {"learning_rate": 0.5},
-            "one is set already: rnn 0.5, gru 0.5.",
-            "Use --tries 1, which trains with it as it is",
+            "it is already set: rnn 0.5, gru 0.5.",
+            "Use --lr-trials 1 to train with it",
         ),
     ],
 )
-def test_what_would_be_overruled_cannot_be_set_for_all(text: Path, tmp_path: Path, training, words, repair):
+def test_settings_that_a_comparison_chooses_cannot_be_set(text: Path, tmp_path: Path, training, words, repair):
     with pytest.raises(UsageError) as caught:
-        plan_of(tmp_path / "out", text, tiny(training=training))
+        make_plan(tmp_path / "out", text, tiny(training=training))
     assert words in caught.value.problem
     assert repair in caught.value.repair
     assert not (tmp_path / "out").exists()
@@ -156,7 +162,7 @@ def test_what_would_be_overruled_cannot_be_set_for_all(text: Path, tmp_path: Pat
 
 def test_a_rate_is_used_as_it_is_where_none_is_searched_for(text: Path, tmp_path: Path):
     variants = {"fast": {"model": "rnn", "training.learning_rate": 0.5}}
-    plan = plan_of(tmp_path / "out", text, tiny(training={"learning_rate": 0.007}), variants=variants, tries=1)
+    plan = make_plan(tmp_path / "out", text, tiny(training={"learning_rate": 0.007}), variants=variants, lr_trials=1)
     rates = {name: each.training.learning_rate for name, each in plan.families.items()}
     assert rates == {"rnn": 0.007, "gru": 0.007, "fast": 0.5}
 
@@ -166,8 +172,8 @@ def test_ngrams_do_not_classify(tmp_path: Path):
     data.write_text("".join(f"{'good' if n % 2 else 'dull'} {n}\t{n % 2}\n" for n in range(80)))
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
     with pytest.raises(UsageError, match="ngram") as caught:
-        plan_of(tmp_path / "out", data, base, models=["rnn", "ngram"], budget="9k-tokens")
-    assert "Families that can do the task classify are feedforward, rnn, gru" in caught.value.repair
+        make_plan(tmp_path / "out", data, base, models=["rnn", "ngram"], budget="9k-tokens")
+    assert "Families for the task classify are feedforward, rnn, gru" in caught.value.repair
     assert not (tmp_path / "out").exists()
 
 
@@ -175,12 +181,12 @@ def test_data_too_small_for_its_split_is_refused(tmp_path: Path):
     (tmp_path / "two.tsv").write_text("good\t1\nbad\t0\n")
     base = tiny(task="classify", text={"tokenizer": "words"}, data={"window": None})
     with pytest.raises(DataError):
-        plan_of(tmp_path / "out", tmp_path / "two.tsv", base)
+        make_plan(tmp_path / "out", tmp_path / "two.tsv", base)
     (tmp_path / "line.txt").write_text("one line.\n")
     with pytest.raises(DataError):
-        plan_of(tmp_path / "out", tmp_path / "line.txt")
+        make_plan(tmp_path / "out", tmp_path / "line.txt")
     with pytest.raises(UsageError, match="no such file"):
-        plan_of(tmp_path / "out", tmp_path / "missing.txt")
+        make_plan(tmp_path / "out", tmp_path / "missing.txt")
     assert not (tmp_path / "out").exists()
 
 
@@ -191,13 +197,14 @@ def _labelled(path: Path, rows: int) -> Path:
 
 
 def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: Path):
-    question = Question(["gru", "rnn"], budget="20k-tokens", seeds=1, tries=1)
-    with pytest.raises(UsageError, match=r"the (valid|test) split has \d of the texts: .* at least 3"):
-        make_plan(tmp_path / "few", str(_labelled(tmp_path / "few.csv", 40)), question, Settings(task="classify"))
+    options = ComparisonOptions(["gru", "rnn"], budget="20k-tokens", seeds=1, lr_trials=1)
+    few = Request(str(_labelled(tmp_path / "few.csv", 40)), options, Settings(task="classify"))
+    with pytest.raises(UsageError, match=r"the (valid|test) split has \d texts: .* at least 3"):
+        create_plan_in(tmp_path / "few", few)
     assert not (tmp_path / "few").exists()
     said: list[str] = []
-    data = str(_labelled(tmp_path / "some.csv", 600))
-    make_plan(tmp_path / "some", data, question, Settings(task="classify"), log=said.append)
+    some = Request(str(_labelled(tmp_path / "some.csv", 600)), options, Settings(task="classify"))
+    create_plan_in(tmp_path / "some", some, said.append)
     assert any(
         "the test split has only 30 texts" in sentence and "--data.test-fraction" in sentence for sentence in said
     )
@@ -205,19 +212,19 @@ def test_a_handful_of_examples_is_refused_and_few_are_said_to_be_few(tmp_path: P
 
 def test_an_existing_folder_is_left_alone(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text)
+    make_plan(folder, text)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match="already holds a comparison") as caught:
-        plan_of(folder, text)
+        make_plan(folder, text)
     assert f"seqwise compare --resume {folder}" in caught.value.repair
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     for taken in (tmp_path / "mine", text):
         with pytest.raises(UsageError, match="is not an empty folder"):
-            refuse_existing(taken)
+            check_folder(taken)
     (tmp_path / "empty").mkdir()
-    refuse_existing(tmp_path / "empty")
+    check_folder(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("looked", [True, False], ids=["after a look", "at the very same time"])
@@ -228,42 +235,42 @@ def test_two_at_once_never_share_a_folder(text: Path, tmp_path: Path, monkeypatc
     def meanwhile(*args, **options):
         monkeypatch.setattr(planning, "open_data", lambda *args, **options: pytest.fail("the second one read"))
         if not looked:  # the folder was made after the second one had looked
-            monkeypatch.setattr(planning, "refuse_existing", lambda folder: None)
-        with pytest.raises(Taken):
-            plan_of(folder, text, models=["lstm"])
+            monkeypatch.setattr(planning, "check_folder", lambda folder: None)
+        with pytest.raises(FolderTakenError):
+            make_plan(folder, text, models=["lstm"])
         return read(*args, **options)
 
     monkeypatch.setattr(planning, "open_data", meanwhile)
-    first = plan_of(folder, text)
+    first = make_plan(folder, text)
     assert Plan.open(folder) == first
-    assert (folder / LEARNED / "tokenizer.json").exists()
+    assert (folder / PREPROCESSOR_FOLDER / "tokenizer.json").exists()
 
 
-def test_a_name_that_somebody_else_takes_meanwhile_gives_way_to_the_next(text: Path, tmp_path: Path, monkeypatch):
+def test_a_name_that_another_process_takes_gives_way_to_the_next(text: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    question = Question(["rnn"], budget=BUDGET, seeds=1, tries=1)
+    request = Request(str(text), ComparisonOptions(["rnn"], budget=BUDGET, seeds=1, lr_trials=1), tiny())
     free, seen = planning.find_free_folder, []
 
     def taken(name: str) -> Path:
         seen.append(free(name))
         if len(seen) == 1:
-            (seen[0] / LEARNED).mkdir(parents=True)  # by another process
+            (seen[0] / PREPROCESSOR_FOLDER).mkdir(parents=True)  # by another process
         return seen[-1]
 
     monkeypatch.setattr(planning, "find_free_folder", taken)
-    folder, plan = new_plan(None, "demo", str(text), question, tiny())
+    folder, plan = create_plan(request, None, "demo")
     assert folder == Path("runs/demo-2")
     assert Plan.open(folder) == plan
-    assert list(Path("runs/demo-1").iterdir()) == [Path("runs/demo-1") / LEARNED]
-    with pytest.raises(Taken):
-        new_plan(Path("runs/demo-1"), "demo", str(text), question, tiny())
+    assert list(Path("runs/demo-1").iterdir()) == [Path("runs/demo-1") / PREPROCESSOR_FOLDER]
+    with pytest.raises(FolderTakenError):
+        create_plan(request, Path("runs/demo-1"), "demo")
 
 
 KILLED = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from small_comparison import plan_of
+from small_comparison import make_plan
 from seqwise.compare.plan import create as planning
 
 def wait(*args, **options):
@@ -271,7 +278,7 @@ def wait(*args, **options):
     time.sleep(60)
 
 planning.open_data = wait
-plan_of(Path(sys.argv[2]), sys.argv[3])
+make_plan(Path(sys.argv[2]), sys.argv[3])
 """
 
 
@@ -281,32 +288,32 @@ def test_what_a_kill_while_the_data_was_read_leaves_behind_is_taken_over(text: P
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "reading\n"
-        with pytest.raises(Taken, match="was taken by somebody else"):
-            plan_of(folder, text)  # its maker lives
-        assert (folder / LEARNED).is_dir()
+        with pytest.raises(FolderTakenError, match="another process is creating"):
+            make_plan(folder, text)  # its maker lives
+        assert (folder / PREPROCESSOR_FOLDER).is_dir()
         process.kill()
-    assert sorted(path.name for path in folder.iterdir()) == [CLAIM, LEARNED]
-    (folder / LEARNED / "tokenizer.json").write_text("{")  # or the kill came when something was saved
-    (folder / f".{PLAN}.writing").write_text("data: ")
-    plan = plan_of(folder, text)
+    assert sorted(path.name for path in folder.iterdir()) == [CLAIM_FILE, PREPROCESSOR_FOLDER]
+    (folder / PREPROCESSOR_FOLDER / "tokenizer.json").write_text("{")  # or the kill came when something was saved
+    (folder / f".{PLAN_FILE}.writing").write_text("data: ")
+    plan = make_plan(folder, text)
     assert Plan.open(folder) == plan
-    assert sorted(path.name for path in folder.iterdir()) == [PLAN, LEARNED]
+    assert sorted(path.name for path in folder.iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
-def test_a_folder_in_which_somebody_else_put_something_is_never_taken_over(text: Path, tmp_path: Path, monkeypatch):
+def test_a_folder_with_other_files_is_never_taken_over(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    (folder / LEARNED).mkdir(parents=True)
-    with pytest.raises(Taken, match="is not an empty folder"):
-        plan_of(folder, text)  # nobody claimed it
-    (folder / CLAIM).touch()
+    (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
+    with pytest.raises(FolderTakenError, match="is not an empty folder"):
+        make_plan(folder, text)  # nobody claimed it
+    (folder / CLAIM_FILE).touch()
     (folder / "letter.txt").write_text("dear")
-    with pytest.raises(Taken, match="is not an empty folder"):
-        plan_of(folder, text)
-    monkeypatch.setattr(planning, "refuse_existing", lambda folder: None)  # the letter came after the look
-    with pytest.raises(Taken, match="is not an empty folder"):
-        plan_of(folder, text)
+    with pytest.raises(FolderTakenError, match="is not an empty folder"):
+        make_plan(folder, text)
+    monkeypatch.setattr(planning, "check_folder", lambda folder: None)  # the letter came after the look
+    with pytest.raises(FolderTakenError, match="is not an empty folder"):
+        make_plan(folder, text)
     assert (folder / "letter.txt").read_text() == "dear"
-    assert (folder / LEARNED).is_dir()
+    assert (folder / PREPROCESSOR_FOLDER).is_dir()
 
 
 def test_where_there_are_no_locks_nothing_is_taken_over(text: Path, tmp_path: Path, monkeypatch):
@@ -315,14 +322,14 @@ def test_where_there_are_no_locks_nothing_is_taken_over(text: Path, tmp_path: Pa
 
     monkeypatch.setattr(fcntl, "flock", unable)
     folder = tmp_path / "out"
-    (folder / LEARNED).mkdir(parents=True)
-    (folder / CLAIM).touch()
-    with pytest.raises(Taken):
-        plan_of(folder, text)
-    assert sorted(path.name for path in folder.iterdir()) == [CLAIM, LEARNED]
-    plan_of(tmp_path / "new", text)
-    with pytest.raises(Taken):
-        plan_of(tmp_path / "new", text)
+    (folder / PREPROCESSOR_FOLDER).mkdir(parents=True)
+    (folder / CLAIM_FILE).touch()
+    with pytest.raises(FolderTakenError):
+        make_plan(folder, text)
+    assert sorted(path.name for path in folder.iterdir()) == [CLAIM_FILE, PREPROCESSOR_FOLDER]
+    make_plan(tmp_path / "new", text)
+    with pytest.raises(FolderTakenError):
+        make_plan(tmp_path / "new", text)
 
 
 def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeypatch):
@@ -336,22 +343,22 @@ def test_a_failure_removes_only_what_it_made(text: Path, tmp_path: Path, monkeyp
     for folder in (tmp_path / "mine", tmp_path / "above" / "below"):
         (tmp_path / "above").mkdir(exist_ok=True)
         with pytest.raises(DataError):
-            plan_of(folder, text)
+            make_plan(folder, text)
     assert list((tmp_path / "mine").iterdir()) == []
     assert [path.name for path in (tmp_path / "above").iterdir()] == ["others.txt"]
 
 
 def test_what_could_not_be_saved_leaves_nothing_behind(text: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SaveError, match="could not make"):
-        plan_of(tmp_path / "file" / "below", text)
+    with pytest.raises(SaveError, match="cannot create"):
+        make_plan(tmp_path / "file" / "below", text)
 
     def full(self: Plan, folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Plan, "save", full)
     with pytest.raises(SaveError, match="No space left on device") as caught:
-        plan_of(tmp_path / "out", text)
+        make_plan(tmp_path / "out", text)
     assert "--out" in caught.value.repair
     assert "train --resume" not in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -361,62 +368,62 @@ def test_what_could_not_be_saved_leaves_nothing_behind(text: Path, tmp_path: Pat
 
     monkeypatch.setattr(Plan, "save", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        plan_of(tmp_path / "out", text)
+        make_plan(tmp_path / "out", text)
     assert not (tmp_path / "out").exists()
 
 
-def test_the_plan_says_all_there_is_to_say(text: Path, tmp_path: Path):
+def test_the_plan_is_complete(text: Path, tmp_path: Path):
     said: list[str] = []
-    question = Question(
-        ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, tries=2
+    options = ComparisonOptions(
+        ["rnn", "ngram"], {"wide": {"model": "gru", "network": {"width": 20}}}, BUDGET, seeds=2, lr_trials=2
     )
-    base = tiny(task=None, seed=7)
-    plan = make_plan(tmp_path / "out", str(text), question, base, "seqwise compare …", said.append)
+    request = Request(str(text), options, tiny(task=None, seed=7), "seqwise compare …")
+    plan = create_plan_in(tmp_path / "out", request, said.append)
     assert plan == Plan.open(tmp_path / "out")
     assert list(plan.families) == ["rnn", "ngram", "wide"]
     assert plan.task == "language"
     assert plan.metric == "perplexity"
     assert plan.about == tuple(said)
     assert plan.command == "seqwise compare …"
-    assert plan.spending.seeds == (7, 8)
+    assert plan.budgets.seeds == (7, 8)
     assert plan.parameters["ngram"] == 0 < plan.parameters["rnn"] < plan.parameters["wide"]
     assert plan.families["wide"].network.width == 20
     for name in ("rnn", "wide"):
         assert plan.families[name].training.learning_rate  # chosen by rule
         assert plan.families[name].training.patience == NEVER  # the budget is spent, whatever validation says
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN, LEARNED]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN_FILE, PREPROCESSOR_FOLDER]
 
 
 def test_sizes_are_matched_or_left_to_the_rules(text: Path, tmp_path: Path):
     base = tiny(network={"width": None})
-    matched = plan_of(tmp_path / "matched", text, base, models=["rnn", "lstm"], parameters=6_000)
+    matched = make_plan(tmp_path / "matched", text, base, models=["rnn", "lstm"], parameters=6_000)
     counts = matched.parameters.values()
     assert max(counts) / min(counts) < 1.03
-    assert matched.target == 6_000
+    assert matched.target_parameters == 6_000
     for size in ("6k", "6000", "0.006M"):
-        same = plan_of(tmp_path / size, text, base, models=["rnn", "lstm"], parameters=size)
-        assert (same.target, same.parameters) == (6_000, matched.parameters)
-    free = plan_of(tmp_path / "free", text, base, models=["rnn", "lstm"], match="tokens", budget="90k-tokens")
-    assert free.target is None
+        same = make_plan(tmp_path / size, text, base, models=["rnn", "lstm"], parameters=size)
+        assert (same.target_parameters, same.parameters) == (6_000, matched.parameters)
+    free = make_plan(tmp_path / "free", text, base, models=["rnn", "lstm"], match="tokens", budget="90k-tokens")
+    assert free.target_parameters is None
     assert free.parameters["lstm"] > 1.5 * free.parameters["rnn"]
 
 
-# Before the first trial: how long an update takes
+# Before the first trial: the speed of each family
 
 
-class Rehearsed:
-    """An engine that only says how long an update and a validation take."""
+class SpeedOnly:
+    """An engine that only reports how long an update and a validation take."""
 
     def __init__(self, folder: Path, update: float, validation: float):
-        self.folder, self.values = folder, {"update": update, "tokens": 64, "validation": validation}
+        self.folder, self.result = folder, SpeedResult(update, 64, validation)
         self.stages: list[str] = []
-        self.places = 1
+        self.num_workers = 1
 
-    def run(self, jobs, listen, stop) -> None:
+    def run(self, jobs, on_event, should_stop) -> None:
         self.stages.append(jobs[0].kind)
         for job in jobs:
-            if job.kind == "rehearse":
-                Outcome("done", values=self.values).save(job.file(self.folder))
+            if job.kind == "speed":
+                Outcome("done", result=self.result).save(job.file(self.folder))
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -424,133 +431,138 @@ class Rehearsed:
 
 def test_a_time_too_short_for_one_validation_is_said_before_anything_is_trained(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, budget="8s", seeds=1)
-    assert plan.spending.a_try == "1s"
-    slow = Rehearsed(folder, update=0.2, validation=0.5)
-    with pytest.raises(UsageError, match="rnn: 1 s for a try are too short: 10 updates take 2 s"):
-        carry_out(folder, plan, slow, lambda event: None)
-    assert slow.stages == ["rehearse"]
+    plan = make_plan(folder, text, budget="8s", seeds=1)
+    assert plan.budgets.lr_trial == "1s"
+    slow = SpeedOnly(folder, update=0.2, validation=0.5)
+    with pytest.raises(UsageError, match="rnn: 1 s are too short for a learning-rate trial: 10 updates take 2 s"):
+        run_stages(folder, plan, slow, lambda event: None)
+    assert slow.stages == ["speed"]
     assert not folder.exists(), "the same command with another budget must not find the folder taken"
-    plan = plan_of(folder, text, budget="8s", seeds=1, tries=1)
-    with pytest.raises(UsageError, match="8 s of training are too short: 20 updates and one validation take 9 s"):
-        carry_out(folder, plan, Rehearsed(folder, update=0.2, validation=5.0), lambda event: None)
-    plan = plan_of(folder, text, budget="12s", seeds=1)
-    fast = Rehearsed(folder, update=0.04, validation=0.5)
+    plan = make_plan(folder, text, budget="8s", seeds=1, lr_trials=1)
+    with pytest.raises(UsageError, match="8 s are too short for a training: 20 updates and one validation take 9 s"):
+        run_stages(folder, plan, SpeedOnly(folder, update=0.2, validation=5.0), lambda event: None)
+    plan = make_plan(folder, text, budget="12s", seeds=1)
+    fast = SpeedOnly(folder, update=0.04, validation=0.5)
     with pytest.raises(SeqwiseError, match=r"4 of 4 jobs have no result(.|\n)*seqwise compare --resume"):
-        carry_out(folder, plan, fast, lambda event: None)  # it trains nothing, and nobody asked it to stop
-    assert fast.stages == ["rehearse", "train"]
+        run_stages(folder, plan, fast, lambda event: None)  # it trains nothing, and nobody asked it to stop
+    assert fast.stages == ["speed", "train"]
 
 
-@pytest.mark.parametrize("tries", [1, 2])
-def test_a_time_that_is_too_short_is_refused_with_the_shortest_that_would_do(text: Path, tmp_path: Path, tries: int):
+@pytest.mark.parametrize("lr_trials", [1, 2])
+def test_a_time_that_is_too_short_is_refused_with_the_shortest_that_would_do(
+    text: Path, tmp_path: Path, lr_trials: int
+):
     folder = tmp_path / "out"
     with pytest.raises(UsageError) as caught:
-        carry_out(
-            folder, plan_of(folder, text, budget="3s", tries=tries), Rehearsed(folder, 0.9, 4.0), lambda event: None
+        run_stages(
+            folder,
+            make_plan(folder, text, budget="3s", lr_trials=lr_trials),
+            SpeedOnly(folder, 0.9, 4.0),
+            lambda event: None,
         )
     least = _least(caught.value)
-    for slower, refused in ((1.0, False), (1.15, False), (1.3, True)):  # of what another rehearsal may find
-        plan = plan_of(folder, text, budget=least, tries=tries)
+    for slower, refused in ((1.0, False), (1.15, False), (1.3, True)):  # than the first measurement
+        plan = make_plan(folder, text, budget=least, lr_trials=lr_trials)
         with pytest.raises(SeqwiseError, match="too short" if refused else "have no result"):
-            carry_out(folder, plan, Rehearsed(folder, 0.9 * slower, 4.0 * slower), lambda event: None)
+            run_stages(folder, plan, SpeedOnly(folder, 0.9 * slower, 4.0 * slower), lambda event: None)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_withdrawing_leaves_what_others_put_there(text: Path, tmp_path: Path):
+def test_removing_a_refused_comparison_leaves_other_files(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, budget="8s", seeds=1)
+    plan = make_plan(folder, text, budget="8s", seeds=1)
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="too short"):
-        carry_out(folder, plan, Rehearsed(folder, 10.0, 10.0), lambda event: None)
+        run_stages(folder, plan, SpeedOnly(folder, 10.0, 10.0), lambda event: None)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
 def test_a_budget_in_tokens_is_never_too_short(text: Path, tmp_path: Path):
-    plan = plan_of(tmp_path / "out", text)
-    engine = Rehearsed(tmp_path / "out", 1e6, 1e6)
+    plan = make_plan(tmp_path / "out", text)
+    engine = SpeedOnly(tmp_path / "out", 1e6, 1e6)
     with pytest.raises(SeqwiseError, match="have no result"):
-        carry_out(tmp_path / "out", plan, engine, lambda event: None)
-    assert engine.stages == ["rehearse", "train"]
+        run_stages(tmp_path / "out", plan, engine, lambda event: None)
+    assert engine.stages == ["speed", "train"]
 
 
-def test_only_who_asks_for_an_end_has_interrupted(text: Path, tmp_path: Path):
-    plan = plan_of(tmp_path / "out", text)
-    engine = Rehearsed(tmp_path / "out", 1.0, 1.0)
-    assert not carry_out(tmp_path / "out", plan, engine, lambda event: None, stop=lambda: bool(engine.stages))
-    assert engine.stages == ["rehearse"]
+def test_only_a_requested_stop_is_an_interruption(text: Path, tmp_path: Path):
+    plan = make_plan(tmp_path / "out", text)
+    engine = SpeedOnly(tmp_path / "out", 1.0, 1.0)
+    assert not run_stages(tmp_path / "out", plan, engine, lambda event: None, should_stop=lambda: bool(engine.stages))
+    assert engine.stages == ["speed"]
 
 
-def test_a_demo_that_is_resumed_is_still_a_demo(text: Path, tmp_path: Path):
+def test_a_resumed_demo_is_still_not_strict(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, budget="8s", seeds=1, strict=False)
-    slow = Rehearsed(folder, 10.0, 10.0)
+    make_plan(folder, text, budget="8s", seeds=1, strict=False)
+    slow = SpeedOnly(folder, 10.0, 10.0)
     with pytest.raises(SeqwiseError, match="have no result"):
-        carry_out(folder, reopen(folder), slow, lambda event: None)
-    assert slow.stages == ["rehearse", "train"]
+        run_stages(folder, reopen_plan(folder), slow, lambda event: None)
+    assert slow.stages == ["speed", "train"]
     assert not Plan.open(folder).strict
 
 
-def test_a_trial_that_got_somewhere_is_not_judged_by_a_rehearsal(text: Path, tmp_path: Path):
+def test_a_comparison_with_a_checkpoint_is_not_refused_by_its_speed(text: Path, tmp_path: Path):
     """A kill came before the first trial was over: there is a checkpoint, but no outcome."""
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, budget="8s", seeds=1)
-    checkpoint = folder / "trials" / "rnn" / "try-1" / "checkpoints" / "step-7"
+    plan = make_plan(folder, text, budget="8s", seeds=1)
+    checkpoint = folder / "trials" / "rnn" / "lr-1" / "checkpoints" / "step-7"
     checkpoint.mkdir(parents=True)
-    slow = Rehearsed(folder, 10.0, 10.0)
+    slow = SpeedOnly(folder, 10.0, 10.0)
     with pytest.raises(SeqwiseError, match="have no result"):
-        carry_out(folder, plan, slow, lambda event: None)
+        run_stages(folder, plan, slow, lambda event: None)
     assert slow.stages == ["train"]
     assert checkpoint.exists()
 
 
-# Going on: the data must be there
+# Resuming needs the data
 
 
-def test_without_its_data_a_comparison_does_not_go_on(text: Path, tmp_path: Path):
+def test_a_comparison_is_not_resumed_without_its_data(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text)
-    assert reopen(folder) == plan
+    plan = make_plan(folder, text)
+    assert reopen_plan(folder) == plan
     content = text.read_text()
     text.write_text(content + "one more line.\n")
-    with pytest.raises(RunError, match="is not the data this comparison began with"):
-        reopen(folder)
+    with pytest.raises(RunError, match="has changed since this comparison was created"):
+        reopen_plan(folder)
     text.unlink()
     with pytest.raises(DataError, match="there is no such file"):
-        reopen(folder)
+        reopen_plan(folder)
     text.write_text(content)
-    assert reopen(folder) == plan
+    assert reopen_plan(folder) == plan
 
 
 def test_a_finished_comparison_needs_no_data(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text)
+    plan = make_plan(folder, text)
     for trial in plan.trials():
-        Outcome("done", values={}).save(Job("train", trial.name).file(folder))
+        Outcome("done").save(Job("train", trial.name).file(folder))
     text.unlink()
     with pytest.raises(DataError):
-        reopen(folder)  # the tests are missing
+        reopen_plan(folder)  # the tests are missing
     for trial in plan.trainings():
-        Outcome("done", values={}).save(Job("test", trial.name).file(folder))
+        Outcome("done").save(Job("test", trial.name).file(folder))
     with pytest.raises(DataError):
-        reopen(folder)  # nothing was timed
-    Outcome("done", values={}).save(PACE.file(folder))
-    assert reopen(folder) == plan
+        reopen_plan(folder)  # nothing was timed
+    Outcome("done").save(LATENCY_JOB.file(folder))
+    assert reopen_plan(folder) == plan
     Outcome("failed", "by chance").save(Job("test", "gru/seed-1").file(folder))
     with pytest.raises(DataError):
-        reopen(folder)  # it would be tried again
+        reopen_plan(folder)  # it would be tried again
 
 
-def test_data_that_was_named_elsewhere_is_looked_for_there(text: Path, tmp_path: Path, monkeypatch):
+def test_a_relative_data_path_is_explained_in_another_folder(text: Path, tmp_path: Path, monkeypatch):
     home, away = tmp_path / "at home", tmp_path / "away"
     home.mkdir()
     away.mkdir()
     text.rename(home / "small.txt")
     monkeypatch.chdir(home)
-    plan_of(Path("out"), "small.txt")
+    make_plan(Path("out"), "small.txt")
     monkeypatch.chdir(away)
     with pytest.raises(RunError) as caught:
-        reopen(Path("../at home/out"))
-    assert caught.value.problem.startswith(f"small.txt was named in {home}.")
+        reopen_plan(Path("../at home/out"))
+    assert caught.value.problem.startswith(f"small.txt is relative to {home}.")
     assert caught.value.repair == f"Use: cd '{home}' && seqwise compare --resume '{home}/out'"
     monkeypatch.chdir(home)
-    assert reopen(Path("out")).data == "small.txt"
+    assert reopen_plan(Path("out")).data == "small.txt"

@@ -11,33 +11,43 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.plan import NEVER, PLAN, Plan, Spending, Trial, names_of, requested, seeds_of, withdraw
+from seqwise.compare.plan.plan import (
+    NEVER,
+    PLAN_FILE,
+    Plan,
+    Trial,
+    TrialBudgets,
+    list_seeds,
+    parse_names,
+    prepare_settings,
+    remove_untrained,
+)
 from seqwise.config import Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 
 
-def make(budget: str = "12k-tokens", tries: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:
-    spending = Spending.of(budget, tries, tuple(range(seeds)), 5_000)
+def make(budget: str = "12k-tokens", lr_trials: int = 3, seeds: int = 3, models: str = "rnn gru ngram") -> Plan:
+    budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 5_000)
     families = {
         name: ResolvedSettings(task="language", model=name, training={"learning_rate": 0.006})
         for name in models.split()
     }
     return Plan(
-        data="some text.txt", task="language", fingerprint="abc", split="the end is held out", about=("1", "2: 3"),
-        command="seqwise compare", seqwise="0.1.0", spending=spending, match="parameters", target=4_000,
+        data="some text.txt", task="language", fingerprint="abc", split_rule="the end is held out", about=("1", "2: 3"),
+        command="seqwise compare", seqwise="0.1.0", budgets=budgets, match="parameters", target_parameters=4_000,
         parameters=dict.fromkeys(families, 4_000), notes=("a note",), metric="perplexity", unit="tokens", nproc=1,
-        examples=12, families=families,
+        num_examples=12, families=families,
     )  # fmt: skip
 
 
-# Spending
+# Budgets
 
 
 @pytest.mark.parametrize(
-    ("budget", "tries", "seeds", "a_try", "training"),
+    ("budget", "lr_trials", "seeds", "lr_trial", "training"),
     [
-        ("12k-tokens", 3, 3, "3000-tokens", "9000-tokens"),  # a quarter for the tries, of all seeds together
+        ("12k-tokens", 3, 3, "3000-tokens", "9000-tokens"),  # a quarter for the learning rates, of all seeds together
         ("12k-tokens", 1, 3, "0-tokens", "12000-tokens"),  # no search: all for the trainings
         ("12k-tokens", 3, 1, "1000-tokens", "9000-tokens"),
         ("12k-tokens", 2, 5, "4000-tokens", "10400-tokens"),  # a try has at most a third of the budget of a seed
@@ -49,10 +59,10 @@ def make(budget: str = "12k-tokens", tries: int = 3, seeds: int = 3, models: str
         ("0.5-epochs", 1, 1, "0-tokens", "2500-tokens"),
     ],
 )
-def test_how_a_budget_is_divided(budget, tries, seeds, a_try, training):
-    spending = Spending.of(budget, tries, tuple(range(seeds)), 5_000)
-    assert (spending.a_try, spending.training) == (a_try, training)
-    assert (spending.tries, spending.seeds) == (tries, tuple(range(seeds)))
+def test_how_a_budget_is_divided(budget, lr_trials, seeds, lr_trial, training):
+    budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 5_000)
+    assert (budgets.lr_trial, budgets.training) == (lr_trial, training)
+    assert (budgets.lr_trials, budgets.seeds) == (lr_trials, tuple(range(seeds)))
 
 
 @given(
@@ -64,38 +74,38 @@ def test_how_a_budget_is_divided(budget, tries, seeds, a_try, training):
     st.integers(1, 9),
     st.integers(1, 9),
 )
-def test_the_parts_never_exceed_the_whole_and_hardly_anything_is_lost(budget, tries, seeds):
+def test_the_parts_never_exceed_the_whole_and_hardly_anything_is_lost(budget, lr_trials, seeds):
     asked = Budget.parse(budget)
     amount = asked.amount * 12_345 if asked.unit == "epochs" else asked.amount
     least = 0.01 if asked.unit == "seconds" else 1.0
-    assume(abs(amount * min(0.25 * seeds / tries, 1 / 3) - least) > 1e-6)  # rounding decides there
-    if tries > 1 and amount * min(0.25 * seeds / tries, 1 / 3) < least:
+    assume(abs(amount * min(0.25 * seeds / lr_trials, 1 / 3) - least) > 1e-6)  # rounding decides there
+    if lr_trials > 1 and amount * min(0.25 * seeds / lr_trials, 1 / 3) < least:
         with pytest.raises(UsageError, match="too small to be divided"):
-            Spending.of(budget, tries, tuple(range(seeds)), 12_345)
+            TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 12_345)
         return
-    spending = Spending.of(budget, tries, tuple(range(seeds)), 12_345)
-    whole, training = Budget.parse(spending.budget), Budget.parse(spending.training)
+    budgets = TrialBudgets.divide(budget, lr_trials, tuple(range(seeds)), 12_345)
+    whole, training = Budget.parse(budgets.total), Budget.parse(budgets.training)
     assert whole.unit == training.unit != "epochs"
-    searched = tries * Budget.parse(spending.a_try).amount if tries > 1 else 0.0
+    searched = lr_trials * Budget.parse(budgets.lr_trial).amount if lr_trials > 1 else 0.0
     smallest = 1.0 if whole.unit == "tokens" else 0.01
     spent = searched + seeds * training.amount
     assert spent <= seeds * whole.amount + 1e-4
-    assert spent > seeds * whole.amount - smallest * (tries + seeds) - 1e-4
+    assert spent > seeds * whole.amount - smallest * (lr_trials + seeds) - 1e-4
     if whole.unit == "tokens":
         assert training.amount == int(training.amount)
         assert spent <= seeds * whole.amount
 
 
-@pytest.mark.parametrize(("budget", "tries"), [("3-tokens", 3), ("0.02s", 5), ("0.001s", 1), ("0.0001-epochs", 1)])
-def test_a_budget_that_leaves_nothing_is_refused(budget, tries):
+@pytest.mark.parametrize(("budget", "lr_trials"), [("3-tokens", 3), ("0.02s", 5), ("0.001s", 1), ("0.0001-epochs", 1)])
+def test_a_budget_that_leaves_nothing_is_refused(budget, lr_trials):
     with pytest.raises(UsageError, match="is too small to be divided") as caught:
-        Spending.of(budget, tries, (0,), 5_000)
+        TrialBudgets.divide(budget, lr_trials, (0,), 5_000)
     assert "larger --budget" in caught.value.repair
 
 
 def test_all_of_the_budget_is_asked_for():
     settings = Settings(budget="1h")
-    asked = requested(settings, Spending.of("12k-tokens", 3, (0, 1, 2), 1))
+    asked = prepare_settings(settings, TrialBudgets.divide("12k-tokens", 3, (0, 1, 2), 1))
     assert asked.budget == "9000-tokens"
     assert asked.training.patience == NEVER
     assert settings.budget == "1h"
@@ -105,44 +115,44 @@ def test_all_of_the_budget_is_asked_for():
 # Trials
 
 
-def test_tries_go_round_by_round_and_trainings_seed_by_seed():
-    plan = make(tries=2, seeds=2)
-    assert [trial.name for trial in plan.tries()] == ["rnn/try-1", "gru/try-1", "rnn/try-2", "gru/try-2"]
+def test_learning_rates_go_round_by_round_and_trainings_seed_by_seed():
+    plan = make(lr_trials=2, seeds=2)
+    assert [trial.name for trial in plan.lr_trials()] == ["rnn/lr-1", "gru/lr-1", "rnn/lr-2", "gru/lr-2"]
     assert [trial.name for trial in plan.trainings()] == [
         *("rnn/seed-0", "gru/seed-0", "ngram/seed-0", "rnn/seed-1", "gru/seed-1")
     ]
-    assert plan.trials() == [*plan.tries(), *plan.trainings()]
-    assert plan.trial("gru/try-2") == Trial("gru", "try", 2, 0)
-    assert plan.trial("gru/seed-1") == Trial("gru", "train", 1, 1)
+    assert plan.trials() == [*plan.lr_trials(), *plan.trainings()]
+    assert plan.get_trial("gru/lr-2") == Trial("gru/lr-2", "gru", "lr", 2, 0)
+    assert plan.get_trial("gru/seed-1") == Trial("gru/seed-1", "gru", "train", 1, 1)
 
 
 def test_a_trial_that_is_not_in_the_plan_is_named():
     with pytest.raises(RunError, match="the plan has no trial 'lstm/seed-0'"):
-        make().trial("lstm/seed-0")
+        make().get_trial("lstm/seed-0")
 
 
-def test_an_ngram_model_has_one_training_and_no_tries():
+def test_an_ngram_model_has_one_training_and_no_learning_rate_search():
     plan = make(models="ngram", seeds=3)
-    assert plan.tries() == []
+    assert plan.lr_trials() == []
     assert [trial.name for trial in plan.trainings()] == ["ngram/seed-0"]
-    assert plan.counted("ngram")
+    assert plan.is_counted("ngram")
 
 
-def test_without_a_search_there_are_no_tries():
-    assert make(tries=1).tries() == []
+def test_without_a_search_there_are_no_learning_rate_trials():
+    assert make(lr_trials=1).lr_trials() == []
 
 
 def test_seeds_need_not_begin_at_nought():
-    spending = Spending.of("9k-tokens", 2, seeds_of(2, 40), 1)
-    plan = replace(make(), spending=spending)
-    assert {trial.seed for trial in plan.tries()} == {40}
+    budgets = TrialBudgets.divide("9k-tokens", 2, list_seeds(2, 40), 1)
+    plan = replace(make(), budgets=budgets)
+    assert {trial.seed for trial in plan.lr_trials()} == {40}
     assert [trial.name for trial in plan.trainings()][-1] == "gru/seed-41"
     with pytest.raises(UsageError, match="--seeds: expected at least 1; received 0"):
-        seeds_of(0, 0)
+        list_seeds(0, 0)
 
 
 @pytest.mark.parametrize(
-    ("tries", "rates"),
+    ("lr_trials", "rates"),
     [
         (1, [0.006]),
         (2, [0.006, 0.0024]),
@@ -150,20 +160,20 @@ def test_seeds_need_not_begin_at_nought():
         (5, [0.006, 0.0024, 0.015, 0.00096, 0.0375]),
     ],
 )
-def test_the_rates_are_the_rules_own_and_its_neighbours(tries, rates):
-    assert make(tries=tries).rates("rnn") == rates
+def test_the_learning_rates_are_the_default_and_its_neighbours(lr_trials, rates):
+    assert make(lr_trials=lr_trials).rates("rnn") == rates
 
 
-def test_the_settings_of_a_try_and_of_a_training():
+def test_the_settings_of_a_learning_rate_trial_and_of_a_training():
     plan = make()
-    a_try = plan.settings_of(Trial("gru", "try", 3, 0), None)
-    assert (a_try.seed, a_try.budget, a_try.training.learning_rate) == (0, "3000-tokens", 0.015)
-    assert a_try.training.validate_every == NEVER  # once, at its end
-    training = plan.settings_of(Trial("gru", "train", 2, 2), 0.0024)
+    lr_trial = plan.make_settings(plan.get_trial("gru/lr-3"), None)
+    assert (lr_trial.seed, lr_trial.budget, lr_trial.training.learning_rate) == (0, "3000-tokens", 0.015)
+    assert lr_trial.training.validate_every == NEVER  # once, at its end
+    training = plan.make_settings(plan.training("gru", 2), 0.0024)
     assert (training.seed, training.budget, training.training.learning_rate) == (2, "9000-tokens", 0.0024)
     assert training.training.validate_every == 0
     assert training.model == "gru"
-    counted = plan.settings_of(Trial("ngram", "train", 0, 0), 0.0024)
+    counted = plan.make_settings(plan.training("ngram", 0), 0.0024)
     assert counted.training.learning_rate == 0.006  # not its business
     assert plan.families["gru"].seed == 0  # the plan itself stays what it is
     assert plan.families["gru"].budget == ""
@@ -180,7 +190,7 @@ def test_the_settings_of_a_try_and_of_a_training():
     ],
 )
 def test_names(text, names):
-    assert names_of(text) == names
+    assert parse_names(text) == names
 
 
 # The file
@@ -190,14 +200,34 @@ def test_the_plan_comes_back_from_its_file(tmp_path: Path):
     plan = make()
     plan.save(tmp_path)
     assert Plan.open(tmp_path) == plan
-    assert Plan.open(str(tmp_path)).spending.seeds == (0, 1, 2)
-    assert [path.name for path in tmp_path.iterdir()] == [PLAN]
+    assert Plan.open(str(tmp_path)).budgets.seeds == (0, 1, 2)
+    assert [path.name for path in tmp_path.iterdir()] == [PLAN_FILE]
     assert list(Plan.open(tmp_path).families) == ["rnn", "gru", "ngram"]
 
 
 def test_a_plan_without_what_was_added_later_can_be_read(tmp_path: Path):
-    found = Plan.open(changed(tmp_path, strict=None, home=None))
-    assert (found.strict, found.home) == (True, "")
+    found = Plan.open(changed(tmp_path, strict=None, working_folder=None))
+    assert (found.strict, found.working_folder) == (True, "")
+
+
+def test_a_plan_of_format_1_can_be_read_and_keeps_the_names_of_its_trials(tmp_path: Path):
+    plan = make()
+    plan.save(tmp_path)
+    values = yaml.safe_load((tmp_path / PLAN_FILE).read_text()) | {"format": 1}
+    del values["lr_prefix"]
+    for new, old in (
+        ("split_rule", "split"), ("budgets", "spending"), ("target_parameters", "target"),
+        ("num_examples", "examples"), ("working_folder", "home"),
+    ):  # fmt: skip
+        values[old] = values.pop(new)
+    for new, old in (("total", "budget"), ("lr_trials", "tries"), ("lr_trial", "a_try")):
+        values["spending"][old] = values["spending"].pop(new)
+    (tmp_path / PLAN_FILE).write_text(yaml.safe_dump(values))
+    found = Plan.open(tmp_path)
+    assert found == replace(plan, lr_prefix="try")
+    assert found.get_trial("rnn/try-1").kind == "lr"
+    found.save(tmp_path)
+    assert Plan.open(tmp_path) == found
 
 
 def test_a_comparison_that_has_learned_something_is_never_removed(tmp_path: Path):
@@ -206,12 +236,12 @@ def test_a_comparison_that_has_learned_something_is_never_removed(tmp_path: Path
         path.parent.mkdir(parents=True)
         path.touch()
         make().save(tmp_path / kept[7:10])
-        withdraw(tmp_path / kept[7:10])
+        remove_untrained(tmp_path / kept[7:10])
         assert Plan.open(tmp_path / kept[7:10])
         assert path.exists()
     (tmp_path / "new" / "trials" / "rnn" / "seed-0" / "checkpoints").mkdir(parents=True)
     make().save(tmp_path / "new")
-    withdraw(tmp_path / "new")
+    remove_untrained(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -223,28 +253,28 @@ def test_a_folder_without_a_plan_is_no_comparison(tmp_path: Path):
 def changed(folder: Path, **values: object) -> Path:
     """A plan with some values replaced, or removed where they are None."""
     make().save(folder)
-    found = yaml.safe_load((folder / PLAN).read_text())
+    found = yaml.safe_load((folder / PLAN_FILE).read_text())
     kept = {key: value for key, value in (found | values).items() if value is not None}
-    (folder / PLAN).write_text(yaml.safe_dump(kept))
+    (folder / PLAN_FILE).write_text(yaml.safe_dump(kept))
     return folder
 
 
 def test_a_newer_plan_is_not_guessed_at(tmp_path: Path):
     with pytest.raises(
-        RunError, match=r"written by Seqwise 9\.0 in format 2; this version reads formats up to 1"
+        RunError, match=r"written by Seqwise 9\.0 in format 3; this version reads formats up to 2"
     ) as caught:
-        Plan.open(changed(tmp_path, format=2, seqwise="9.0", something="new"))
+        Plan.open(changed(tmp_path, format=3, seqwise="9.0", something="new"))
     assert "pip install --upgrade" in caught.value.repair
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"spending": None},
+        {"budgets": None},
         {"families": None},
         {"data": None},
         {"format": "one"},
-        {"spending": {"seeds": [0]}},
+        {"budgets": {"seeds": [0]}},
         {"unheard": "of"},
         {"families": ["rnn"]},
     ],
@@ -253,13 +283,13 @@ def test_a_newer_plan_is_not_guessed_at(tmp_path: Path):
 def test_a_damaged_plan_is_named(tmp_path: Path, values):
     with pytest.raises(RunError, match="not the plan of a comparison") as caught:
         Plan.open(changed(tmp_path, **values))
-    assert caught.value.file == tmp_path / PLAN
+    assert caught.value.file == tmp_path / PLAN_FILE
     assert caught.value.repair
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2", b"\xff\xfe\x00", b"just words"])
 def test_a_file_that_holds_something_else_is_named(tmp_path: Path, content: bytes):
-    (tmp_path / PLAN).write_bytes(content)
+    (tmp_path / PLAN_FILE).write_bytes(content)
     with pytest.raises(RunError, match="not the plan of a comparison"):
         Plan.open(tmp_path)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqwise.compare.plan.sizes import TOLERANCE, Matched, match, parameters_of, resolved
+from seqwise.compare.plan.sizes import TOLERANCE, MatchedSizes, count_parameters, match_sizes, resolve_sizes
 from seqwise.config import FAMILIES, TASKS, Settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.tasks import get_task
@@ -84,7 +84,7 @@ def variant(base: Settings, model: str, values: dict) -> Settings:
     return parse_settings(merged)
 
 
-def spread(matched: Matched) -> float:
+def spread(matched: MatchedSizes) -> float:
     counts = matched.parameters.values()
     return max(counts) / min(counts) - 1
 
@@ -98,12 +98,12 @@ def really(task: Task, settings: Settings) -> int:
 def test_all_families_of_a_task_agree_at_any_target(opened, name):
     task, base, facts = opened(name)
     for target in TARGETS.get(name, USUAL_TARGETS):
-        matched = match(task, families(base), facts, target)
+        matched = match_sizes(task, families(base), facts, target)
         assert matched.target == target
         assert spread(matched) <= TOLERANCE
         assert all(abs(count / target - 1) <= TOLERANCE for count in matched.parameters.values())
     for family, settings in matched.settings.items():
-        rule = resolved(families(base)[family], facts)
+        rule = resolve_sizes(families(base)[family], facts)
         assert really(task, settings) == matched.parameters[family]
         assert settings.network.depth == rule.network.depth
         assert (settings.data, settings.text) == (rule.data, rule.text)
@@ -114,19 +114,19 @@ def test_all_families_of_a_task_agree_at_any_target(opened, name):
 @pytest.mark.parametrize("name", ["language", "forecast"])
 def test_without_a_target_all_get_the_median_of_the_rules(opened, name):
     task, base, facts = opened(name)
-    sizes = {family: parameters_of(task, resolved(each, facts)) for family, each in families(base).items()}
-    matched = match(task, families(base), facts)
+    sizes = {family: count_parameters(task, resolve_sizes(each, facts)) for family, each in families(base).items()}
+    matched = match_sizes(task, families(base), facts)
     assert matched.target == sorted(sizes.values())[2]  # the lower one of six
     assert spread(matched) <= TOLERANCE
     middle = next(family for family, size in sizes.items() if size == matched.target)
-    assert matched.settings[middle] == resolved(families(base)[middle], facts)
+    assert matched.settings[middle].model_dump() == resolve_sizes(families(base)[middle], facts).model_dump()
 
 
 @pytest.mark.parametrize("name", ["language", "classify", "translate"])
 def test_real_vocabularies_agree_too(wordy, name):
     task, base, facts = wordy(name)
     assert task.size().vocabulary >= 8_000
-    matched = match(task, families(base, ["rnn", "gru", "attentive-rnn", "transformer"]), facts)
+    matched = match_sizes(task, families(base, ["rnn", "gru", "attentive-rnn", "transformer"]), facts)
     assert spread(matched) <= TOLERANCE
     assert matched.target is not None
     assert matched.target > 1_000_000
@@ -137,20 +137,20 @@ def test_real_vocabularies_agree_too(wordy, name):
 
 def test_what_the_rules_derive_from_a_width_follows_it(wordy):
     _, base, facts = wordy("language")
-    narrow, wide = (resolved(families(base)["lstm"], facts, width) for width in (64, 1024))
+    narrow, wide = (resolve_sizes(families(base)["lstm"], facts, width) for width in (64, 1024))
     assert (narrow.network.width, narrow.network.embedding) == (64, 64)
     assert (wide.network.width, wide.network.embedding) == (1024, 1024)
     assert narrow.training.learning_rate > wide.training.learning_rate
-    transformer = resolved(families(base)["transformer"], facts, 128)
+    transformer = resolve_sizes(families(base)["transformer"], facts, 128)
     assert transformer.transformer.hidden == 512
 
 
 def test_a_transformer_keeps_its_heads_and_a_second_size_closes_the_gap(wordy):
     task, base, facts = wordy("language")
-    heads = resolved(families(base)["transformer"], facts).transformer.heads
+    heads = resolve_sizes(families(base)["transformer"], facts).transformer.heads
     notes = []
     for target in range(1_000_000, 1_120_000, 40_000):
-        matched = match(task, families(base, ["transformer"]), facts, target)
+        matched = match_sizes(task, families(base, ["transformer"]), facts, target)
         chosen = matched.settings["transformer"]
         assert chosen.transformer.heads == heads == 4
         assert chosen.network.width % (2 * heads) == 0
@@ -162,16 +162,16 @@ def test_a_transformer_keeps_its_heads_and_a_second_size_closes_the_gap(wordy):
 
 def test_a_network_too_narrow_for_its_heads_gets_fewer_one_by_one(wordy):
     task, base, facts = wordy("language")
-    matched = match(task, families(base, ["transformer"]), facts, 10_000 * 7)
+    matched = match_sizes(task, families(base, ["transformer"]), facts, 10_000 * 7)
     assert matched.settings["transformer"].transformer.heads == 3
     assert "heads 3 instead of 4" in matched.notes[0]
 
 
 def test_token_vectors_do_not_swallow_a_small_tagger(opened):
     task, base, facts = opened("tag")
-    usual = resolved(families(base)["lstm"], facts)
-    target = parameters_of(task, usual) // 20
-    small = match(task, families(base, ["lstm"]), facts, target).settings["lstm"]
+    usual = resolve_sizes(families(base)["lstm"], facts)
+    target = count_parameters(task, usual) // 20
+    small = match_sizes(task, families(base, ["lstm"]), facts, target).settings["lstm"]
     assert usual.network.embedding == 100
     assert small.network.embedding < 100
     assert small.network.width > 10
@@ -184,7 +184,7 @@ def test_sizes_that_the_user_set_are_kept(opened):
     asked["deep"] = variant(base, "gru", {"network": {"depth": 3}})
     asked["slim"] = variant(base, "lstm", {"network": {"embedding": 24}})
     asked["two"] = variant(base, "transformer", {"transformer": {"heads": 2, "hidden": 100}})
-    matched = match(task, asked, facts)
+    matched = match_sizes(task, asked, facts)
     chosen = matched.settings
     assert chosen["wide"].network.width == 200
     assert [note for note in matched.notes if note.startswith("wide: not matched; its width is set to 200")]
@@ -199,21 +199,21 @@ def test_sizes_that_the_user_set_are_kept(opened):
 
 def test_a_width_that_fits_by_itself_needs_no_note(opened):
     task, base, facts = opened("language")
-    width = resolved(families(base)["lstm"], facts).network.width
+    width = resolve_sizes(families(base)["lstm"], facts).network.width
     asked = {"lstm": families(base)["lstm"], "same": variant(base, "lstm", {"network": {"width": width}})}
-    assert match(task, asked, facts).notes == ()
+    assert match_sizes(task, asked, facts).notes == ()
 
 
 def test_where_nobody_is_open_there_is_nothing_to_match(opened):
     task, base, facts = opened("language")
-    matched = match(task, {"a": variant(base, "gru", {"network": {"width": 16}})}, facts)
+    matched = match_sizes(task, {"a": variant(base, "gru", {"network": {"width": 16}})}, facts)
     assert matched.target is None
     assert matched.parameters["a"] == really(task, matched.settings["a"])
 
 
 def test_ngrams_stand_apart(opened):
     task, base, facts = opened("language")
-    matched = match(task, families(base, ["ngram", "gru"]), facts)
+    matched = match_sizes(task, families(base, ["ngram", "gru"]), facts)
     assert matched.parameters["ngram"] == 0
     assert matched.target == matched.parameters["gru"]
     assert matched.notes == ("ngram: not matched; it counts n-grams and has no parameters.",)
@@ -222,7 +222,7 @@ def test_ngrams_stand_apart(opened):
 def test_a_target_below_the_smallest_network_is_refused_for_all_families_at_once(wordy):
     task, base, facts = wordy("language")
     with pytest.raises(UsageError) as caught:
-        match(task, families(base, ["rnn", "transformer"]), facts, 5_000)
+        match_sizes(task, families(base, ["rnn", "transformer"]), facts, 5_000)
     rnn, transformer = caught.value.problem.splitlines()
     vocabulary = f"{task.size().vocabulary:,}"
     assert rnn.startswith("rnn: no network of this family has about 5,000 parameters: its smallest network has 1")
@@ -230,7 +230,7 @@ def test_a_target_below_the_smallest_network_is_refused_for_all_families_at_once
     assert rnn.endswith(f"with a vocabulary of {vocabulary}.")
     assert "--match tokens" in caught.value.repair
     size = int(caught.value.repair.partition("--parameters ")[2].partition(",")[0])
-    assert spread(match(task, families(base, ["rnn", "transformer"]), facts, size)) <= TOLERANCE
+    assert spread(match_sizes(task, families(base, ["rnn", "transformer"]), facts, size)) <= TOLERANCE
 
 
 def test_sizes_that_cannot_be_reached_name_their_neighbours(wordy):
@@ -239,7 +239,7 @@ def test_sizes_that_cannot_be_reached_name_their_neighbours(wordy):
         "rigid": variant(base, "transformer", {"transformer": {"heads": 16, "hidden": 8}, "network": {"embedding": 8}})
     }
     with pytest.raises(UsageError, match=r"rigid: .* the nearest have [\d,]+ and [\d,]+\.") as caught:
-        match(task, asked, facts, 109_000)
+        match_sizes(task, asked, facts, 109_000)
     below, above = _neighbours(caught.value.problem)
     assert below < 109_000 < above
 
@@ -254,8 +254,8 @@ def test_a_median_that_not_all_can_have_gives_way(wordy):
     asked = families(base, ["rnn", "gru"])
     asked["rich"] = variant(base, "rnn", {"network": {"embedding": 700}})
     asked["small"] = variant(base, "rnn", {"network": {"embedding": 20}})
-    matched = match(task, asked, facts)
-    sizes = {name: parameters_of(task, resolved(each, facts)) for name, each in asked.items()}
+    matched = match_sizes(task, asked, facts)
+    sizes = {name: count_parameters(task, resolve_sizes(each, facts)) for name, each in asked.items()}
     assert matched.target == sizes["rich"]
     assert f"{sorted(sizes.values())[1]:,}" in matched.notes[0]
     assert spread(matched) <= TOLERANCE
@@ -264,13 +264,13 @@ def test_a_median_that_not_all_can_have_gives_way(wordy):
 def test_too_few_parameters_are_no_target(opened):
     task, base, facts = opened("language")
     with pytest.raises(UsageError, match="at least one parameter; received 0"):
-        match(task, families(base), facts, 0)
+        match_sizes(task, families(base), facts, 0)
 
 
 def test_a_target_beyond_all_widths_is_refused(opened):
     task, base, facts = opened("language")
     with pytest.raises(UsageError, match="the largest that is tried has"):
-        match(task, families(base, ["rnn"]), facts, 10**15)
+        match_sizes(task, families(base, ["rnn"]), facts, 10**15)
 
 
 def test_vectors_fix_the_embedding_of_those_that_start_from_them(wordy):
@@ -278,7 +278,7 @@ def test_vectors_fix_the_embedding_of_those_that_start_from_them(wordy):
     base = base.model_copy(update={"vectors": "words.txt"}, deep=True)
     asked = families(base, ["gru", "transformer"])
     asked["plain"] = base.model_copy(update={"model": "gru", "vectors": None}, deep=True)
-    matched = match(task, asked, replace(facts, vectors=50), 560_000)
+    matched = match_sizes(task, asked, replace(facts, vectors=50), 560_000)
     assert matched.settings["gru"].network.embedding == 50
     assert matched.settings["transformer"].network.embedding == 50
     assert matched.settings["plain"].network.embedding > 50
@@ -289,7 +289,7 @@ def test_layers_that_refuse_odd_widths_get_even_ones(opened):
     task, base, facts = opened("translate")
     asked = {"dot": variant(base, "gru", {"translate": {"attention": "dot"}})}
     for target in (40_000, 41_000):
-        settings = match(task, asked, facts, target).settings["dot"]
+        settings = match_sizes(task, asked, facts, target).settings["dot"]
         assert settings.network.width % 2 == 0
         task.check(settings)
 
@@ -297,7 +297,7 @@ def test_layers_that_refuse_odd_widths_get_even_ones(opened):
 def test_a_recurrent_model_that_looks_at_patches_has_heads_too(opened):
     task, base, facts = opened("caption")
     asked = {"seen": variant(base, "gru", {"caption": {"encoder": "patches"}}), **families(base, ["gru"])}
-    matched = match(task, asked, facts, 120_000)
+    matched = match_sizes(task, asked, facts, 120_000)
     assert spread(matched) <= TOLERANCE
     settings = matched.settings["seen"]
     assert settings.network.width % settings.transformer.heads == 0
@@ -308,12 +308,12 @@ def test_a_wrong_setting_is_told_with_the_name(opened):
     task, base, facts = opened("language")
     asked = {"odd": variant(base, "gru", {"recurrent": {"layer_norm": True, "reset": "before"}})}
     with pytest.raises(UsageError, match=r"^odd: layer normalisation"):
-        match(task, asked, facts)
+        match_sizes(task, asked, facts)
 
 
 def test_nothing_that_was_asked_is_changed(opened):
     task, base, facts = opened("language")
     asked = families(base)
     before = {name: each.model_dump() for name, each in asked.items()}
-    match(task, asked, facts, 30_000)
+    match_sizes(task, asked, facts, 30_000)
     assert {name: each.model_dump() for name, each in asked.items()} == before

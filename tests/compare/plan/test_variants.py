@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.compare.plan.variants import REFUSED, contestants, refuse_twins, refuse_unable
+from seqwise.compare.plan.variants import COMMON_SETTINGS, build_families, check_distinct, check_family
 from seqwise.config import FAMILIES, Settings, parse_settings
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
@@ -30,12 +30,12 @@ def file(tmp_path):
 
 def refused(variants, models=(), base: Settings = BASE) -> str:
     with pytest.raises(UsageError) as caught:
-        contestants(models, variants, base)
+        build_families(models, variants, base)
     return str(caught.value)
 
 
 def test_each_family_is_the_base_settings_with_another_model():
-    found = contestants(FAMILIES, None, BASE)
+    found = build_families(FAMILIES, None, BASE)
     assert list(found) == list(FAMILIES)
     for family, settings in found.items():
         assert settings.model == family
@@ -46,7 +46,7 @@ def test_each_family_is_the_base_settings_with_another_model():
 
 def test_a_variant_says_only_what_is_special_about_it(file):
     path = file("wide-gru: {model: gru, network: {width: 512}}\ndeep.2:\n  model: lstm\n  network.depth: 3\n")
-    found = contestants(["rnn"], path, BASE)
+    found = build_families(["rnn"], path, BASE)
     assert list(found) == ["rnn", "wide-gru", "deep.2"]
     assert found["wide-gru"].model == "gru"
     assert (found["wide-gru"].network.width, found["wide-gru"].network.depth) == (512, None)
@@ -55,7 +55,7 @@ def test_a_variant_says_only_what_is_special_about_it(file):
 
 
 def test_a_mapping_is_as_good_as_a_file():
-    found = contestants(
+    found = build_families(
         [], {"a": {"model": "gru", "network.width": 8}, "b": {"model": "rnn", "network": {"width": 8}}}, BASE
     )
     assert (found["a"].model, found["b"].model) == ("gru", "rnn")
@@ -63,7 +63,7 @@ def test_a_mapping_is_as_good_as_a_file():
 
 
 def test_a_variant_named_like_a_family_is_of_that_family(file):
-    found = contestants(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
+    found = build_families(["rnn"], file("gru: {network.depth: 2}\ntransformer:\n"), BASE)
     assert {name: settings.model for name, settings in found.items()} == {
         "rnn": "rnn",
         "gru": "gru",
@@ -77,7 +77,7 @@ def test_a_variant_must_name_its_model():
 
 
 def test_yaml_anchors_and_merges_work(file):
-    found = contestants([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
+    found = build_families([], file("a: &a {model: gru, network.width: 8}\nb: {<<: *a, network.depth: 2}\n"), BASE)
     assert (found["b"].model, found["b"].network.width, found["b"].network.depth) == ("gru", 8, 2)
 
 
@@ -100,23 +100,23 @@ def test_every_mistake_is_told_at_once_with_name_and_line(file):
     assert lines[1] == "line 4, one: network.widht: no such setting. Perhaps you meant 'width'."
     assert lines[2].startswith("line 5, two: network.depth: input should be greater than or equal to 1; received 0")
     assert lines[3] == (
-        "line 8, three: text.vocabulary is not for one variant alone, because one tokeniser serves all."
+        "line 8, three: text.vocabulary cannot be set for one variant alone, because one tokeniser serves all."
     )
     assert lines[4] == "line 9, three: netwrk: no such setting. Perhaps you meant 'network'."
     assert lines[5].startswith("line 10, four: expected settings, found 7")
     assert lines[6].startswith("line 11, bad name: a name has at most 60 letters")
-    assert lines[7] == "Set for all, on the command line, what is not for one variant alone."
+    assert lines[7] == "Set these for all families, on the command line."
     assert len(lines) == 8
 
 
 def test_a_variant_is_not_chosen_by_another_measure_than_the_others():
-    assert "all are chosen by the same measure" in REFUSED["classify.class_weights"]
+    assert "all are selected by the same loss" in COMMON_SETTINGS["classify.class_weights"]
 
 
-@pytest.mark.parametrize("key", sorted(REFUSED))
+@pytest.mark.parametrize("key", sorted(COMMON_SETTINGS))
 def test_what_would_be_unfair_is_refused_with_its_reason(key):
     problem = refused({"mine": {"model": "gru", key: 1}})
-    assert problem.startswith(f"mine: {key} is not for one variant alone, because {REFUSED[key]}.")
+    assert problem.startswith(f"mine: {key} cannot be set for one variant alone, because {COMMON_SETTINGS[key]}.")
 
 
 @pytest.mark.parametrize("key", ["text.lowercase", "text.min_count", "forecast.lookback", "data.max_length"])
@@ -138,12 +138,12 @@ def test_a_section_is_refused_as_a_whole_and_nested_keys_like_dotted_ones(key):
     ],
 )
 def test_what_belongs_to_the_model_or_its_training_is_free(value):
-    assert list(contestants(["gru"], {"mine": {"model": "gru", **value}}, BASE)) == ["gru", "mine"]
+    assert list(build_families(["gru"], {"mine": {"model": "gru", **value}}, BASE)) == ["gru", "mine"]
 
 
 def test_vectors_are_for_all_but_a_variant_can_do_without():
     base = parse_settings({"task": "classify", "vectors": "words.txt", "network": {"freeze_embedding": True}})
-    found = contestants(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
+    found = build_families(["gru", "ngram"], {"plain": {"model": "gru", "vectors": None}}, base)
     assert (found["gru"].vectors, found["gru"].network.freeze_embedding) == ("words.txt", True)
     assert (found["plain"].vectors, found["plain"].network.freeze_embedding) == (None, False)
     assert (found["ngram"].vectors, found["ngram"].network.freeze_embedding) == (None, False)
@@ -157,11 +157,11 @@ def test_names_that_are_no_folder_names_are_refused(name):
 
 @pytest.mark.parametrize("name", ["a", "7", "A-b_c.d", "x" * 60])
 def test_other_names_are_fine(name):
-    assert name in contestants([], {name: {"model": "gru"}}, BASE)
+    assert name in build_families([], {name: {"model": "gru"}}, BASE)
 
 
 def test_names_must_differ_in_more_than_capitals(file):
-    assert "the name differs from 'gru' in capital letters only" in refused({"GRU": {"model": "gru"}}, ["gru"])
+    assert "the name differs from 'gru' only in case" in refused({"GRU": {"model": "gru"}}, ["gru"])
     assert "the name is taken" in refused({"gru": {"network.width": 3}}, ["gru"])
     text = "one: {model: gru}\nother: {model: rnn}\none: {model: lstm}\n"
     assert "line 3, one: the name is taken" in refused(file(text))
@@ -188,9 +188,9 @@ def test_values_of_a_wrong_kind_are_refused():
 
 
 def test_twins_are_refused():
-    assert "gru and same have the same settings" in refused({"same": {"model": "gru"}}, ["gru"])
-    with pytest.raises(UsageError, match="a and b have the same settings"):
-        refuse_twins({"a": BASE, "c": parse_settings({}), "b": BASE.model_copy(deep=True)})
+    assert "gru and same have identical settings" in refused({"same": {"model": "gru"}}, ["gru"])
+    with pytest.raises(UsageError, match="a and b have identical settings"):
+        check_distinct({"a": BASE, "c": parse_settings({}), "b": BASE.model_copy(deep=True)})
 
 
 def test_init_is_refused_for_all():
@@ -237,12 +237,12 @@ def language(book):
 
 def test_who_cannot_do_the_task_is_told_by_name(language):
     task, base, facts = language
-    found = contestants(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
+    found = build_families(["gru", "ngram"], {"both": {"model": "gru", "recurrent.bidirectional": True}}, base)
     settings = {name: resolve(each, facts)[0] for name, each in found.items()}
-    refuse_unable(task, "gru", settings["gru"])
-    refuse_unable(task, "ngram", settings["ngram"])
+    check_family(task, "gru", settings["gru"])
+    check_family(task, "ngram", settings["ngram"])
     with pytest.raises(UsageError, match=r"^both: a language model must not see what it predicts"):
-        refuse_unable(task, "both", settings["both"])
+        check_family(task, "both", settings["both"])
 
 
 def test_an_ngram_outside_language_hears_who_can(tmp_path):
@@ -251,7 +251,7 @@ def test_an_ngram_outside_language_hears_who_can(tmp_path):
     settings = parse_settings({"task": "classify", "model": "ngram"})
     task = get_task("classify").prepare(str(path), settings)
     with pytest.raises(UsageError) as caught:
-        refuse_unable(task, "baseline", ResolvedSettings.from_settings(settings))
+        check_family(task, "baseline", ResolvedSettings.from_settings(settings))
     assert caught.value.problem == (
         "baseline: the family ngram cannot do the task classify: it predicts the next token by counts."
     )

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from seqwise.compare.report import formatting as numbers
+from seqwise.compare.report import formatting
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ from seqwise.compare.report import formatting as numbers
     ],
 )
 def test_a_value_is_shown_with_the_digits_that_mean_something(metric, value, spread, text):
-    assert numbers.shown(metric, value, spread) == text
+    assert formatting.format_metric(metric, value, spread) == text
 
 
 def test_intervals_and_differences():
-    assert numbers.shown_interval("perplexity", 3.0512, 3.1934) == "3.05 to 3.19"
-    assert numbers.shown_interval("accuracy", 0.831, 0.853) == "83.1 to 85.3 %"
-    assert numbers.shown_interval("accuracy", None, 0.9) == "–"
-    assert numbers.shown_interval("accuracy", 0.9956, 1.0) == "99.56 to 100.00 %"
-    assert numbers.shown_difference("perplexity", -0.214, 0.1) == "0.21"
-    assert numbers.shown_difference("accuracy", -0.0214, 0.01) == "2.1 percentage points"
-    assert numbers.shown_difference("accuracy", None) == "–"
+    assert formatting.format_interval("perplexity", 3.0512, 3.1934) == "3.05 to 3.19"
+    assert formatting.format_interval("accuracy", 0.831, 0.853) == "83.1 to 85.3 %"
+    assert formatting.format_interval("accuracy", None, 0.9) == "–"
+    assert formatting.format_interval("accuracy", 0.9956, 1.0) == "99.56 to 100.00 %"
+    assert formatting.format_difference("perplexity", -0.214, 0.1) == "0.21"
+    assert formatting.format_difference("accuracy", -0.0214, 0.01) == "2.1 percentage points"
+    assert formatting.format_difference("accuracy", None) == "–"
 
 
 def test_an_interval_whose_ends_read_the_same_is_none():
-    assert numbers.shown_interval("exact_match", 1.0, 1.0) == "–"
-    assert numbers.shown_interval("perplexity", 3.1 - 1e-16, 3.1 + 1e-16) == "–"
-    assert numbers.shown_interval("perplexity", 3.1, 3.1002) == "3.1000 to 3.1002"
+    assert formatting.format_interval("exact_match", 1.0, 1.0) == "–"
+    assert formatting.format_interval("perplexity", 3.1 - 1e-16, 3.1 + 1e-16) == "–"
+    assert formatting.format_interval("perplexity", 3.1, 3.1002) == "3.1000 to 3.1002"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_interval_whose_ends_read_the_same_is_none():
      (0.213, "p = 0.21"), (1.0, "p = 1"), (None, "p = –")],
 )  # fmt: skip
 def test_probabilities(p, text):
-    assert numbers.shown_probability(p) == text
+    assert formatting.format_p(p) == text
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_probabilities(p, text):
     ],
 )  # fmt: skip
 def test_times(seconds, text):
-    assert numbers.shown_seconds(seconds) == text
+    assert formatting.format_seconds(seconds) == text
 
 
 def test_sizes_and_ratios():
-    assert [numbers.shown_bytes(count) for count in (0, 512, 1_650_000, 512e6, 3.2e9, None)] == [
+    assert [formatting.format_bytes(count) for count in (0, 512, 1_650_000, 512e6, 3.2e9, None)] == [
         "0 B", "512 B", "1.6 MB", "512 MB", "3.2 GB", "–",
     ]  # fmt: skip
-    assert [numbers.shown_times(ratio) for ratio in (1.26, 4.0, 9.97, 14.6, 1234.0)] == [
+    assert [formatting.format_ratio(ratio) for ratio in (1.26, 4.0, 9.97, 14.6, 1234.0)] == [
         "1.3",
         "4.0",
         "10",
@@ -97,59 +97,65 @@ def test_sizes_and_ratios():
 
 
 def test_lists_of_names():
-    assert [numbers.listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert [formatting.join_names(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "a",
+        "a and b",
+        "a, b and c",
+    ]
 
 
 def test_what_a_metric_can_be():
-    assert numbers.bounds("span_f1") == (0, 1)
-    assert numbers.bounds("bleu") == (0, 100)
-    assert numbers.bounds("perplexity") == (1, math.inf)
-    assert numbers.bounds("mse") == (0, math.inf)
-    assert not numbers.is_ratio("f1000")
+    assert formatting.bounds("span_f1") == (0, 1)
+    assert formatting.bounds("bleu") == (0, 100)
+    assert formatting.bounds("perplexity") == (1, math.inf)
+    assert formatting.bounds("mse") == (0, math.inf)
+    assert not formatting.is_ratio("f1000")
 
 
 def test_what_is_worth_a_word():
-    assert numbers.noticeable("accuracy", 0.01, 0.5)
-    assert not numbers.noticeable("accuracy", 0.004, 0.5)
-    assert numbers.noticeable("mse", 2.0, 100.0)
-    assert not numbers.noticeable("mse", 0.5, 100.0)
-    assert numbers.noticeable("perplexity", math.log(102 / 100), 100.0)
-    assert not numbers.noticeable("perplexity", math.log(100.5 / 100), 100.0)
-    assert not numbers.noticeable("bleu", -3.0, 20.0)
+    assert formatting.is_noticeable("accuracy", 0.01, 0.5)
+    assert not formatting.is_noticeable("accuracy", 0.004, 0.5)
+    assert formatting.is_noticeable("mse", 2.0, 100.0)
+    assert not formatting.is_noticeable("mse", 0.5, 100.0)
+    assert formatting.is_noticeable("perplexity", math.log(102 / 100), 100.0)
+    assert not formatting.is_noticeable("perplexity", math.log(100.5 / 100), 100.0)
+    assert not formatting.is_noticeable("bleu", -3.0, 20.0)
 
 
 def test_perplexities_grow_and_shrink_by_factors():
-    assert numbers.is_perplexity("word_perplexity")
-    assert not numbers.is_perplexity("bits_per_character")
-    assert numbers.on_scale("perplexity", 400) - numbers.on_scale("perplexity", 200) == pytest.approx(math.log(2))
-    assert numbers.on_scale("mse", 0.4) == 0.4
-    assert numbers.shown_step("perplexity", math.log(400 / 300)) == "25 %"  # from 400 to 300
-    assert numbers.shown_step("perplexity", -0.1) == "0 %"
-    assert numbers.shown_step("accuracy", 0.0123) == "1.2 percentage points"
-    assert numbers.shown_step("mse", 0.019) == "0.019"
+    assert formatting.is_perplexity("word_perplexity")
+    assert not formatting.is_perplexity("bits_per_character")
+    assert formatting.scale_metric("perplexity", 400) - formatting.scale_metric("perplexity", 200) == pytest.approx(
+        math.log(2)
+    )
+    assert formatting.scale_metric("mse", 0.4) == 0.4
+    assert formatting.format_gain("perplexity", math.log(400 / 300)) == "25 %"  # from 400 to 300
+    assert formatting.format_gain("perplexity", -0.1) == "0 %"
+    assert formatting.format_gain("accuracy", 0.0123) == "1.2 percentage points"
+    assert formatting.format_gain("mse", 0.019) == "0.019"
 
 
 def test_differences_with_their_sign():
-    assert numbers.shown_signed("perplexity", -0.214, 0.1) == "−0.21"
-    assert numbers.shown_signed("accuracy", 0.0214, 0.01) == "+2.1"
-    assert numbers.shown_signed("perplexity", -0.0001, 0.1) == "0.00"
-    assert numbers.shown_signed("perplexity", None) == "–"
-    assert numbers.digits_of_difference(0.004, 0.07) == 0.004
-    assert numbers.digits_of_difference(0.4, 0.07) == numbers.digits_of_difference(0.0, 0.07) == 0.07
-    assert numbers.digits_of_difference(0.4, None) is None
+    assert formatting.format_signed("perplexity", -0.214, 0.1) == "−0.21"
+    assert formatting.format_signed("accuracy", 0.0214, 0.01) == "+2.1"
+    assert formatting.format_signed("perplexity", -0.0001, 0.1) == "0.00"
+    assert formatting.format_signed("perplexity", None) == "–"
+    assert formatting.difference_precision(0.004, 0.07) == 0.004
+    assert formatting.difference_precision(0.4, 0.07) == formatting.difference_precision(0.0, 0.07) == 0.07
+    assert formatting.difference_precision(0.4, None) is None
 
 
 def test_ranges_of_times_share_their_unit():
-    assert numbers.shown_range(0.0019, 0.0024) == "1.9 to 2.4 ms"
-    assert numbers.shown_range(0.0009, 0.0024) == "900 µs to 2.4 ms"
-    assert numbers.shown_range(59.0, 125.0) == "59 s to 2 min 5 s"
-    assert numbers.shown_range(0.00191, 0.00192) == numbers.shown_range(None, 1.0) == "–"
+    assert formatting.format_seconds_range(0.0019, 0.0024) == "1.9 to 2.4 ms"
+    assert formatting.format_seconds_range(0.0009, 0.0024) == "900 µs to 2.4 ms"
+    assert formatting.format_seconds_range(59.0, 125.0) == "59 s to 2 min 5 s"
+    assert formatting.format_seconds_range(0.00191, 0.00192) == formatting.format_seconds_range(None, 1.0) == "–"
 
 
 def test_counts_and_rates():
     counts = (0, 7, 412_001, 26_739_178, 1.75e12, 0.021, 54_012.3, None)
-    assert [numbers.shown_count(count) for count in counts] == [
+    assert [formatting.format_count(count) for count in counts] == [
         "0", "7", "412,001", "26,739,178", "1.75 T", "0.021", "54,012", "–",
     ]  # fmt: skip
     rates = (0.006, 0.00525, 6e-5, 1e-7, 1.0, None)
-    assert [numbers.shown_rate(rate) for rate in rates] == ["0.006", "0.00525", "0.00006", "1.0 × 10⁻⁷", "1", "–"]
+    assert [formatting.format_rate(rate) for rate in rates] == ["0.006", "0.00525", "0.00006", "1.0 × 10⁻⁷", "1", "–"]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-from sample_report import SAMPLES, family, report
+from sample_report import SAMPLES, Values, complete, family, parse, report
 
-from seqwise.cli.leaderboard import table
-from seqwise.compare.report.texts import add_shown
+from seqwise.cli import leaderboard
+
+
+def table(values: Values) -> list[str]:
+    return leaderboard.table(parse(values))
 
 
 def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line.strip())
 
 
-def with_ranks(*ranks: str) -> dict[str, Any]:
+def with_ranks(*ranks: str) -> Values:
     made = report("classify", "accuracy", [family(f"f{at}", "accuracy", [0.9, 0.91]) for at in range(len(ranks))])
     for one, rank in zip(made["families"], ranks):
         one["rank"] = rank
@@ -43,32 +45,31 @@ def test_every_family_is_shown_with_its_mark():
     ],
 )
 def test_only_marks_that_occur_are_explained(ranks: tuple[str, ...], legend: str):
-    assert table(with_ranks(*ranks))[-1] == f"accuracy on the test split, mean over 2 seeds; more is better.{legend}"
+    assert table(with_ranks(*ranks))[-1] == f"accuracy on the test split, mean over 2 seeds; higher is better.{legend}"
 
 
 def test_an_interval_without_width_is_said_in_words():
     made = report("classify", "accuracy", [family("gru", "accuracy", [1.0] * 3), family("rnn", "accuracy", [0.9])])
     made["families"][1]["sampling"] = {"low": 0.9, "high": 0.9}
-    add_shown(made)
-    lines = table(made)
+    lines = table(complete(made))
     assert cells(lines[1])[2:4] == ["100.0 %", "all seeds alike"]
     assert cells(lines[2])[:3] == ["rnn", "90.0 %", "all examples alike"]  # worse: no mark
 
 
 def test_an_interval_over_examples_is_named_where_others_are_over_seeds():
     made = report("classify", "accuracy", [family("gru", "accuracy", [0.9, 0.91]), family("rnn", "accuracy", [0.8])])
-    assert "mean over 2 seeds (of rnn one training, and the interval is over test examples)" in table(made)[-1]
+    assert "mean over 2 seeds (rnn: one training, the interval is over test examples)" in table(made)[-1]
 
 
 def test_the_table_prints_what_the_report_says():
     for name in ("normal", "extreme", "with_failures"):
         made = SAMPLES[name]()
         for one, line in zip(made["families"], table(made)[1:]):
-            keys = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "answer")
-            assert cells(line)[-7:] == [one["shown"][key] for key in keys]
+            keys = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
+            assert cells(line)[-7:] == [one["text"][key] for key in keys]
 
 
-def test_what_needs_no_model_stands_below_in_brackets():
+def test_baselines_are_listed_below_in_brackets():
     made = SAMPLES["with_failures"]()
     lines = table(made)
     bare = table({key: value for key, value in made.items() if key != "baselines"})
@@ -82,20 +83,22 @@ def test_a_number_looks_the_same_in_the_table_and_in_the_verdict():
     made = SAMPLES["normal"]()
     said = " ".join(made["verdict"]["sentences"])
     best, second, *_ = made["families"]
-    assert f"{best['shown']['mean']} (95 % interval {best['shown']['interval']})" in said
-    assert f"{second['name']} ({second['shown']['mean']})" in said
-    answers = {"gru": [0.0021, 0.0022], "rnn": [0.0011, 0.0012]}
-    quick = [family(name, "accuracy", [0.8, 0.81], answer=times[0], answers=times) for name, times in answers.items()]
+    assert f"{best['text']['mean']} (95 % interval {best['text']['interval']})" in said
+    assert f"{second['name']} ({second['text']['mean']})" in said
+    latencies = {"gru": [0.0021, 0.0022], "rnn": [0.0011, 0.0012]}
+    quick = [
+        family(name, "accuracy", [0.8, 0.81], latency=times[0], latencies=times) for name, times in latencies.items()
+    ]
     timed = report("classify", "accuracy", quick)
     assert timed["verdict"]["fastest"] == "rnn"
-    shown = next(one for one in timed["families"] if one["name"] == "rnn")["shown"]["answer"]
-    assert timed["verdict"]["shown"]["fastest"] == shown == "1.1 ms"
-    assert any(f"rnn answers fastest: {shown} per" in one for one in timed["verdict"]["sentences"])
+    shown = next(one for one in timed["families"] if one["name"] == "rnn")["text"]["latency"]
+    assert timed["verdict"]["fastest_text"] == shown == "1.1 ms"
+    assert any(f"rnn is fastest: {shown} per" in one for one in timed["verdict"]["sentences"])
 
 
 def test_gaps_look_the_same_in_the_verdict_and_in_the_pairs():
     clear = report("classify", "accuracy", [family("gru", "accuracy", [0.9, 0.91]), family("rnn", "accuracy", [0.5])])
     (pair,) = clear["pairs"]
-    assert pair["shown"]["difference"] == "+40.5"
+    assert pair["text"]["difference"] == "+40.5"
     assert "40.5 percentage points better than rnn" in clear["verdict"]["sentences"][0]
-    assert pair["shown"]["adjusted"] in clear["verdict"]["sentences"][0]
+    assert pair["text"]["adjusted_p"] in clear["verdict"]["sentences"][0]

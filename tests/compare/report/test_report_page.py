@@ -13,23 +13,27 @@ import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from reading_back import BYTES, COUNTS, READ, TIMES, all_misread, read_back
-from sample_report import HOSTILE, SAMPLES, Report, failed, family, report
+from sample_report import HOSTILE, SAMPLES, Values, complete, failed, family, parse, report
 
-from seqwise.compare.report.page.page import SCRIPTS, page, title
-from seqwise.compare.report.texts import add_shown
-from seqwise.compare.report.verdict import verdict
+from seqwise.compare.report.page.page import SCRIPTS, make_page, make_title
+from seqwise.compare.report.schema import SeedValue, to_json
 
 ROOT = Path(__file__).parents[3]
-FOLDER = ROOT / "src" / "seqwise" / "compare" / "page"
+FOLDER = ROOT / "src" / "seqwise" / "compare" / "report" / "page"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 # --- without a browser
+
+
+def page(values: Values) -> str:
+    return make_page(parse(values))
 
 
 def embedded(text: str) -> Any:
@@ -42,7 +46,7 @@ def embedded(text: str) -> Any:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_page_holds_the_whole_report(name: str):
     made = SAMPLES[name]()
-    assert embedded(page(made)) == {"title": title(made), "report": json.loads(json.dumps(made))}
+    assert embedded(page(made)) == {"title": make_title(parse(made)), "report": json.loads(to_json(parse(made)))}
 
 
 def test_every_place_is_filled():
@@ -50,7 +54,6 @@ def test_every_place_is_filled():
 
 
 def test_a_title_says_the_task_and_the_data():
-    assert title({"task": "language", "data": "builtin:docs"}) == "Language modelling on builtin:docs"
     assert "<title>Language modelling on builtin:docs</title>" in page(SAMPLES["normal"]())
 
 
@@ -85,9 +88,9 @@ def test_every_file_of_the_page_is_used_installed_and_short():
 
 def test_numbers_that_json_cannot_hold_become_null():
     made = SAMPLES["normal"]()
-    made["families"][0]["values"][0]["value"] = math.inf
-    made["families"][0]["metrics"]["loss"] = math.nan
-    best = embedded(page(made))["report"]["families"][0]
+    best = parse(made).families[0]
+    best = replace(best, values=(SeedValue(0, math.inf),), metrics={"loss": math.nan})
+    best = embedded(make_page(replace(parse(made), families=(best,))))["report"]["families"][0]
     assert best["values"][0]["value"] is None
     assert best["metrics"]["loss"] is None
 
@@ -97,7 +100,7 @@ def test_numbers_that_json_cannot_hold_become_null():
 
 class Opened(NamedTuple):
     tab: Any
-    report: Report
+    report: Values
     address: str
     requests: list[str]
     errors: list[str]
@@ -117,7 +120,7 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-def opened(browser: Any, made: Report, folder: Path) -> Opened:
+def opened(browser: Any, made: Values, folder: Path) -> Opened:
     file = folder / "report.html"
     file.write_text(page(made), encoding="utf-8")
     tab = browser.new_page()
@@ -142,7 +145,7 @@ def sample(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
 def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     tabs: list[Any] = []
 
-    def open_one(made: Report) -> Opened:
+    def open_one(made: Values) -> Opened:
         one = opened(browser, made, tmp_path)
         tabs.append(one.tab)
         return one
@@ -178,7 +181,7 @@ def kinds(one: Opened) -> Counter[str]:
     return Counter(one.tab.eval_on_selector_all("svg.chart", "all => all.map(svg => svg.dataset.chart)"))
 
 
-def finished(made: Report) -> list[dict[str, Any]]:
+def finished(made: Values) -> list[dict[str, Any]]:
     return [one for one in made["families"] if one["mean"] is not None]
 
 
@@ -204,31 +207,31 @@ def test_every_family_has_its_line_and_its_point(sample: Opened):
         lines = sample.tab.eval_on_selector_all(f"svg[data-chart={chart}] .mark", drawn)
         assert set(lines) == {one["name"] for one in made if any(curve["points"] for curve in one["curves"])}
     points = sample.tab.eval_on_selector_all("svg[data-chart=tradeoff] .mark", drawn)
-    assert set(points) == {one["name"] for one in made if one["answer"] is not None}
+    assert set(points) == {one["name"] for one in made if one["latency"] is not None}
 
 
-def cells(made: Report) -> Counter[tuple[str, str, float]]:
+def cells(made: Values) -> Counter[tuple[str, str, float]]:
     """(family, key, value) of every number in a table that belongs to a family."""
     found: list[tuple[str, str, float | None]] = []
     for one in made["families"]:
-        name, training, evaluation = one["name"], one["training"] or {}, one["evaluation"] or {}
+        name, training = one["name"], one["training"] or {}
         costs = {
-            "cost.tokens_per_second": None if one["baseline"] else training.get("tokens_per_second"),
+            "cost.tokens_per_second": None if one["is_baseline"] else training.get("tokens_per_second"),
             "cost.memory": one["memory"],
             "cost.weights": one["weights"],
-            "cost.answer": one["answer"],
-            "cost.evaluation": evaluation.get("seconds"),
+            "cost.latency": one["latency"],
+            "cost.evaluation_seconds": one["evaluation_seconds"],
         }
-        tries = {f"try-{number}": tried["validation"] for number, tried in enumerate(one["tries"], start=1)}
+        rates = {f"lr-{number}": trial["validation"] for number, trial in enumerate(one["lr_trials"], start=1)}
         board = {"tokens_per_second": costs["cost.tokens_per_second"]}
         board |= {key: training.get(key) for key in ("seconds", "tokens")}
-        board |= {key: one[key] for key in ("mean", "parameters", "memory", "answer", "learning_rate")}
+        board |= {key: one[key] for key in ("mean", "parameters", "memory", "latency", "learning_rate")}
         metrics = {f"metrics.{key}": value for key, value in one["metrics"].items()}
-        shown = {**board, **metrics} if one["mean"] is not None else {}
-        found += [(name, key, value) for key, value in {**shown, **costs, **tries}.items()]
+        ranked = {**board, **metrics} if one["mean"] is not None else {}
+        found += [(name, key, value) for key, value in {**ranked, **costs, **rates}.items()]
     for pair in made["pairs"]:
         found += [(pair["a"], "difference", pair["difference"]), (pair["b"], "difference", -pair["difference"])]
-        keys = ("difference", "low", "high", "p", "with_best", "adjusted")
+        keys = ("difference", "low", "high", "p", "adjusted_p_with_best", "adjusted_p")
         found += [(pair["a"], f"pair.{key}", pair[key]) for key in keys]
     for example in made["examples"]:
         found += [(name, "example", answer["value"]) for name, answer in example["answers"].items()]
@@ -249,11 +252,11 @@ def test_what_is_read_is_the_number_of_the_report(sample: Opened):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("family.shown[key] + after", "family.shown[key].replace(/\\d+/, (digits) => 2 * digits) + after"),
-        ("family.shown[key] + after", "family.shown[key].replace('ms', 'µs') + after"),
-        ('make("b", {}, family.shown.mean)', 'make("b", {}, families[0].shown.mean)'),
-        ("pair.shown[key], tag);", "turned(pair.shown[key]), tag);"),
-        ("f.shown.answers);", "families[0].shown.answers);"),
+        ("family.text[key] + after", "family.text[key].replace(/\\d+/, (digits) => 2 * digits) + after"),
+        ("family.text[key] + after", "family.text[key].replace('ms', 'µs') + after"),
+        ('make("b", {}, family.text.mean)', 'make("b", {}, families[0].text.mean)'),
+        ("pair.text[key], tag);", "negated(pair.text[key]), tag);"),
+        ("f.text.latency_range);", "families[0].text.latency_range);"),
     ],
 )
 def test_a_wrong_number_on_the_page_would_be_noticed(browser: Any, tmp_path: Path, right: str, wrong: str):
@@ -349,7 +352,7 @@ def test_hostile_text_stays_text(show: Any):
     for place in (
         "h1",
         ".winner bdi",
-        ".said p",
+        ".sentences-box p",
         "#command",
         ".quoted .passage",
         "td.text .passage",
@@ -363,9 +366,9 @@ def test_the_verdict_is_the_first_thing_one_reads(show: Any):
     made = SAMPLES["normal"]()
     tab = show(made).tab
     assert tab.text_content(".winner") == "gru"
-    said = tab.eval_on_selector_all(".said p", "all => all.map(one => one.textContent)")
+    said = tab.eval_on_selector_all(".sentences-box p", "all => all.map(one => one.textContent)")
     assert [each.replace("\u00a0", " ") for each in said] == made["verdict"]["sentences"]
-    assert tab.evaluate("document.querySelector('.said').getBoundingClientRect().bottom < innerHeight")
+    assert tab.evaluate("document.querySelector('.sentences-box').getBoundingClientRect().bottom < innerHeight")
     sizes = tab.evaluate(
         "['.winner', 'h1'].map(one => parseFloat(getComputedStyle(document.querySelector(one)).fontSize))"
     )
@@ -379,14 +382,23 @@ def test_numbers_are_written_as_people_write_them(show: Any):
         [0.9111, 0.9213, 0.9312],
         parameters=412_001,
         memory=512_400_000,
-        answer=0.0021,
+        latency=0.0021,
         learning_rate=0.006,
         training={"tokens": 812_345, "seconds": 150.0, "tokens_per_second": 54_012.3, "updates": 790},
     )
     tab = show(report("classify", "accuracy", [made, family("rnn", "accuracy", [0.5, 0.51, 0.52])])).tab
     said = {
         key: tab.text_content(f"#leaderboard td[data-family=gru][data-key={key}]")
-        for key in ("mean", "parameters", "tokens_per_second", "seconds", "tokens", "memory", "answer", "learning_rate")
+        for key in (
+            "mean",
+            "parameters",
+            "tokens_per_second",
+            "seconds",
+            "tokens",
+            "memory",
+            "latency",
+            "learning_rate",
+        )
     }
     # The half interval is 2.5 points, so that one decimal is shown and no more.
     assert said == {
@@ -396,7 +408,7 @@ def test_numbers_are_written_as_people_write_them(show: Any):
         "seconds": "2 min 30 s",
         "tokens": "812,345",
         "memory": "512 MB",
-        "answer": "2.1 ms1.9 to 2.7 ms",
+        "latency": "2.1 ms1.9 to 2.7 ms",
         "learning_rate": "0.006",
     }
 
@@ -410,7 +422,11 @@ def test_who_is_not_significantly_different_is_said(show: Any):
     for one in made["families"]:
         assert ("no significant difference from the best" in marked[one["name"]]) == (one["rank"] == "tied")
     words = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
-    said = {"significant": "{} is better", "probable": "{} is probably better", "level": "no significant difference"}
+    said = {
+        "significant": "{} is better",
+        "probable": "{} is probably better",
+        "inconclusive": "no significant difference",
+    }
     # The first of a pair is always the better one here.
     assert words == [said[one["outcome"]].format(one["a"]) for one in made["pairs"]]
     assert {word.partition(" is ")[2] for word in words} == {"better", ""}
@@ -433,7 +449,7 @@ def test_who_is_probably_worse_is_said_to_be(show: Any):
     )
     assert fields == [["gru", "probably better"], ["feedforward", "probably worse"]]
     tab.click("#pairs td[data-family=feedforward][data-other=gru] button")
-    said = tab.text_content(".said-pair")
+    said = tab.text_content(".pair-details")
     assert said.startswith("feedforward is probably worse than gru: difference −4.2 (95 % interval ")
     assert said.endswith("p 0.042 among the pairs with the best, adjusted p 0.064.")
     lead, note = tab.text_content("#pairs .lead"), tab.locator("#pairs .note").last.text_content()
@@ -456,7 +472,7 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
     for one in made["pairs"]:
         if "rnn" in (one["a"], one["b"]):
             one |= {"covers": "examples", "significant": False}
-    made["verdict"] = verdict(made)
+    made = complete(made)
     assert made["verdict"]["unsure"] == ["rnn"]
     tab = show(made).tab
     covered = tab.eval_on_selector_all("#pairs [data-covers]", "all => all.map(one => one.textContent)")
@@ -464,7 +480,7 @@ def test_a_family_trained_once_is_only_probably_worse_and_its_whiskers_are_expla
     outcomes = tab.eval_on_selector_all("#pairs td.outcome", "all => all.map(one => one.textContent)")
     assert outcomes == ["gru is better", "gru is probably better", "lstm is probably better"]
     tab.click("#pairs td[data-family=gru][data-other=rnn] button")
-    assert tab.text_content(".said-pair").endswith(", by the test examples alone.")
+    assert tab.text_content(".pair-details").endswith(", by the test examples alone.")
     note = "Of rnn a single training was tested: its whiskers, dashed, are over the test examples"
     assert note in tab.text_content("#leaderboard .note")
     assert note not in show(SAMPLES["normal"]()).tab.text_content("#leaderboard .note")
@@ -530,11 +546,11 @@ def test_the_smallest_is_measured_in_bytes_where_something_has_no_parameters(sho
 
 def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
     made = SAMPLES["normal"]()
-    made["families"][0] |= {"answers": [0.001, 0.002, 0.004], "answer": 0.002}
-    add_shown(made)
+    made["families"][0] |= {"latencies": [0.001, 0.002, 0.004], "latency": 0.002}
+    made = complete(made)
     tab = show(made).tab
     name = made["families"][0]["name"]
-    most = max(max(one["answers"]) for one in made["families"])
+    most = max(max(one["latencies"]) for one in made["families"])
     row = tab.locator("#costs figure", has_text="One prediction").locator("tr", has_text=name)
     bar, line = (
         row.locator(which).evaluate("one => one.getBoundingClientRect().toJSON()") for which in (".bar", ".range")
@@ -550,7 +566,7 @@ def test_the_range_of_answers_is_drawn_beside_their_median(show: Any):
 
 
 def test_answers_of_the_first_seed_are_said_to_be_beside_a_mean(show: Any):
-    words = "An answer is that of the first seed; what stands beside it is the mean over all seeds."
+    words = "An answer is that of the first seed; the value beside it is the mean over all seeds."
     assert words in show(SAMPLES["with_failures"]()).tab.text_content("#examples .lead")
     assert words not in show(SAMPLES["one_seed"]()).tab.text_content("#examples .lead")
 
@@ -578,7 +594,7 @@ def test_a_value_is_shown_where_nothing_is_right_or_wrong(show: Any):
 def test_no_kept_examples_are_said(show: Any):
     made = SAMPLES["normal"]()
     tab = show({**made, "examples": []}).tab
-    assert "None kept" in tab.text_content("#examples")
+    assert "None selected" in tab.text_content("#examples")
 
 
 def test_text_runs_from_right_to_left_where_it_should(show: Any):
@@ -609,7 +625,7 @@ def test_switches_draw_the_charts_again(show: Any):
     assert faint.count() == 15  # five families, three seeds
     one.tab.click("[data-choice=hidden]")
     assert faint.count() == 0
-    for price in ("seconds", "parameters", "memory", "weights", "answer"):
+    for price in ("seconds", "parameters", "memory", "weights", "latency"):
         one.tab.click(f"[data-choice={price}]")
         assert one.tab.evaluate(CHARTS) == [], price
     assert one.errors == []
@@ -617,7 +633,7 @@ def test_switches_draw_the_charts_again(show: Any):
 
 def test_the_frontier_is_what_nothing_beats_in_both_respects(show: Any):
     costs = {"gru": (3.0, 0.004), "lstm": (3.1, 0.002), "rnn": (3.5, 0.003), "transformer": (4.0, 0.001)}
-    made = [family(name, "perplexity", [value], answer=answer) for name, (value, answer) in costs.items()]
+    made = [family(name, "perplexity", [value], latency=latency) for name, (value, latency) in costs.items()]
     tab = show(report("language", "perplexity", made)).tab
     assert "Cheapest first: transformer, lstm, gru." in tab.text_content("#tradeoff")  # lstm beats rnn in both
 
@@ -652,7 +668,7 @@ def test_a_field_of_the_matrix_tells_its_interval(show: Any):
     tab.click("#pairs td[data-family=gru][data-other=ngram] button")
     assert re.fullmatch(
         r"gru is better than ngram: difference −1\.78 \(95 % interval −1\.94 to −1\.62\), adjusted p < 0\.001\.",
-        tab.text_content(".said-pair"),
+        tab.text_content(".pair-details"),
     )
 
 
@@ -686,10 +702,8 @@ def test_nothing_is_folded_on_paper(show: Any):
 
 
 def test_a_curve_may_lack_values_and_a_family_everything(show: Any):
-    bare = failed("gru", "")
-    for key in ("tries", "curves", "settings", "metrics"):
-        bare[key] = None
-    one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), {**bare, "values": [], "tries": []}]))
+    bare = {**failed("gru", ""), "values": [], "lr_trials": []}
+    one = show(report("tag", "accuracy", [family("rnn", "accuracy", [0.5]), bare]))
     assert one.errors == []
     assert "No training finished." in one.tab.text_content("#leaderboard")
 
@@ -706,7 +720,7 @@ def test_seeds_that_came_to_different_ends_still_have_a_mean(show: Any):
         assert tab.locator(f"svg[data-chart={chart}] path.mark.line[data-family=gru]").count() == 1
 
 
-def test_what_needs_no_model_stands_apart_from_the_families(show: Any):
+def test_baselines_are_below_the_families(show: Any):
     made = SAMPLES["with_failures"]()
     tab = show(made).tab
     (row,) = tab.locator("#leaderboard tr.baseline").all()
@@ -718,7 +732,7 @@ def test_what_needs_no_model_stands_apart_from_the_families(show: Any):
 
 
 @pytest.mark.parametrize("old", [{}, {"baselines": []}])
-def test_a_report_without_yardsticks_has_no_such_row(show: Any, old: dict[str, Any]):
+def test_a_report_without_baselines_has_no_such_row(show: Any, old: dict[str, Any]):
     made = {key: value for key, value in SAMPLES["with_failures"]().items() if key != "baselines"}
     one = show({**made, **old})
     assert one.errors == []

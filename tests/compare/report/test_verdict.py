@@ -6,29 +6,31 @@ import json
 from typing import Any
 
 import pytest
+from sample_report import Values, parse
 
-from seqwise.compare.report.verdict import SENTENCES, verdict
+from seqwise.compare.report.schema import to_json
+from seqwise.compare.report.verdict import MAX_SENTENCES, add_verdict
 
 FLAT = [(100, 9.0), (200, 3.2), (400, 3.2)]
 
 
-def family(name: str, mean: float | None, **more: Any) -> dict[str, Any]:
-    """A contestant with three seeds, that answers in 2 ms, give or take 1 %, and whose curve is flat at the end."""
-    curves, answer = more.pop("points", FLAT), more.pop("answer", 0.002)
+def family(name: str, mean: float | None, **more: Any) -> Values:
+    """A family with three seeds, a latency of 2 ms ± 1 %, and a curve that is flat at the end."""
+    curves, latency = more.pop("points", FLAT), more.pop("latency", 0.002)
     return {
-        "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "baseline": False,
+        "name": name, "model": name, "status": "failed" if mean is None else "done", "reason": "", "is_baseline": False,
         "parameters": 400_000, "mean": mean, "low": None if mean is None else mean - 0.07,
         "high": None if mean is None else mean + 0.07, "values": [{"seed": seed, "value": mean} for seed in range(3)],
-        "sampling": None, "weights": 1_600_000, "answer": answer,
-        "answers": [] if answer is None else [0.99 * answer, answer, 1.01 * answer],
+        "sampling": None, "weights": 1_600_000, "latency": latency,
+        "latencies": [] if latency is None else [0.99 * latency, latency, 1.01 * latency],
         "curves": [{"seed": 0, "points": [{"tokens": t, "seconds": t / 9, "value": v, "loss": v} for t, v in curves]}],
         **more,
     }  # fmt: skip
 
 
 def report(
-    *families: dict[str, Any], significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
-) -> dict[str, Any]:
+    *families: Values, significant: str = "", probable: str = "", key: str = "perplexity", **metric: Any
+) -> Values:
     """`significant` are the pairs that differ: "gru-lstm gru-rnn"; `probable` those that do among those of the best."""
     chances = {frozenset(pair.split("-")): (0.004, 0.012) for pair in significant.split()}
     chances |= {frozenset(pair.split("-")): (0.009, 0.085) for pair in probable.split()}
@@ -39,18 +41,27 @@ def report(
             p, adjusted = chances.get(frozenset((a["name"], b["name"])), (0.3, 0.6))
             gap = a["mean"] - b["mean"]
             pairs.append({"a": a["name"], "b": b["name"], "difference": gap, "low": gap - 0.1, "high": gap + 0.1,
-                          "p": p, "adjusted": adjusted, "significant": adjusted < 0.05,
-                          "covers": "seeds and examples", "larger": "seeds"})  # fmt: skip
+                          "p": p, "adjusted_p": adjusted, "significant": adjusted < 0.05,
+                          "covers": "seeds and examples", "larger_noise": "seeds"})  # fmt: skip
     lower = key in ("perplexity", "mse")
     return {
-        "families": list(families), "pairs": pairs,
-        "rules": {"seeds": [0, 1, 2], "match": "parameters", "budget": "20 s"},
-        "metric": {"key": key, "name": key, "lower_is_better": lower, "examples": "blocks of 128 tokens",
-                   "count": 900, **metric},
+        "seqwise": "0.2", "task": "language", "data": "a.txt", "split_rule": "", "about": [], "command": "",
+        "unit": "tokens", "machine": {}, "families": list(families), "pairs": pairs, "examples": [], "trials": [],
+        "rules": {"seeds": [0, 1, 2], "match": "parameters", "budget": "20 s", "parameters": None, "lr_trials": 1,
+                  "lr_trial_budget": None, "training_budget": "20 s", "sentences": []},
+        "metric": {"key": key, "name": key, "definition": "", "lower_is_better": lower,
+                   "example_unit": "blocks of 128 tokens", "num_examples": 900, **metric},
     }  # fmt: skip
 
 
-def said(made: dict[str, Any]) -> str:
+def verdict(made: Values) -> Values:
+    """Returns the verdict as plain values; sets the ranks of families and the outcomes of pairs in `made`."""
+    judged = json.loads(to_json(add_verdict(parse(made))))
+    made |= {key: judged[key] for key in ("families", "pairs")}
+    return judged["verdict"]
+
+
+def said(made: Values) -> str:
     return " ".join(verdict(made)["sentences"])
 
 
@@ -100,7 +111,7 @@ def test_three_and_all_tied():
         "more seeds would be needed to tell them apart.",
     ]
     for pair in made["pairs"]:
-        pair["larger"] = "examples"
+        pair["larger_noise"] = "examples"
     assert "a larger test split would be needed" in said(made)
 
 
@@ -156,31 +167,31 @@ def test_several_that_are_probably_worse_and_several_that_are_surely():
         probable="gru-lstm gru-attentive", significant="gru-rnn gru-ngram",
     )  # fmt: skip
     pair = {frozenset((each["a"], each["b"])): each for each in made["pairs"]}
-    pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted": 0.09}
-    pair[frozenset(("gru", "ngram"))] |= {"adjusted": 0.0001}
+    pair[frozenset(("gru", "lstm"))] |= {"p": 0.031, "adjusted_p": 0.09}
+    pair[frozenset(("gru", "ngram"))] |= {"adjusted_p": 0.0001}
     assert verdict(made)["sentences"][:2] == [
         "gru is probably best: perplexity 3.12 (95 % interval 3.05 to 3.19); "
         "rnn and ngram are significantly worse, by 0.30 or more (p ≤ 0.012).",
         "lstm (3.22) and attentive (3.32) are probably worse (p ≤ 0.031 among the 4 pairs with the best): "
         "more seeds would be needed to be certain.",
     ]
-    assert [each["with_best"] for each in made["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
-    assert {each["with_best"] for each in made["pairs"][4:]} == {None}
+    assert [each["adjusted_p_with_best"] for each in made["pairs"][:4]] == pytest.approx([0.031, 0.018, 0.016, 0.016])
+    assert {each["adjusted_p_with_best"] for each in made["pairs"][4:]} == {None}
     outcomes = {"-".join((each["a"], each["b"])): each["outcome"] for each in made["pairs"]}
     assert outcomes["gru-lstm"] == outcomes["gru-attentive"] == "probable"
     assert outcomes["gru-rnn"] == "significant"
-    assert outcomes["lstm-rnn"] == "level"
+    assert outcomes["lstm-rnn"] == "inconclusive"
 
 
 def test_a_pair_of_others_is_never_probable_however_small_its_own_p():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.3), probable="lstm-rnn")
     verdict(made)
-    assert [each["outcome"] for each in made["pairs"]] == ["level"] * 3
+    assert [each["outcome"] for each in made["pairs"]] == ["inconclusive"] * 3
 
 
 def test_a_p_of_one_pair_alone_says_little_where_the_best_was_chosen_after_looking():
     made = report(*(family(name, 3.1 + at / 10) for at, name in enumerate("abcde")))
-    made["pairs"][3] |= {"p": 0.02, "adjusted": 0.2}  # a and e
+    made["pairs"][3] |= {"p": 0.02, "adjusted_p": 0.2}  # a and e
     verdict(made)
     assert made["families"][4]["rank"] == "tied"
     made["pairs"][3] |= {"p": 0.012}
@@ -193,7 +204,7 @@ def trained_once(*families: dict[str, Any], **options: Any) -> dict[str, Any]:
     made = report(*families, **options)
     for pair in made["pairs"]:
         if "lstm" in (pair["a"], pair["b"]):
-            pair |= {"covers": "examples", "significant": False, "larger": "seeds"}
+            pair |= {"covers": "examples", "significant": False, "larger_noise": "seeds"}
     return made
 
 
@@ -223,16 +234,13 @@ def test_of_many_that_are_surely_worse_only_the_first_are_named():
 def test_what_would_make_it_certain_is_the_larger_noise_of_those_in_doubt():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
     for pair in made["pairs"]:
-        pair["larger"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
+        pair["larger_noise"] = "examples" if "rnn" in (pair["a"], pair["b"]) else "seeds"
     assert "): a larger test split would be needed to be certain." in said(made)
-    for pair in made["pairs"]:
-        del pair["larger"]
-    assert "among the 2 pairs with the best)." in said(made)
 
 
 def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
     made = report(family("gru", 3.1), family("lstm", 3.2), family("rnn", 3.4), probable="gru-rnn")
-    made["pairs"][0] |= {"p": None, "adjusted": None}
+    made["pairs"][0] |= {"p": None, "adjusted_p": None}
     found = verdict(made)
     assert (found["tied"], found["unsure"]) == (["lstm"], ["rnn"])
     assert "probably worse (p = 0.009): more" in said(made)
@@ -241,21 +249,21 @@ def test_pairs_that_could_not_be_tested_do_not_count_and_leave_a_tie():
 @pytest.mark.parametrize(("p", "rank"), [(0.0499, "unsure"), (0.0501, "tied")])
 def test_the_border_between_probably_worse_and_tied_is_a_p_of_a_twentieth(p: float, rank: str):
     made = report(family("gru", 3.1), family("rnn", 3.4))
-    made["pairs"][0] |= {"p": p, "adjusted": 0.2}
+    made["pairs"][0] |= {"p": p, "adjusted_p": 0.2}
     verdict(made)
     assert made["families"][1]["rank"] == rank
 
 
 def test_who_is_probably_worse_is_not_among_the_best():
     made = report(
-        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.0015, parameters=300_000),
-        family("rnn", 3.4, answer=0.0001, parameters=100_000), probable="gru-rnn",
+        family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.0015, parameters=300_000),
+        family("rnn", 3.4, latency=0.0001, parameters=100_000), probable="gru-rnn",
     )  # fmt: skip
     found = verdict(made)
     assert (found["fastest"], found["smallest"]) == ("lstm", "lstm")
-    assert "Of the best, lstm answers fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
-    assert found["shown"] == {"fastest": "1.5 ms", "smallest": "300,000 parameters"}
-    two = report(family("gru", 3.12), family("rnn", 3.4, answer=0.0001), probable="gru-rnn")
+    assert "Of the best, lstm is fastest: 1.5 ms per prediction, 1.3 times as fast as gru." in found["sentences"]
+    assert (found["fastest_text"], found["smallest_text"]) == ("1.5 ms", "300,000 parameters")
+    two = report(family("gru", 3.12), family("rnn", 3.4, latency=0.0001), probable="gru-rnn")
     assert "Where speed matters more, rnn has perplexity 3.40 and needs 100 µs per prediction, 20 times" in said(two)
 
 
@@ -283,12 +291,12 @@ def test_without_tests_nobody_is_called_worse():
 
 def test_the_fastest_of_the_best_and_one_that_costs_quality():
     made = report(
-        family("gru", 3.12, answer=0.002), family("lstm", 3.15, answer=0.001), family("rnn", 3.9, answer=0.0001),
+        family("gru", 3.12, latency=0.002), family("lstm", 3.15, latency=0.001), family("rnn", 3.9, latency=0.0001),
         significant="gru-rnn lstm-rnn",
     )  # fmt: skip
     found = verdict(made)
     assert found["fastest"] == "lstm"
-    assert "Of the best, lstm answers fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in found["sentences"]
+    assert "Of the best, lstm is fastest: 1.0 ms per prediction, 2.0 times as fast as gru." in found["sentences"]
     quick = (
         "Where speed matters more, rnn has perplexity 3.90 and needs 100 µs per prediction, 10 times as fast as lstm."
     )
@@ -298,41 +306,43 @@ def test_the_fastest_of_the_best_and_one_that_costs_quality():
 OVERLAPPING = {"gru": [0.0020, 0.0021, 0.0030], "lstm": [0.0010, 0.0011, 0.0021], "rnn": [0.0004, 0.0005, 0.0011]}
 
 
-def test_times_that_overlap_name_nobody_as_the_fastest():
+def test_overlapping_latencies_have_no_fastest_family():
     made = report(
-        *(family(name, 3.1, answer=times[1], answers=times) for name, times in OVERLAPPING.items()),
+        *(family(name, 3.1, latency=times[1], latencies=times) for name, times in OVERLAPPING.items()),
         significant="gru-rnn lstm-rnn",
     )  # fmt: skip
     found = verdict(made)
-    assert (found["fastest"], found["shown"]["fastest"]) == (None, None)
+    assert (found["fastest"], found["fastest_text"]) == (None, None)
     assert "fast" not in said(made)
-    made["families"][1]["answers"][2] = 0.0012
+    made["families"][1]["latencies"][2] = 0.0012
     assert verdict(made)["fastest"] == "lstm"
-    assert "Of the best, lstm answers fastest" in said(made)
+    assert "Of the best, lstm is fastest" in said(made)
     assert "Where speed matters more" not in said(made)  # rnn's slowest round is slower than lstm's fastest
-    made["families"][2]["answers"][2] = 0.0006
+    made["families"][2]["latencies"][2] = 0.0006
     assert "Where speed matters more, rnn" in said(made)
 
 
-def test_one_round_is_not_enough_to_call_anybody_fastest():
-    made = report(*(family(name, 3.1, answer=time, answers=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001))))
+def test_one_round_is_not_enough_for_a_fastest_family():
+    made = report(
+        *(family(name, 3.1, latency=time, latencies=[time]) for name, time in (("gru", 0.002), ("lstm", 0.001)))
+    )
     assert verdict(made)["fastest"] is None
     assert "fast" not in said(made)
 
 
 def test_fastest_of_the_best_is_faster_than_all_of_them():
     made = report(
-        family("gru", 3.1, answer=0.004), family("lstm", 3.2, answer=0.001), family("rnn", 3.3, answer=0.0011)
+        family("gru", 3.1, latency=0.004), family("lstm", 3.2, latency=0.001), family("rnn", 3.3, latency=0.0011)
     )
     assert verdict(made)["fastest"] is None
 
 
 def test_a_little_faster_is_not_worth_a_sentence():
-    assert "fast" not in said(report(family("gru", 3.12, answer=0.0020), family("lstm", 3.15, answer=0.0019)))
+    assert "fast" not in said(report(family("gru", 3.12, latency=0.0020), family("lstm", 3.15, latency=0.0019)))
 
 
-def test_unknown_times_name_nobody():
-    made = report(family("gru", 3.12, answer=None), family("lstm", 3.15, answer=None))
+def test_unknown_latencies_have_no_fastest_family():
+    made = report(family("gru", 3.12, latency=None), family("lstm", 3.15, latency=None))
     assert verdict(made)["fastest"] is None
 
 
@@ -379,7 +389,7 @@ def test_everything_failed():
     found = verdict(made)
     assert found == {
         "best": None, "tied": [], "unsure": [], "fastest": None, "smallest": None,
-        "shown": {"fastest": None, "smallest": None},
+        "fastest_text": None, "smallest_text": None,
         "sentences": ["No family finished, so there is nothing to compare.", "gru and lstm failed (out of memory)."],
     }  # fmt: skip
     assert [each["rank"] for each in made["families"]] == ["failed", "failed"]
@@ -395,7 +405,7 @@ def test_some_failed_wholly_or_in_part():
     assert sentences[0].startswith("gru is the only family that finished: perplexity 3.12")
     expected = (
         "rnn failed (the loss became infinite); lstm failed; "
-        "gru is judged by the only training that ended, as others failed (seed 2: killed)."
+        "gru is judged by the only training that finished, as others failed (seed 2: killed)."
     )
     assert expected in sentences
     assert [each["rank"] for each in made["families"]] == ["best", "failed", "failed"]
@@ -407,25 +417,25 @@ def test_a_long_reason_is_cut():
 
 
 def test_counting_beats_all_networks():
-    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), significant="gru-ngram")
+    made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), significant="gru-ngram")
     assert verdict(made)["best"] == "ngram"
-    assert "ngram only counts what it has read, and no network is as good as that" in said(made)
+    assert "ngram only counts n-grams, and no network is as good as that" in said(made)
 
 
 def test_counting_probably_beats_all_networks():
-    made = report(family("gru", 3.5), family("ngram", 3.1, baseline=True, points=[]), probable="gru-ngram")
-    assert "ngram only counts what it has read, and probably no network is as good as that" in said(made)
-    lost = report(family("gru", 3.1), family("ngram", 3.5, baseline=True, points=[]), probable="gru-ngram")
+    made = report(family("gru", 3.5), family("ngram", 3.1, is_baseline=True, points=[]), probable="gru-ngram")
+    assert "ngram only counts n-grams, and probably no network is as good as that" in said(made)
+    lost = report(family("gru", 3.1), family("ngram", 3.5, is_baseline=True, points=[]), probable="gru-ngram")
     assert "counts" not in said(lost)
 
 
 def test_counting_is_as_good_as_the_best_network():
-    made = report(family("gru", 3.1), family("ngram", 3.2, baseline=True, points=[]))
+    made = report(family("gru", 3.1), family("ngram", 3.2, is_baseline=True, points=[]))
     assert "no network is significantly better than that" in said(made)
 
 
 def test_counting_that_loses_is_not_worth_a_sentence():
-    made = report(family("gru", 3.1), family("ngram", 4.2, baseline=True, points=[]), significant="gru-ngram")
+    made = report(family("gru", 3.1), family("ngram", 4.2, is_baseline=True, points=[]), significant="gru-ngram")
     assert "counts" not in said(made)
 
 
@@ -433,7 +443,7 @@ def test_counting_that_loses_is_not_worth_a_sentence():
     ("count", "words"), [(14, "has only 14 blocks of 128 tokens"), (1, "a single example"), (100, "")]
 )
 def test_a_small_test_split_is_said_to_be_one(count: int, words: str):
-    sentences = said(report(family("gru", 3.1), family("lstm", 3.2), count=count))
+    sentences = said(report(family("gru", 3.1), family("lstm", 3.2), num_examples=count))
     assert (words in sentences) if words else ("test split has" not in sentences)
 
 
@@ -455,7 +465,7 @@ def test_a_perplexity_that_fell_by_hundreds_will_not_fall_by_hundreds_again():
     assert "rnn gained 50 % in the last doubling; doubling it again would probably not change" in said(made)
 
 
-def test_a_gap_that_nobody_would_notice_is_not_called_one():
+def test_an_unnoticeable_gap_is_not_mentioned():
     rising, flat = [(100, 0.1), (200, 0.6), (400, 0.8)], [(100, 0.1), (200, 0.8), (400, 0.8)]
     narrow = {"low": 0.79, "high": 0.81}
     made = report(
@@ -482,7 +492,7 @@ def test_where_all_improve_alike_the_order_stays():
     assert expected in said(made)
 
 
-def test_nobody_overtakes_beyond_what_is_possible():
+def test_no_family_overtakes_beyond_the_optimum():
     """Both would reach 100 %, however much more one of them gained before."""
     rising, risen = [(100, 0.2), (200, 0.6), (400, 0.98)], [(100, 0.2), (200, 0.98), (400, 0.995)]
     made = report(family("gru", 0.995, points=risen), family("rnn", 0.98, points=rising), key="exact_match")
@@ -501,12 +511,12 @@ def test_without_curves_nothing_is_said_about_the_budget():
 def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
     falling = [(100, 6.0), (200, 3.8), (400, 3.1)]
     made = report(
-        family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, answer=0.001, points=falling),
-        family("ngram", 3.15, baseline=True, answer=0.0005, points=[]), family("rnn", 3.9, answer=0.0001),
-        family("transformer", None, reason="out of memory"), significant="gru-rnn", count=20,
+        family("gru", 3.1, status="partly", reason="killed"), family("lstm", 3.12, latency=0.001, points=falling),
+        family("ngram", 3.15, is_baseline=True, latency=0.0005, points=[]), family("rnn", 3.9, latency=0.0001),
+        family("transformer", None, reason="out of memory"), significant="gru-rnn", num_examples=20,
     )  # fmt: skip
     sentences = verdict(made)["sentences"]
-    assert len(sentences) == SENTENCES
+    assert len(sentences) == MAX_SENTENCES
     assert sentences[0].startswith("gru has the best perplexity")
     assert sentences[1].startswith("lstm (3.12) and ngram (3.15) are not")
     assert sentences[2].startswith("The test split has only 20 blocks")
@@ -517,9 +527,9 @@ def test_never_more_sentences_than_are_read_and_the_important_ones_stay():
 def test_caveats_and_failures_are_said_however_much_else_there_is():
     once = {"low": None, "high": None, "values": [{"seed": 0, "value": 3}], "sampling": {"low": 3.0, "high": 3.2}}
     made = report(
-        family("gru", 3.12, **once), family("ngram", 3.13, baseline=True, points=[], **once),
+        family("gru", 3.12, **once), family("ngram", 3.13, is_baseline=True, points=[], **once),
         family("lstm", 3.4, points=[(100, 9.0), (200, 5.0), (400, 3.2)], **once),
-        family("rnn", None, reason="it diverged."), probable="gru-lstm", count=40,
+        family("rnn", None, reason="it diverged."), probable="gru-lstm", num_examples=40,
     )  # fmt: skip
     made["rules"]["seeds"] = [0]
     sentences = verdict(made)["sentences"]
@@ -545,33 +555,33 @@ def test_the_verdict_is_plain_data():
     assert json.loads(json.dumps(found)) == found
 
 
-YARDSTICK = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
+BASELINE = {"name": "most frequent label", "value": 0.8, "about": "It always answers 'a'."}
 LITTLE = "the most frequent label (80.0 %): the budget may be too small, or there may be little to learn."
 
 
 @pytest.mark.parametrize(
     ("best", "words"),
     [
-        (0.77, f"No family is better than what needs no model, {LITTLE}"),
-        (0.80, f"No family is better than what needs no model, {LITTLE}"),
-        (0.81, f"gru is hardly better than what needs no model, {LITTLE}"),  # within its interval
+        (0.77, f"No family is better than a rule without a model, {LITTLE}"),
+        (0.80, f"No family is better than a rule without a model, {LITTLE}"),
+        (0.81, f"gru is hardly better than a rule without a model, {LITTLE}"),  # within its interval
         (0.84, None),
     ],
 )
-def test_what_needs_no_model_is_named_where_it_is_as_good(best: float, words: str | None):
+def test_a_baseline_is_named_where_it_is_as_good(best: float, words: str | None):
     low, high = family("rnn", 0.7, low=0.68, high=0.72), family("gru", best, low=best - 0.02, high=best + 0.02)
-    made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**YARDSTICK, "value": 0.1}]}
-    assert "no model" not in said(made)
-    sentences = verdict(made | {"baselines": [{**YARDSTICK, "value": 0.1}, YARDSTICK]})["sentences"]
-    assert [each for each in sentences if "no model" in each] == ([words] if words else [])
+    made = report(low, high, significant="gru-rnn", key="accuracy") | {"baselines": [{**BASELINE, "value": 0.1}]}
+    assert "without a model" not in said(made)
+    sentences = verdict(made | {"baselines": [{**BASELINE, "value": 0.1}, BASELINE]})["sentences"]
+    assert [each for each in sentences if "without a model" in each] == ([words] if words else [])
 
 
-def test_the_best_of_what_needs_no_model_counts_where_less_is_better():
+def test_the_best_baseline_counts_where_lower_is_better():
     made = report(family("gru", 0.6, low=0.59, high=0.61), family("rnn", 0.9), significant="gru-rnn", key="mse")
     made["baselines"] = [{"name": name, "value": value, "about": ""} for name, value in (("old", 0.5), ("new", 0.7))]
-    assert "No family is better than what needs no model, the old (0.500)" in said(made)
+    assert "No family is better than a rule without a model, the old (0.500)" in said(made)
     made["baselines"] = made["baselines"][1:]
-    assert "no model" not in said(made)
+    assert "without a model" not in said(made)
 
 
 WORSE_AGAIN = [
@@ -583,7 +593,7 @@ def test_a_family_that_got_worse_again_is_said_to():
     made = report(family("gru", 3.12), family("rnn", 3.9, points=WORSE_AGAIN), significant="gru-rnn")
     assert "rnn was best after 60 % of its training and got worse after that: more time would not help." in said(made)
     for point, loss in zip(made["families"][1]["curves"][0]["points"], range(10, 0, -1)):
-        point["trained"] = float(loss)
+        point["training_loss"] = float(loss)
     assert (
         "rnn was best after 60 % of its training and got worse after that: it overfits; more data or dropout would "
         "help, not more time." in said(made)
@@ -593,12 +603,13 @@ def test_a_family_that_got_worse_again_is_said_to():
         "gru and rnn were best after 60 % and 60 % of their training and got worse after that: they overfit;"
         in said(made)
     )
-    for point in made["families"][1]["curves"][0]["points"]:
-        point["trained"] = point["tokens"]
+    for worse in made["families"]:
+        for point in worse["curves"][0]["points"]:
+            point["training_loss"] = point["tokens"]
     assert "they became unstable; a lower learning rate would help" in said(made)
 
 
-def test_who_got_worse_again_is_not_called_improving():
+def test_a_family_that_got_worse_is_not_called_improving():
     made = report(family("gru", 3.12), family("rnn", 3.2, points=WORSE_AGAIN))
     found = said(made)
     assert "got worse after that" in found

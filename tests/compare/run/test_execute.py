@@ -11,32 +11,33 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_comparison import Here, finish, finished_comparison, plan_of, tiny, write_text
+from small_comparison import InProcessEngine, finish, finished_comparison, make_plan, run_with, tiny, write_text
 
-from seqwise.compare.api import complete
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import load_report
 from seqwise.compare.run import execute as trials
 from seqwise.compare.run import memory as memory_module
-from seqwise.compare.run.execute import Interrupted, Lost, execute, open_shared
+from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute, open_shared
 from seqwise.compare.run.jobs import (
-    PACE,
+    LATENCY_JOB,
     Job,
     Outcome,
-    chosen_rate,
-    done,
-    forget_failures,
-    missing,
-    outcome_of,
-    unfinished,
+    SpeedResult,
+    TrainingResult,
+    choose_rate,
+    find_done,
+    find_missing,
+    is_unfinished,
+    remove_failures,
 )
-from seqwise.compare.run.memory import added
+from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import NonFiniteError, SaveError
 from seqwise.metrics.example_scores import ExampleScores
 from seqwise.tasks.language.task import Language
@@ -50,8 +51,8 @@ def text(tmp_path: Path) -> Path:
     return write_text(tmp_path / "small.txt")
 
 
-def preprocessor(folder: Path, name: str) -> tuple[list[tuple], bytes]:
-    """What a run learned, without how long it took."""
+def training_history(folder: Path, name: str) -> tuple[list[tuple], bytes]:
+    """The metrics and weights of a run, without its times."""
     run, rows = folder / "trials" / name, Run.open(folder / "trials" / name).metrics()
     found = [(row["step"], row["tokens"], row["loss"], row["validation"]) for row in rows]
     return found, (run / "model.safetensors").read_bytes()
@@ -62,54 +63,54 @@ def preprocessor(folder: Path, name: str) -> tuple[list[tuple], bytes]:
 
 def test_a_job_that_is_done_is_not_done_again(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     job = Job("train", "rnn/seed-0")
     outcome = execute(folder, job)
     assert outcome.status == "done"
-    assert outcome.values is not None
-    assert outcome.values["tokens"] == 5124
+    assert outcome.result is not None
+    assert outcome.result.tokens == 5124
     before = job.file(folder).stat().st_mtime_ns
-    monkeypatch.setitem(trials._WORK, "train", lambda *args: pytest.fail("done again"))
+    monkeypatch.setitem(trials._FUNCTIONS, "train", lambda *args: pytest.fail("done again"))
     assert execute(folder, job) == outcome
     assert job.file(folder).stat().st_mtime_ns == before
 
 
 def test_a_damaged_outcome_counts_as_none_and_the_run_is_not_trained_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     job = Job("train", "rnn/seed-0")
     first = execute(folder, job)
-    before = preprocessor(folder, "rnn/seed-0")
+    before = training_history(folder, "rnn/seed-0")
     job.file(folder).write_text('{"status": "do')
-    assert missing(folder, [job]) == [job]
+    assert find_missing(folder, [job]) == [job]
     again = execute(folder, job)
-    assert again.values is not None
-    assert first.values is not None
-    assert again.values | {"memory": 0} == first.values | {"memory": 0}
-    assert preprocessor(folder, "rnn/seed-0") == before
+    assert again.result is not None
+    assert first.result is not None
+    assert replace(again.result, memory=0) == replace(first.result, memory=0)
+    assert training_history(folder, "rnn/seed-0") == before
 
 
 def test_a_stopped_job_has_no_outcome_and_goes_on_with_the_same_bits(text: Path, tmp_path: Path):
     folder, whole = tmp_path / "out", tmp_path / "whole"
     for each in (folder, whole):
-        plan_of(each, text, tries=1)
+        make_plan(each, text, lr_trials=1)
     job = Job("train", "gru/seed-1")
     seen: list[dict] = []
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedJob):
         execute(folder, job, seen.append, lambda: len(seen) > 3)
-    assert outcome_of(folder, "train", "gru/seed-1") is None
-    snapshot = load_newest_checkpoint(Run.open(job.run(folder)).checkpoints, pytest.fail)
+    assert Job("train", "gru/seed-1").load(folder) is None
+    snapshot = load_newest_checkpoint(Run.open(job.run_folder(folder)).checkpoints, pytest.fail)
     assert snapshot is not None
     assert 0 < snapshot.state["place"]["tokens"] < 5124
     assert not list(folder.rglob("*.lock"))
     execute(folder, job)
     execute(whole, job)
-    assert preprocessor(folder, job.name) == preprocessor(whole, job.name)
+    assert training_history(folder, job.name) == training_history(whole, job.name)
 
 
 def test_a_half_made_run_folder_is_made_again(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     half = folder / "trials" / "rnn" / "seed-0"
     half.mkdir(parents=True)
     (half / "tokenizer.json").write_text("{")  # a kill came before the last file
@@ -119,29 +120,29 @@ def test_a_half_made_run_folder_is_made_again(text: Path, tmp_path: Path):
 
 def test_a_run_that_was_begun_with_another_rate_is_begun_anew(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, tries=1)
+    plan = make_plan(folder, text, lr_trials=1)
     job, seen = Job("train", "rnn/seed-0"), list[dict]()
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedJob):
         execute(folder, job, seen.append, lambda: len(seen) > 3)
     plan.families["rnn"].training.learning_rate = 0.001
     plan.save(folder)
     outcome = execute(folder, job)
-    assert outcome.values is not None
-    assert outcome.values["rate"] == 0.001
-    assert Run.open(job.run(folder)).settings.training.learning_rate == 0.001
-    assert Run.open(job.run(folder)).metrics()[0]["step"] == 1
+    assert outcome.result is not None
+    assert outcome.result.rate == 0.001
+    assert Run.open(job.run_folder(folder)).settings.training.learning_rate == 0.001
+    assert Run.open(job.run_folder(folder)).metrics()[0]["step"] == 1
 
 
 def test_data_that_has_changed_is_refused_in_training_and_in_the_test(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
     text.write_text(text.read_text() + "one more line.\n")
-    trials._opened.clear()  # as in a new process
+    trials._tasks.clear()  # as in a new process
     for job in (Job("train", "gru/seed-0"), Job("test", "rnn/seed-0")):
         outcome = execute(folder, job)
         assert outcome.status == "failed"
-        assert "is not the data this comparison began with" in outcome.reason
+        assert "has changed since this comparison was created" in outcome.reason
     assert not (folder / "trials" / "gru" / "seed-0").exists()
     assert not Job("test", "rnn/seed-0").scores(folder).exists()
 
@@ -149,7 +150,7 @@ def test_data_that_has_changed_is_refused_in_training_and_in_the_test(text: Path
 def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Path, tmp_path: Path, monkeypatch):
     """The process that trained has the old data in memory; the test reads the file."""
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     job, content = Job("test", "rnn/seed-0"), text.read_text()
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
     read: list[str | None] = []
@@ -166,27 +167,27 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
         assert outcome.status == "failed"
         job.file(folder).unlink()
     text.write_text(content.replace("model", "mddel"))  # of the same size
-    assert "is not the data this comparison began with" in execute(folder, job).reason
+    assert "has changed since this comparison was created" in execute(folder, job).reason
     assert not job.scores(folder).exists()
     job.file(folder).unlink()
     text.write_text(content)
-    assert execute(folder, job).values["on"] == f"{text}, the test split"  # type: ignore[index]
+    assert execute(folder, job).result.on == f"{text}, the test split"  # type: ignore[index]
     assert read == ["test"] * 4
 
 
 def test_answers_are_not_timed_on_other_data(text: Path, tmp_path: Path):
     """The same process has the data of the training in memory; the timing reads the file."""
     folder, content = tmp_path / "out", text.read_text()
-    plan_of(folder, text, tries=1, seeds=1, models=["rnn"])
+    make_plan(folder, text, lr_trials=1, seeds=1, models=["rnn"])
     assert execute(folder, Job("train", "rnn/seed-0")).status == "done"
     for changed in (content + "one more line.\n", "too short", content.replace("model", "mddel")):
         text.write_text(changed)
-        outcome = execute(folder, PACE)
+        outcome = execute(folder, LATENCY_JOB)
         assert outcome.status == "failed"
-        assert "is not the data this comparison began with" in outcome.reason or changed == "too short"
-        PACE.file(folder).unlink()
+        assert "has changed since this comparison was created" in outcome.reason or changed == "too short"
+        LATENCY_JOB.file(folder).unlink()
     text.write_text(content)
-    assert execute(folder, PACE).values["families"].keys() == {"rnn"}  # type: ignore[index]
+    assert execute(folder, LATENCY_JOB).result.families.keys() == {"rnn"}  # type: ignore[index]
 
 
 def test_a_timing_that_failed_is_done_again_and_nothing_else(tmp_path: Path):
@@ -195,27 +196,29 @@ def test_a_timing_that_failed_is_done_again_and_nothing_else(tmp_path: Path):
     plan.families.pop("too-fast")  # which would be tried again
     plan.save(folder)
     assert finish(folder, Plan.open(folder)).jobs == []
-    Outcome("failed", "by chance").save(PACE.file(folder))
-    assert unfinished(folder, plan)
-    assert finish(folder, Plan.open(folder)).jobs == [PACE]
-    assert outcome_of(folder, "pace", "all").status == "done"  # type: ignore[union-attr]
-    assert all(family["answer"] for family in load_report(folder)["families"])
+    Outcome("failed", "by chance").save(LATENCY_JOB.file(folder))
+    assert is_unfinished(folder, plan)
+    assert finish(folder, Plan.open(folder)).jobs == [LATENCY_JOB]
+    assert Job("latency", "all").load(folder).status == "done"  # type: ignore[union-attr]
+    assert all(family.latency for family in load_report(folder).families)
 
 
 def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Path, monkeypatch):
     """A worker whose owner was killed may still be saving when the next one comes."""
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     job, busy, went = Job("train", "rnn/seed-0"), threading.Semaphore(1), list[int]()
 
-    def work(*args: Any) -> dict[str, Any]:
+    result = TrainingResult(0.1, 1, 1.0, 1, 1.0, 2.0)
+
+    def work(*args: Any) -> TrainingResult:
         assert busy.acquire(blocking=False)
         went.append(1)
         time.sleep(0.3)
         busy.release()
-        return {"tokens": 1}
+        return result
 
-    monkeypatch.setitem(trials._WORK, "train", work)
+    monkeypatch.setitem(trials._FUNCTIONS, "train", work)
     found: list[Outcome] = []
     threads = [threading.Thread(target=lambda: found.append(execute(folder, job))) for _ in range(3)]
     for thread in threads:
@@ -223,15 +226,15 @@ def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Pat
     for thread in threads:
         thread.join()
     assert went == [1]
-    assert found == [Outcome("done", values={"tokens": 1})] * 3
+    assert found == [Outcome("done", result=result)] * 3
     assert not list(folder.rglob("*.lock"))
 
 
 def test_a_lock_left_by_a_killed_worker_holds_nobody_up(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
-    job = Job("rehearse", "rnn")
-    mark = folder / "trials" / "rnn" / ".rehearsal.json.lock"
+    make_plan(folder, text, lr_trials=1)
+    job = Job("speed", "rnn")
+    mark = folder / "trials" / "rnn" / ".speed.json.lock"
     mark.parent.mkdir(parents=True)
     child = os.fork()
     if not child:
@@ -245,13 +248,13 @@ def test_a_lock_left_by_a_killed_worker_holds_nobody_up(text: Path, tmp_path: Pa
 
 def test_one_that_waits_for_another_can_be_stopped(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
-    mark = folder / "trials" / "rnn" / ".rehearsal.json.lock"
+    make_plan(folder, text, lr_trials=1)
+    mark = folder / "trials" / "rnn" / ".speed.json.lock"
     mark.parent.mkdir(parents=True)
     with mark.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(Interrupted):
-            execute(folder, Job("rehearse", "rnn"), stop=lambda: True)
+        with pytest.raises(InterruptedJob):
+            execute(folder, Job("speed", "rnn"), should_stop=lambda: True)
 
 
 # What goes wrong
@@ -259,7 +262,7 @@ def test_one_that_waits_for_another_can_be_stopped(text: Path, tmp_path: Path):
 
 def test_an_error_of_any_kind_is_an_outcome(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
 
     def fall(*args: Any, **options: Any) -> Any:
         raise ZeroDivisionError("of unknown origin")
@@ -285,37 +288,35 @@ def test_a_family_that_fails_loses_nothing_of_the_others(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     for trial in plan.trials():
-        outcome = outcome_of(folder, "train", trial.name)
+        outcome = Job("train", trial.name).load(folder)
         assert outcome is not None
         assert outcome.status == ("failed" if trial.family == "too-fast" else "done"), trial.name
-    tried = outcome_of(folder, "train", "too-fast/try-1")
-    trained = outcome_of(folder, "train", "too-fast/seed-0")
+    tried = Job("train", "too-fast/lr-1").load(folder)
+    trained = Job("train", "too-fast/seed-0").load(folder)
     assert tried is not None
     assert trained is not None
     assert "The update was not made" in tried.reason or "no longer finite" in tried.reason
     assert trained.reason.startswith("none of its 2 learning rates worked: ")
-    assert chosen_rate(folder, plan, "too-fast")[0] is None
-    assert {trial.family for trial in done(folder, plan.trainings())} == {"rnn", "gru", "ngram"}
-    assert outcome_of(folder, "test", "too-fast/seed-0") is None
+    assert choose_rate(folder, plan, "too-fast")[0] is None
+    assert {trial.family for trial in find_done(folder, plan.trainings())} == {"rnn", "gru", "ngram"}
+    assert Job("test", "too-fast/seed-0").load(folder) is None
 
 
 def test_every_budget_is_spent_to_the_token(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     spent = {
-        trial.name: outcome.values["tokens"]
+        trial.name: outcome.result.tokens
         for trial in Plan.open(folder).trials()
-        if (outcome := outcome_of(folder, "train", trial.name)) and outcome.values
+        if (outcome := Job("train", trial.name).load(folder)) and outcome.result
     }
     plan = Plan.open(folder)
     counted = len(open_shared(folder, plan, plan.families["ngram"]).stores["train"])  # type: ignore[attr-defined]
     assert spent == {
-        **dict.fromkeys(["rnn/try-1", "rnn/try-2", "gru/try-1", "gru/try-2"], 1281),
+        **dict.fromkeys(["rnn/lr-1", "rnn/lr-2", "gru/lr-1", "gru/lr-2"], 1281),
         **dict.fromkeys(["rnn/seed-0", "rnn/seed-1", "gru/seed-0", "gru/seed-1"], 3843),
         "ngram/seed-0": counted,  # it reads all of the training split, whatever the budget
     }
     assert counted > 3843
-    told = {name: outcome_of(folder, "train", name).values["counted"] for name in spent}  # type: ignore[union-attr,index]
-    assert [name for name, value in told.items() if value] == ["ngram/seed-0"]
 
 
 def test_the_rate_of_the_best_validation_is_chosen(tmp_path: Path):
@@ -323,53 +324,53 @@ def test_the_rate_of_the_best_validation_is_chosen(tmp_path: Path):
     plan = Plan.open(folder)
     goals = []
     for number in (1, 2):
-        outcome = outcome_of(folder, "train", f"gru/try-{number}")
+        outcome = Job("train", f"gru/lr-{number}").load(folder)
         assert outcome is not None
-        assert outcome.values is not None
-        goals.append(outcome.values["goal"])
-        assert outcome.values["validation"] == pytest.approx(math.exp(outcome.values["goal"]))
+        assert outcome.result is not None
+        goals.append(outcome.result.objective)
+        assert outcome.result.validation == pytest.approx(math.exp(outcome.result.objective))
     best = int(goals[1] < goals[0])
-    assert chosen_rate(folder, plan, "gru") == (plan.rates("gru")[best], "")
+    assert choose_rate(folder, plan, "gru") == (plan.rates("gru")[best], "")
     trained = Run.open(folder / "trials" / "gru" / "seed-1").settings
     assert trained.training.learning_rate == plan.rates("gru")[best]
-    other = folder / "trials" / "gru" / f"try-{2 - best}.json"
+    other = folder / "trials" / "gru" / f"lr-{2 - best}.json"
     values = json.loads(other.read_text())
-    values["values"]["goal"] = min(goals) - 1
+    values["result"]["objective"] = min(goals) - 1
     other.write_text(json.dumps(values))
-    assert chosen_rate(folder, plan, "gru") == (plan.rates("gru")[1 - best], "")
-    values["values"]["goal"] = None  # it was never a number
+    assert choose_rate(folder, plan, "gru") == (plan.rates("gru")[1 - best], "")
+    values["result"]["objective"] = None  # it was never a number
     other.write_text(json.dumps(values))
-    assert chosen_rate(folder, plan, "gru") == (plan.rates("gru")[best], "")
+    assert choose_rate(folder, plan, "gru") == (plan.rates("gru")[best], "")
 
 
 def test_a_validation_that_is_not_a_number_is_never_the_best(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, models=["rnn"])
+    plan = make_plan(folder, text, models=["rnn"])
     validate, values = Language.validate, iter([math.nan, 2.5])
     monkeypatch.setattr(
         Language, "validate", lambda self, *args: {**validate(self, *args), "loss": next(values), "perplexity": 9.0}
     )
     for number in (1, 2):
-        assert execute(folder, Job("train", f"rnn/try-{number}")).status == "done"
-    assert chosen_rate(folder, plan, "rnn") == (plan.rates("rnn")[1], "")
-    (folder / "trials/rnn/try-2.json").unlink()
-    assert chosen_rate(folder, plan, "rnn") == (None, "none of its 2 learning rates worked: it was not tried.")
-    shutil.copy(folder / "trials/rnn/try-1.json", folder / "trials/rnn/try-2.json")  # both were no number
-    assert chosen_rate(folder, plan, "rnn")[1].endswith("its validation is not a number.")
+        assert execute(folder, Job("train", f"rnn/lr-{number}")).status == "done"
+    assert choose_rate(folder, plan, "rnn") == (plan.rates("rnn")[1], "")
+    (folder / "trials/rnn/lr-2.json").unlink()
+    assert choose_rate(folder, plan, "rnn") == (None, "none of its 2 learning rates worked: it was not tried.")
+    shutil.copy(folder / "trials/rnn/lr-1.json", folder / "trials/rnn/lr-2.json")  # both were no number
+    assert choose_rate(folder, plan, "rnn")[1].endswith("its validation is not a number.")
 
 
 def test_failures_are_tried_again_but_never_change_a_rate_that_was_trained_with(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     plan = Plan.open(folder)
     lost = Outcome("failed", "its process was lost")
-    for name in ("rnn/try-2", "rnn/seed-1"):
+    for name in ("rnn/lr-2", "rnn/seed-1"):
         lost.save(Job("train", name).file(folder))
     lost.save(Job("test", "gru/seed-0").file(folder))
-    forget_failures(folder, plan)
-    gone = [trial.name for trial in plan.trials() if outcome_of(folder, "train", trial.name) is None]
-    assert set(gone) == {"too-fast/try-1", "too-fast/try-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
-    assert outcome_of(folder, "test", "gru/seed-0") is None
-    assert outcome_of(folder, "train", "rnn/try-2") == lost  # rnn/seed-0 is trained with the rate of try-1
+    remove_failures(folder, plan)
+    gone = [trial.name for trial in plan.trials() if Job("train", trial.name).load(folder) is None]
+    assert set(gone) == {"too-fast/lr-1", "too-fast/lr-2", "too-fast/seed-0", "too-fast/seed-1", "rnn/seed-1"}
+    assert Job("test", "gru/seed-0").load(folder) is None
+    assert Job("train", "rnn/lr-2").load(folder) == lost  # rnn/seed-0 is trained with the rate of lr-1
 
 
 # The test split
@@ -377,28 +378,26 @@ def test_failures_are_tried_again_but_never_change_a_rate_that_was_trained_with(
 
 def test_the_test_split_is_read_once_for_each_training_and_after_all_of_them(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan = plan_of(folder, text, models=["rnn", "ngram"], tries=2, seeds=1)
+    plan = make_plan(folder, text, models=["rnn", "ngram"], lr_trials=2, seeds=1)
     evaluate, read = Language.evaluate.__func__, list[str]()
-    engine = Here(folder)
+    engine = InProcessEngine(folder)
 
     def spy(cls: type, model: Any, settings: Any, *args: Any, **options: Any) -> Any:
         assert engine.jobs[-1].kind == "test"
-        assert not missing(folder, [Job("train", trial.name) for trial in plan.trials()])
+        assert not find_missing(folder, [Job("train", trial.name) for trial in plan.trials()])
         read.append(engine.jobs[-1].name)
         return evaluate(cls, model, settings, *args, **options)
 
     monkeypatch.setattr(Language, "evaluate", classmethod(spy))
     stages: list[tuple[str, list[str]]] = []
-    complete(
-        folder, plan, engine, lambda event: None, lambda name, jobs: stages.append((name, [job.name for job in jobs]))
-    )
+    run_with(folder, plan, engine, on_stage=lambda name, jobs: stages.append((name, [job.name for job in jobs])))
     assert read == ["rnn/seed-0", "ngram/seed-0"]
     assert stages == [
-        ("rehearsal", ["rnn", "ngram"]),
-        ("learning rates", ["rnn/try-1", "rnn/try-2"]),
+        ("speed", ["rnn", "ngram"]),
+        ("learning rates", ["rnn/lr-1", "rnn/lr-2"]),
         ("training", ["rnn/seed-0", "ngram/seed-0"]),
         ("test", ["rnn/seed-0", "ngram/seed-0"]),
-        ("timing", ["all"]),
+        ("latency", ["all"]),
     ]
     assert engine.closed
     for name in read:
@@ -414,9 +413,9 @@ def test_a_test_can_be_stopped(tmp_path: Path):
     folder = finished_comparison(tmp_path / "out")
     job = Job("test", "rnn/seed-0")
     job.file(folder).unlink()
-    with pytest.raises(Interrupted):
-        execute(folder, job, stop=lambda: True)
-    assert outcome_of(folder, "test", "rnn/seed-0") is None
+    with pytest.raises(InterruptedJob):
+        execute(folder, job, should_stop=lambda: True)
+    assert Job("test", "rnn/seed-0").load(folder) is None
     assert execute(folder, job).status == "done"
 
 
@@ -426,44 +425,44 @@ def test_a_test_can_be_stopped(tmp_path: Path):
 def test_the_memory_of_a_trial_is_its_own(text: Path, tmp_path: Path):
     """A worker has trained others before, and has kept some of what they needed."""
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1)
+    make_plan(folder, text, lr_trials=1)
     kept = bytearray(os.urandom(2**20) * 300)
     freed = [bytes(1000) + bytes([number % 256]) for number in range(100_000)]  # small pieces stay with the process
     del freed
     outcome = execute(folder, Job("train", "rnn/seed-0"))
-    assert outcome.values is not None
-    assert 0 < outcome.values["memory"] < 100 * 2**20
+    assert outcome.result is not None
+    assert 0 < outcome.result.memory < 100 * 2**20
     assert len(kept) == 300 * 2**20
 
 
 def test_what_a_larger_model_adds_is_seen():
-    with added(torch.device("cpu")) as memory:
+    with measure_added_memory(torch.device("cpu")) as memory:
         passing = torch.ones(2**24)  # 64 MiB
         del passing
         torch.ones(2**20)
         assert 60 * 2**20 < memory() < 90 * 2**20  # type: ignore[operator]
-    with added(torch.device("cpu")) as memory:
+    with measure_added_memory(torch.device("cpu")) as memory:
         torch.ones(2**20)
         assert memory() < 30 * 2**20  # type: ignore[operator]
 
 
 def test_where_the_highest_mark_cannot_begin_anew_nothing_is_said(monkeypatch):
-    monkeypatch.setattr(memory_module, "_began_anew", lambda: False)
-    with added(torch.device("cpu")) as memory:
+    monkeypatch.setattr(memory_module, "_reset_peak", lambda: False)
+    with measure_added_memory(torch.device("cpu")) as memory:
         assert memory() is None
 
 
 def test_memory_is_not_told_of_counting_nor_of_what_was_interrupted(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, models=["rnn", "ngram"], tries=1)
+    make_plan(folder, text, models=["rnn", "ngram"], lr_trials=1)
     seen: list[dict] = []
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedJob):
         execute(folder, Job("train", "rnn/seed-0"), seen.append, lambda: len(seen) > 3)
     for name in ("rnn/seed-0", "ngram/seed-0"):
         outcome = execute(folder, Job("train", name))
         assert outcome.status == "done"
-        assert outcome.values is not None
-        assert outcome.values["memory"] is None
+        assert outcome.result is not None
+        assert outcome.result.memory is None
 
 
 # Time, processes
@@ -471,22 +470,23 @@ def test_memory_is_not_told_of_counting_nor_of_what_was_interrupted(text: Path, 
 
 def test_a_budget_in_time_is_kept(text: Path, tmp_path: Path):
     folder = tmp_path / "out"
-    plan_of(folder, text, tries=1, seeds=1, budget="1.2s", match="time")
-    execute(folder, Job("rehearse", "rnn"))
-    rehearsed = outcome_of(folder, "rehearse", "rnn")
-    assert rehearsed is not None
-    assert rehearsed.values is not None
-    assert 0 < rehearsed.values["update"] < 1
-    assert rehearsed.values["tokens"] == 64
+    make_plan(folder, text, lr_trials=1, seeds=1, budget="1.2s", match="time")
+    execute(folder, Job("speed", "rnn"))
+    speed = Job("speed", "rnn").load(folder)
+    assert speed is not None
+    assert speed.result is not None
+    assert 0 < speed.result.update_seconds < 1
+    assert speed.result.update_tokens == 64
     began = time.perf_counter()
     outcome = execute(folder, Job("train", "rnn/seed-0"))
-    assert outcome.values is not None
-    assert 1.2 <= outcome.values["seconds"] < time.perf_counter() - began
+    assert outcome.result is not None
+    assert 1.2 <= outcome.result.seconds < time.perf_counter() - began
     rows = Run.open(folder / "trials/rnn/seed-0").metrics()
     assert rows[-1]["ended"] == "the budget is spent"
-    assert outcome.values["updates"] == rows[-1]["step"] > 20
+    assert outcome.result.updates == rows[-1]["step"] > 20
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped(
     text: Path, tmp_path: Path, monkeypatch
 ):
@@ -497,29 +497,29 @@ def test_two_processes_of_a_trial_learn_what_one_learns_though_they_were_stopped
     one, two, tokens = tmp_path / "one", tmp_path / "two", 64 * 250 + 21
     base = tiny(network={"dropout": 0.0}, training={"learning_rate": 0.003})
     for folder, processes in ((one, 1), (two, 2)):
-        plan_of(folder, text, base, models=["rnn"], tries=1, seeds=1, nproc=processes, budget=f"{tokens}-tokens")
+        make_plan(folder, text, base, models=["rnn"], lr_trials=1, seeds=1, nproc=processes, budget=f"{tokens}-tokens")
     job, told, run = Job("train", "rnn/seed-0"), list[dict](), two / "trials/rnn/seed-0"
-    with pytest.raises(Interrupted):
-        execute(two, job, told.append, stop=lambda: (run / "metrics.jsonl").exists())
-    assert outcome_of(two, "train", "rnn/seed-0") is None
+    with pytest.raises(InterruptedJob):
+        execute(two, job, told.append, should_stop=lambda: (run / "metrics.jsonl").exists())
+    assert Job("train", "rnn/seed-0").load(two) is None
     snapshot = load_newest_checkpoint(Run.open(run).checkpoints, pytest.fail)
     assert snapshot is not None
     held = snapshot.state["place"]["step"]
     assert 0 < held < 250
-    with pytest.raises(Lost, match="when process 2 of 2 was ended by SIGKILL"):
+    with pytest.raises(LostProcess, match="when process 2 of 2 was ended by SIGKILL"):
         with_a_kill(run, held, lambda: execute(two, job))
-    assert outcome_of(two, "train", "rnn/seed-0") is None
+    assert Job("train", "rnn/seed-0").load(two) is None
     assert job.log(two).exists()
     outcome, alone = execute(two, job, told.append), execute(one, job)
     assert outcome.status == "done", outcome.reason
-    assert outcome.values is not None
-    assert alone.values is not None
-    assert outcome.values["tokens"] == alone.values["tokens"] == tokens
-    assert outcome.values["updates"] == alone.values["updates"] == 251
-    assert outcome.values["goal"] == pytest.approx(alone.values["goal"], rel=1e-3)
+    assert outcome.result is not None
+    assert alone.result is not None
+    assert outcome.result.tokens == alone.result.tokens == tokens
+    assert outcome.result.updates == alone.result.updates == 251
+    assert outcome.result.objective == pytest.approx(alone.result.objective, rel=1e-3)
     ours, theirs = (load_file(folder / "trials/rnn/seed-0/model.safetensors") for folder in (two, one))
     assert all(ours[name].allclose(theirs[name], rtol=1e-2, atol=1e-3) for name in ours | theirs)
-    assert outcome.values["memory"] is None
+    assert outcome.result.memory is None
     assert not job.log(two).exists()
     assert execute(two, Job("test", "rnn/seed-0")).status == "done"
 
@@ -544,7 +544,7 @@ def with_a_kill(run: Path, held: int, work: Callable[[], Any]) -> None:
 
 def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan_of(folder, text, models=["rnn"], tries=1, seeds=2, nproc=2)
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=2, nproc=2)
 
     def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
         assert words == ["train", "--resume", str(run)]
@@ -561,19 +561,19 @@ def test_why_processes_of_a_trial_failed_is_known(text: Path, tmp_path: Path, mo
 
 def test_a_lost_process_is_no_failure_of_the_trial(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan_of(folder, text, models=["rnn"], tries=1, seeds=1, nproc=2)
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
 
     def launch(processes: int, device: Any, words: list[str], run: Path, log: Any, stop: Any) -> int:
         raise LostProcessError("process 1 of 2 was ended by SIGKILL.", repair=resume_command(run))
 
     monkeypatch.setattr(trials, "launch", launch)
-    with pytest.raises(Lost, match=r"^when process 1 of 2 was ended by SIGKILL$"):
+    with pytest.raises(LostProcess, match=r"^when process 1 of 2 was ended by SIGKILL$"):
         execute(folder, Job("train", "rnn/seed-0"))
-    assert outcome_of(folder, "train", "rnn/seed-0") is None
+    assert Job("train", "rnn/seed-0").load(folder) is None
 
 
 def test_one_process_does_not_tell_how_fast_several_are(text: Path, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
-    plan_of(folder, text, models=["rnn"], tries=1, seeds=1, nproc=2)
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1, nproc=2)
     monkeypatch.setattr(trials, "Trainer", lambda *args: pytest.fail("trained"))
-    assert execute(folder, Job("rehearse", "rnn")) == Outcome("done", values={"update": None, "validation": None})
+    assert execute(folder, Job("speed", "rnn")) == Outcome("done", result=SpeedResult())

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import torch
-from small_comparison import plan_of, write_text
+from small_comparison import make_plan, write_text
 
 from seqwise import environment
-from seqwise.compare.api import engine_of
+from seqwise.compare.orchestrator import create_engine
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.report.gather import gather
+from seqwise.compare.report.gather import gather_report
 from seqwise.compare.run import threads
-from seqwise.compare.run.jobs import PACE, Job, Outcome
-from seqwise.compare.run.local_engine import Local
-from seqwise.compare.run.threads import free_cores, limit, settled
+from seqwise.compare.run.jobs import LATENCY_JOB, Job, Outcome
+from seqwise.compare.run.local_engine import LocalEngine
+from seqwise.compare.run.threads import count_free_cores, get_thread_limit, limit_threads
 
 
 @pytest.fixture(autouse=True)
@@ -33,104 +33,104 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return plan_of(tmp_path / "out", write_text(tmp_path / "small.txt"), budget="20s")
+    return make_plan(tmp_path / "out", write_text(tmp_path / "small.txt"), budget="20s")
 
 
 def free(monkeypatch: pytest.MonkeyPatch, cores: int | None) -> None:
-    monkeypatch.setattr(threads, "free_cores", lambda wanted: cores)
+    monkeypatch.setattr(threads, "count_free_cores", lambda requested: cores)
 
 
 def variables(folder: Path, plan: Plan, workers: int | None = None) -> list[str | None]:
-    engine = engine_of("local", folder, plan, workers)
-    assert isinstance(engine, Local)
+    engine = create_engine("local", folder, plan, workers)
+    assert isinstance(engine, LocalEngine)
     return [each.get("OMP_NUM_THREADS") for each in engine.variables]
 
 
 @pytest.mark.parametrize(("cores", "given"), [(3, "3"), (1, "1"), (0, "1")])
 def test_a_busy_machine_gives_a_trial_the_cores_that_are_free(plan, tmp_path: Path, monkeypatch, cores, given):
     free(monkeypatch, cores)
-    found, said = settled(tmp_path / "out", plan)
+    found, said = limit_threads(tmp_path / "out", plan)
     each = f"{given} thread{'s' if cores > 1 else ''} for each trial"
     assert said == f"{cores or 'None'} of 4 cores free at the start: {each} instead of 4."
     assert variables(tmp_path / "out", found) == [given]
     assert Plan.open(tmp_path / "out") == found
     assert (found.threads, found.notes[-1]) == (int(given), said)
-    report = gather(tmp_path / "out", found)
-    assert report["machine"]["threads"] == int(given)
-    assert f", {given} thread" in report["machine"]["in_words"]
-    assert said in report["rules"]["sentences"]
+    report = gather_report(tmp_path / "out", found)
+    assert report.machine["threads"] == int(given)
+    assert f", {given} thread" in report.machine["in_words"]
+    assert said in report.rules.sentences
 
 
 @pytest.mark.parametrize("cores", [4, 5, None])
 def test_a_quiet_machine_or_one_that_cannot_be_looked_at_changes_nothing(plan, tmp_path: Path, monkeypatch, cores):
     free(monkeypatch, cores)
-    found, said = settled(tmp_path / "out", plan)
+    found, said = limit_threads(tmp_path / "out", plan)
     assert said == ""
     assert found.notes == plan.notes
     assert variables(tmp_path / "out", found) == [None]
-    assert "thread" not in gather(tmp_path / "out", found)["machine"]["in_words"]
+    assert "thread" not in gather_report(tmp_path / "out", found).machine["in_words"]
 
 
 def test_who_has_decided_is_not_overruled(plan: Plan, tmp_path: Path, monkeypatch):
     free(monkeypatch, 1)
     folder = tmp_path / "out"
-    assert settled(folder, plan, workers=1) == (plan, "")
-    limited, _ = settled(folder, plan)
-    assert limit(limited) == 1
-    assert limit(limited, workers=2) is None
+    assert limit_threads(folder, plan, workers=1) == (plan, "")
+    limited, _ = limit_threads(folder, plan)
+    assert get_thread_limit(limited) == 1
+    assert get_thread_limit(limited, workers=2) is None
     assert variables(folder, limited, 2) == ["2", "2"]
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert settled(folder, plan) == (plan, "")
-    assert limit(limited) is None
+    assert limit_threads(folder, plan) == (plan, "")
+    assert get_thread_limit(limited) is None
 
 
 def test_budgets_in_tokens_and_gpus_do_not_mind(plan: Plan, tmp_path: Path, monkeypatch):
     free(monkeypatch, 1)
-    tokens = plan_of(tmp_path / "tokens", tmp_path / "small.txt")
-    assert settled(tmp_path / "tokens", tokens) == (tokens, "")
+    tokens = make_plan(tmp_path / "tokens", tmp_path / "small.txt")
+    assert limit_threads(tmp_path / "tokens", tokens) == (tokens, "")
     monkeypatch.setattr(threads, "choose_device", lambda settings: torch.device("cuda"))
-    assert settled(tmp_path / "out", plan) == (plan, "")
+    assert limit_threads(tmp_path / "out", plan) == (plan, "")
 
 
 def test_where_nothing_is_left_to_do_nothing_is_measured(plan: Plan, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(threads, "free_cores", lambda wanted: pytest.fail("measured"))
+    monkeypatch.setattr(threads, "count_free_cores", lambda requested: pytest.fail("measured"))
     folder = tmp_path / "out"
     jobs = [Job(kind, trial.name) for trial in plan.trials() for kind in ("train", "test")]
-    for job in [*jobs, PACE]:
-        Outcome("done", values={}).save(job.file(folder))
-    assert settled(folder, plan) == (plan, "")
+    for job in [*jobs, LATENCY_JOB]:
+        Outcome("done").save(job.file(folder))
+    assert limit_threads(folder, plan) == (plan, "")
 
 
 def test_the_number_is_kept_when_it_goes_on_and_less_is_said(plan: Plan, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     free(monkeypatch, 2)
-    began, _ = settled(folder, plan)
+    began, _ = limit_threads(folder, plan)
     free(monkeypatch, 4)
-    assert settled(folder, Plan.open(folder)) == (began, "")  # quiet again, but trials shall be alike
+    assert limit_threads(folder, Plan.open(folder)) == (began, "")  # quiet again, but trials shall be alike
     assert variables(folder, began) == ["2"]
     free(monkeypatch, 1)
-    less, said = settled(folder, Plan.open(folder))
-    assert said == "1 of 4 cores free when it went on: 1 thread for each trial instead of 2."
+    less, said = limit_threads(folder, Plan.open(folder))
+    assert said == "1 of 4 cores free when it was resumed: 1 thread for each trial instead of 2."
     assert less.notes == (*began.notes, said)
-    assert settled(folder, Plan.open(folder)) == (less, "")
+    assert limit_threads(folder, Plan.open(folder)) == (less, "")
 
 
 def test_a_machine_with_fewer_cores_is_said(plan: Plan, tmp_path: Path, monkeypatch):
     folder = tmp_path / "out"
     free(monkeypatch, 4)
-    assert settled(folder, plan)[0].threads == 4
+    assert limit_threads(folder, plan)[0].threads == 4
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     free(monkeypatch, 2)
-    found, said = settled(folder, Plan.open(folder))
+    found, said = limit_threads(folder, Plan.open(folder))
     assert found.threads == 2
-    assert said == "Only 2 cores where it went on: 2 threads for each trial instead of 4."
+    assert said == "Only 2 cores where it was resumed: 2 threads for each trial instead of 4."
 
 
 def test_processes_of_a_trial_share_what_is_free(tmp_path: Path):
-    one = Local(tmp_path, None, 0, 2, 3).variables
+    one = LocalEngine(tmp_path, None, 0, 2, 3).variables
     assert [each["OMP_NUM_THREADS"] for each in one] == ["1"]
-    assert [each["OMP_NUM_THREADS"] for each in Local(tmp_path, None, 0, 1, 3).variables] == ["3"]
-    assert "OMP_NUM_THREADS" not in Local(tmp_path, None, 0, 2).variables[0]
+    assert [each["OMP_NUM_THREADS"] for each in LocalEngine(tmp_path, None, 0, 1, 3).variables] == ["3"]
+    assert "OMP_NUM_THREADS" not in LocalEngine(tmp_path, None, 0, 2).variables[0]
 
 
 # How free cores are counted
@@ -166,27 +166,27 @@ class Clock:
 
 def test_a_core_is_free_that_nobody_uses(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[1.0, 0.1, 0.0, 0.1]])
-    assert free_cores(4) == 3
-    assert clock.slept == threads.LOOKS
+    assert count_free_cores(4) == 3
+    assert clock.slept == threads.MAX_SAMPLES
 
 
 def test_one_look_is_enough_on_a_quiet_machine(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[0.1, 0.0, 0.0, 0.2]])
-    assert free_cores(4) == 4
+    assert count_free_cores(4) == 4
     assert clock.slept == 1
 
 
 def test_what_is_busy_for_a_moment_does_not_count(monkeypatch, tmp_path: Path):
     clock = Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    assert free_cores(4) == 4
+    assert count_free_cores(4) == 4
     assert clock.slept == 2
 
 
 def test_this_process_does_not_count_nor_do_cores_that_it_may_not_use(monkeypatch, tmp_path: Path):
     Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0, 1.0, 1.0]], own=2.0)
-    assert free_cores(4) == 4
+    assert count_free_cores(4) == 4
     Clock(monkeypatch, tmp_path, [[1.0, 1.0, 0.0, 0.0]], own=1.0)
-    assert free_cores(4) == 3
+    assert count_free_cores(4) == 3
 
 
 @pytest.mark.parametrize("content", [None, "", "cpu0 a b c d\n", "cpu0 1 2\n", "cpu0 1 1 1 1 1 1 1 1\n"], ids=str)
@@ -195,14 +195,14 @@ def test_where_nothing_is_told_nothing_is_known(monkeypatch, tmp_path: Path, con
     if content is not None:
         (tmp_path / "stat").write_text(content)
     monkeypatch.setattr(threads, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(threads, "LOOK", 0.0)
-    assert free_cores(4) is None
+    monkeypatch.setattr(threads, "SAMPLE_SECONDS", 0.0)
+    assert count_free_cores(4) is None
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="needs /proc/stat")
 def test_a_process_that_spins_is_seen():
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         time.sleep(0.2)
-        busy: Any = threads._busy(0.3)
+        busy: Any = threads._measure_busy_cores(0.3)
         process.kill()
     assert busy is None or busy > 0.7

@@ -19,25 +19,25 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_comparison import finish, plan_of, tiny, write_text
+from small_comparison import finish, make_plan, run_with, tiny, write_text
 
 from seqwise import environment
-from seqwise.compare.api import complete
-from seqwise.compare.plan.plan import AT_ONCE, BESIDE, Plan
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run import worker
-from seqwise.compare.run.engine import DEATHS
-from seqwise.compare.run.execute import Lost
-from seqwise.compare.run.jobs import Job, Outcome, outcome_of
-from seqwise.compare.run.local_engine import Local
+from seqwise.compare.run.engine import MAX_LOSSES
+from seqwise.compare.run.execute import LostProcess
+from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
+from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.training import launching
 
 SECONDS = 120  # a loaded machine may take long; what hangs is found all the same
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
-BUDGET = "3846-tokens"  # with 2 tries and 3 seeds, a try gets 1,282 tokens and a training 2,991
+BUDGET = "3846-tokens"  # with 2 lr_trials and 3 seeds, a try gets 1,282 tokens and a training 2,991
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +57,15 @@ def results(folder: Path) -> dict[str, Any]:
     for trial in Plan.open(folder).trials():
         run = folder / "trials" / trial.name
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        outcome, tested = (outcome_of(folder, kind, trial.name) for kind in ("train", "test"))
+        outcome, tested = load_training(folder, trial), load_test(folder, trial)
         assert outcome is not None
-        assert outcome.values is not None, outcome.reason
+        assert outcome.result is not None, outcome.reason
         found[trial.name] = {
             "metrics": [(row["step"], row["tokens"], row["loss"], row["validation"], row["best"]) for row in rows],
             "ended": rows[-1]["ended"],
             "weights": (run / "model.safetensors").read_bytes(),
-            "outcome": {key: outcome.values[key] for key in ("rate", "tokens", "updates", "goal", "validation")},
-            "test": None if tested is None or tested.values is None else tested.values["metrics"],
+            "outcome": replace(outcome.result, seconds=0.0, memory=None, device_workers=1, workers=1),
+            "test": None if tested is None or tested.result is None else tested.result.metrics,
             "scores": _bytes(Job("test", trial.name).scores(folder) / "scores.safetensors"),
         }
     return found
@@ -125,6 +125,7 @@ class Killer:
         return Counter(each["name"] for each in self.events if each["event"] == event and each["kind"] == kind)
 
 
+@pytest.mark.slow
 def test_eight_of_twenty_trials_are_killed_and_nothing_is_lost_or_done_twice(text: Path, tmp_path: Path):
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed of the random kills is {seed}")  # noqa: T201 - to play it again
@@ -132,12 +133,12 @@ def test_eight_of_twenty_trials_are_killed_and_nothing_is_lost_or_done_twice(tex
     base = tiny(training={"save_every": 3})
     question = {"models": FAMILIES, "budget": BUDGET, "seeds": 3}
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
-    finish(calm, plan_of(calm, text, base, **question))
-    plan = plan_of(stormy, text, base, **question)
+    finish(calm, make_plan(calm, text, base, **question))
+    plan = make_plan(stormy, text, base, **question)
     names = [trial.name for trial in plan.trials()]
     assert len(names) == 20
     killer = Killer(stormy, draw.sample(names, 8), draw)
-    assert complete(stormy, plan, Local(stormy, workers=2), killer)
+    run_with(stormy, plan, LocalEngine(stormy, workers=2), on_event=killer)
 
     assert killer.names("lost").total() == 8
     assert set(killer.names("lost").values()) == {1}
@@ -145,8 +146,8 @@ def test_eight_of_twenty_trials_are_killed_and_nothing_is_lost_or_done_twice(tex
     assert killer.names("begin").total() == 28
     for path, when in killer.written.items():
         assert Path(path).stat().st_mtime_ns == when, f"{path} was written again"
-    assert {trial.name: outcome_of(stormy, "train", trial.name).values["tokens"] for trial in plan.trials()} == {  # type: ignore
-        trial.name: 1282 if trial.kind == "try" else 2991 for trial in plan.trials()
+    assert {trial.name: load_training(stormy, trial).result.tokens for trial in plan.trials()} == {  # type: ignore
+        trial.name: 1282 if trial.kind == "lr" else 2991 for trial in plan.trials()
     }
     ours, theirs = results(stormy), results(calm)
     for name in names:
@@ -202,12 +203,13 @@ def finished(folder: Path) -> dict[Path, tuple[int, bytes]]:
     files = [
         path
         for path in folder.glob("trials/*/*.json")
-        if path.stem.partition(".")[0] == path.stem and path.stem != "rehearsal"
+        if path.stem.partition(".")[0] == path.stem and path.stem != "speed"
     ]
     files += [folder / "trials" / path.parent.name / path.stem / "model.safetensors" for path in files]
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
+@pytest.mark.slow
 def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happened(text: Path, tmp_path: Path):
     folder, calm = tmp_path / "out", tmp_path / "calm"
     settings = [
@@ -230,7 +232,18 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
         "--device",
         "cpu",
     ]
-    question = ["--models", "rnn,gru", "--budget", "10240-tokens", "--seeds", "1", "--tries", "2", "--examples", "3"]
+    question = [
+        "--models",
+        "rnn,gru",
+        "--budget",
+        "10240-tokens",
+        "--seeds",
+        "1",
+        "--lr-trials",
+        "2",
+        "--examples",
+        "3",
+    ]
     words = [text, "--task", "language", *settings, *question, "--out", folder]
     run = folder / "trials"
 
@@ -243,7 +256,7 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
     wait_until(lambda: not workers_on(folder))  # it saves what it has and leaves
     before = finished(folder)
     assert {str(path.relative_to(run)) for path in before if path.suffix == ".json"} == {
-        *("rnn/try-1.json", "rnn/try-2.json", "gru/try-1.json", "gru/try-2.json")
+        *("rnn/lr-1.json", "rnn/lr-2.json", "gru/lr-1.json", "gru/lr-2.json")
     }
     held = saved_step(run / "rnn/seed-0")
     assert held >= 15
@@ -256,8 +269,8 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
     assert status == 130, said
     assert out == ""
     assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise compare --resume {folder}"
-    assert "rehearsing" not in said
-    assert "trying learning rates" not in said
+    assert "measuring the speed" not in said
+    assert "learning-rate search" not in said
     assert not workers_on(folder)
     assert finished(folder).items() >= before.items(), "what was finished was done again"
     assert first["step"] == 1
@@ -268,7 +281,7 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
     assert status == 0, said
     assert json.loads(out) == json.loads((folder / "report.json").read_text())
     assert finished(folder).items() >= before.items()
-    finish(calm, plan_of(calm, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
+    finish(calm, make_plan(calm, text, tiny(training={"save_every": 3}), budget="10240-tokens", seeds=1))
     ours, theirs = results(folder), results(calm)
     for name in theirs:
         assert ours[name] == theirs[name], name
@@ -307,7 +320,7 @@ WORKER = """
             sys.exit(130)
         path = folder / "trials" / (job["name"] + ".json")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"status": "done", "reason": "", "values": {}}))
+        path.write_text(json.dumps({"status": "done", "reason": "", "result": None}))
         times = (folder / "seen.txt").read_text().count(job["name"])
         if "forgets" in job["name"] and (times == 1 or "always" in job["name"]):
             os.kill(os.getpid(), 9)
@@ -323,15 +336,15 @@ ENDED = """
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Local]:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalEngine]:
     script = tmp_path / "worker"
     body = textwrap.dedent(WORKER).replace("folder = Path", textwrap.dedent(ENDED) + "\nfolder = Path", 1)
     script.write_text(f"#!{sys.executable}\n{body}")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 
-    def make(workers: int = 1) -> Local:
-        return Local(tmp_path, workers)
+    def make(workers: int = 1) -> LocalEngine:
+        return LocalEngine(tmp_path, workers)
 
     return make
 
@@ -352,7 +365,7 @@ def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_p
     running.run(jobs, events.append, lambda: False)
     running.close()
     for job in jobs:
-        outcome = Outcome.load(job.file(tmp_path))
+        outcome = job.load(tmp_path)
         assert outcome is not None
         if job.name == "gru/dies":
             assert outcome == Outcome(
@@ -365,11 +378,11 @@ def test_a_worker_that_dies_three_times_on_one_job_loses_only_that(engine, tmp_p
             )
         else:
             assert outcome.status == "done"
-    assert seen(tmp_path) == {**{job.name: 1 for job in jobs}, "gru/dies": DEATHS, "gru/leaves": DEATHS}
+    assert seen(tmp_path) == {**{job.name: 1 for job in jobs}, "gru/dies": MAX_LOSSES, "gru/leaves": MAX_LOSSES}
     ends = Counter(event["name"] for event in events if event["event"] == "end")
     assert ends == {job.name: 1 for job in jobs}
     lost = Counter(event["name"] for event in events if event["event"] == "lost")
-    assert lost == {"gru/dies": DEATHS, "gru/leaves": DEATHS}
+    assert lost == {"gru/dies": MAX_LOSSES, "gru/leaves": MAX_LOSSES}
 
 
 def test_a_worker_is_kept_from_job_to_job(engine, tmp_path: Path):
@@ -386,7 +399,7 @@ def test_a_worker_killed_between_its_outcome_and_its_word_is_believed(engine, tm
     running.run(jobs_of("forgets"), events.append, lambda: False)
     running.close()
     assert [event["event"] for event in events if event["event"] in ("lost", "end")] == ["lost", "end"]
-    assert Outcome.load(jobs_of("forgets")[0].file(tmp_path)) == Outcome("done", values={})
+    assert jobs_of("forgets")[0].load(tmp_path) == Outcome("done")
 
 
 def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(engine, tmp_path: Path):
@@ -395,7 +408,7 @@ def test_an_end_is_told_once_also_where_the_last_death_came_after_the_outcome(en
     running.run(jobs_of("forgets-always"), events.append, lambda: False)
     running.close()
     told = [(event["event"], event.get("status")) for event in events if event["event"] in ("lost", "end")]
-    assert told == [("lost", None)] * DEATHS + [("end", "done")]
+    assert told == [("lost", None)] * MAX_LOSSES + [("end", "done")]
 
 
 def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_worker(engine, tmp_path: Path):
@@ -403,10 +416,10 @@ def test_a_process_that_a_worker_loses_is_a_death_of_the_job_and_not_of_the_work
     running = engine()
     running.run(jobs_of("loses", "one"), events.append, lambda: False)
     running.close()
-    assert seen(tmp_path) == {"gru/loses": DEATHS, "gru/one": 1}
+    assert seen(tmp_path) == {"gru/loses": MAX_LOSSES, "gru/one": 1}
     assert len({line.split()[1] for line in (tmp_path / "seen.txt").read_text().splitlines()}) == 1
-    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": DEATHS}
-    assert Outcome.load(jobs_of("loses")[0].file(tmp_path)) == Outcome(
+    assert Counter(event["name"] for event in events if event["event"] == "lost") == {"gru/loses": MAX_LOSSES}
+    assert jobs_of("loses")[0].load(tmp_path) == Outcome(
         "failed",
         "its process was lost 3 times, the last time when process 2 of 2 was ended by SIGKILL. Perhaps memory ran out.",
     )
@@ -417,10 +430,10 @@ def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch
 
     def work(folder: Path, job: Job, *rest: Any) -> Outcome:
         if job.name == "gru/one":
-            raise Lost("when process 2 of 2 was ended by SIGKILL")
+            raise LostProcess("when process 2 of 2 was ended by SIGKILL")
         return Outcome("done")
 
-    monkeypatch.setattr(worker, "_own_output", lambda: told.append)
+    monkeypatch.setattr(worker, "_open_event_pipe", lambda: told.append)
     monkeypatch.setattr(worker, "execute", work)
     lines = [json.dumps({"kind": "train", "name": f"gru/{name}"}) + "\n" for name in ("one", "two")]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(lines)))
@@ -449,29 +462,30 @@ def test_cores_are_shared_by_workers_and_their_processes(tmp_path: Path, monkeyp
     monkeypatch.setattr(environment, "cpu_count", lambda: 12)
 
     def variables(*words: int) -> list[dict[str, str]]:
-        return Local(tmp_path, *words).variables
+        return LocalEngine(tmp_path, *words).variables
 
     assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 2)] == ["2"] * 3
     assert [each["OMP_NUM_THREADS"] for each in variables(3, 0, 1)] == ["4"] * 3
     assert variables(8, 0, 4)[0]["OMP_NUM_THREADS"] == "1"
-    assert variables(1, 0, 2) == [{BESIDE: "1", AT_ONCE: "1"}]
-    assert {(each[BESIDE], each[AT_ONCE]) for each in variables(4, 2)} == {("2", "4")}
-    assert Local(tmp_path, 4, 2).places == 4
-    assert Local(tmp_path).places == 1
+    assert variables(1, 0, 2) == [{DEVICE_WORKERS_VARIABLE: "1", WORKERS_VARIABLE: "1"}]
+    assert {(each[DEVICE_WORKERS_VARIABLE], each[WORKERS_VARIABLE]) for each in variables(4, 2)} == {("2", "4")}
+    assert LocalEngine(tmp_path, 4, 2).num_workers == 4
+    assert LocalEngine(tmp_path).num_workers == 1
 
 
+@pytest.mark.slow
 def test_files_of_the_user_are_no_libraries_of_a_worker(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tokenizers.py").write_text("raise ImportError('a file of the user')\n")
     folder = tmp_path / "out"
-    plan_of(folder, text, models=["rnn"], tries=1, seeds=1)
-    running = Local(folder, workers=2)
+    make_plan(folder, text, models=["rnn"], lr_trials=1, seeds=1)
+    running = LocalEngine(folder, workers=2)
     running.run([Job("train", "rnn/seed-0")], lambda event: None, lambda: False)
     running.close()
-    outcome = outcome_of(folder, "train", "rnn/seed-0")
+    outcome = Job("train", "rnn/seed-0").load(folder)
     assert outcome is not None
-    assert outcome.values is not None, outcome.reason
-    assert (outcome.values["beside"], outcome.values["at_once"]) == (2, 2)
+    assert outcome.result is not None, outcome.reason
+    assert (outcome.result.device_workers, outcome.result.workers) == (2, 2)
 
 
 def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -493,5 +507,5 @@ def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path
     assert time.monotonic() - began < 20
     running.close()
     assert seen(tmp_path) == {"gru/chatters": 1}
-    assert Outcome.load(jobs_of("chatters")[0].file(tmp_path)) is None
+    assert jobs_of("chatters")[0].load(tmp_path) is None
     assert not [event for event in events if event["event"] == "lost"]

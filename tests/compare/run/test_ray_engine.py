@@ -19,18 +19,18 @@ from typing import Any
 import pytest
 
 from seqwise import environment
-from seqwise.compare.plan.create import make_plan
-from seqwise.compare.plan.options import Question
-from seqwise.compare.plan.plan import AT_ONCE, BESIDE, Plan
+from seqwise.compare.plan.create import Request, create_plan_in
+from seqwise.compare.plan.options import ComparisonOptions
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run import ray_cluster as cluster
 from seqwise.compare.run import ray_engine as engine_module
-from seqwise.compare.run.engine import DEATHS, Event
-from seqwise.compare.run.execute import Interrupted, Lost
+from seqwise.compare.run.engine import MAX_LOSSES, Event
+from seqwise.compare.run.execute import InterruptedJob, LostProcess
 from seqwise.compare.run.jobs import Job, Outcome
-from seqwise.compare.run.local_engine import Local
-from seqwise.compare.run.ray_cluster import Node, Report, in_words, places_on, unfit
-from seqwise.compare.run.ray_engine import Ray
-from seqwise.compare.run.stages import carry_out
+from seqwise.compare.run.local_engine import LocalEngine
+from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_unfit
+from seqwise.compare.run.ray_engine import RayEngine
+from seqwise.compare.run.stages import run_stages
 from seqwise.config import Settings
 from seqwise.errors import SeqwiseError, UsageError
 
@@ -59,48 +59,48 @@ BIG, SMALL, CPU = Node("a", "big", 8, 4), Node("b", "small", 4, 2), Node("c", "p
         ([Node("h", "head", 0, 0)], None, 1, True, []),
     ],
 )  # fmt: skip
-def test_there_is_a_place_for_each_device(nodes, workers, processes, gpus, expected):
-    places = places_on(nodes, workers, processes, gpus)
-    assert [(place.node.id, place.cores, place.gpus, place.threads) for place in places] == expected
-    assert len(set(places)) == len(places)
-    wanted = max(sum(place.gpus for place in places if place.node == node) for node in nodes) if places else 0
-    assert wanted <= max(node.gpus for node in nodes)
+def test_there_is_a_slot_for_each_device(nodes, workers, processes, gpus, expected):
+    slots = allocate_slots(nodes, workers, processes, gpus)
+    assert [(slot.node.id, slot.cores, slot.gpus, slot.threads) for slot in slots] == expected
+    assert len(set(slots)) == len(slots)
+    reserved = max(sum(slot.gpus for slot in slots if slot.node == node) for node in nodes) if slots else 0
+    assert reserved <= max(node.gpus for node in nodes)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "workers", "beside"),
+    ("nodes", "workers", "device_workers"),
     [([CPU], None, 1), ([CPU], 4, 4), ([SMALL], 4, 2), ([SMALL], 2, 1), ([BIG, SMALL], 8, 2)],
 )
-def test_places_know_who_shares_their_device(nodes, workers, beside):
-    assert {place.beside for place in places_on(nodes, workers, 1, True)} == {beside}
+def test_slots_know_how_many_share_their_device(nodes, workers, device_workers):
+    assert {slot.device_workers for slot in allocate_slots(nodes, workers, 1, True)} == {device_workers}
 
 
-FINE = Report(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
+FINE = Probe(folder=True, data=True, seqwise=environment.version(), cpu="EPYC")
 
 
 @pytest.mark.parametrize(
     ("report", "words"),
     [
         (None, "1 of 2 nodes of the cluster did not answer within 60 s: small."),
-        (Report(True, True, "", ""), "cannot import seqwise: small"),
-        (Report(True, True, "0.0.1", "EPYC"), f"have another Seqwise than {environment.version()}: small"),
-        (Report(False, True, FINE.seqwise, "EPYC"), "cannot read and write the folder somewhere: small"),
-        (Report(True, False, FINE.seqwise, "EPYC"), "do not see the data book.txt: small"),
+        (Probe(True, True, "", ""), "cannot import seqwise: small"),
+        (Probe(True, True, "0.0.1", "EPYC"), f"have another Seqwise than {environment.version()}: small"),
+        (Probe(False, True, FINE.seqwise, "EPYC"), "cannot read and write the folder somewhere: small"),
+        (Probe(True, False, FINE.seqwise, "EPYC"), "cannot read the data book.txt: small"),
     ],
 )
-def test_nodes_that_cannot_take_part_are_named(report: Report | None, words: str):
-    problem = unfit({BIG: FINE, SMALL: report}, Path("somewhere"), "book.txt")
+def test_nodes_that_cannot_take_part_are_named(report: Probe | None, words: str):
+    problem = find_unfit({BIG: FINE, SMALL: report}, Path("somewhere"), "book.txt")
     assert words in str(problem)
     assert "big" not in str(problem)
     assert problem.repair  # type: ignore[union-attr]
 
 
 def test_nodes_that_can_take_part_are_described():
-    assert unfit({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
-    assert in_words({BIG: FINE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
+    assert find_unfit({BIG: FINE, SMALL: FINE}, Path("somewhere"), "book.txt") is None
+    assert describe_cluster({BIG: FINE}) == "a Ray cluster of 1 node with EPYC, 8 cores, 4 GPUs"
     twins = {CPU: FINE, Node("d", "other", 6, 0): FINE}
-    assert in_words(twins) == "a Ray cluster of 2 nodes, each with EPYC, 6 cores, no GPU"
-    assert in_words({CPU: FINE, Node("t", "tiny", 1, 1): FINE}).endswith(
+    assert describe_cluster(twins) == "a Ray cluster of 2 nodes, each with EPYC, 6 cores, no GPU"
+    assert describe_cluster({CPU: FINE, Node("t", "tiny", 1, 1): FINE}).endswith(
         "EPYC, 6 cores, no GPU; 1 with EPYC, 1 core, 1 GPU"
     )
 
@@ -108,7 +108,7 @@ def test_nodes_that_can_take_part_are_described():
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'seqwise\[ray\]'"):
-        Ray(tmp_path)
+        RayEngine(tmp_path)
 
 
 # One process, without Ray
@@ -125,7 +125,7 @@ class Blocked:
         tell({"progress": 0.5})
         while not self.over.wait(0.01):
             if self.heeds and stop():
-                raise Interrupted
+                raise InterruptedJob
         return Outcome("done")
 
 
@@ -135,7 +135,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float,
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(engine_module, "execute", job)
-        neighbours = {BESIDE: "3", AT_ONCE: "6"}
+        neighbours = {DEVICE_WORKERS_VARIABLE: "3", WORKERS_VARIABLE: "6"}
         for name in neighbours:
             monkeypatch.setenv(name, "1")
         return engine_module._Process(str(tmp_path), str(tmp_path), 1, 1, lease, neighbours)
@@ -160,12 +160,12 @@ def test_a_question_asked_twice_starts_the_job_once(process):
     until(lambda: worker.work(1, "train", "gru/seed-0", False)["result"] is not None)
     assert worker.work(1, "train", "gru/seed-0", False)["result"] == {"event": "end", "status": "done", "reason": ""}
     assert job.begun == 1
-    assert (os.environ[BESIDE], os.environ[AT_ONCE]) == ("3", "6")
+    assert (os.environ[DEVICE_WORKERS_VARIABLE], os.environ[WORKERS_VARIABLE]) == ("3", "6")
 
 
 def test_a_process_that_a_job_has_lost_is_a_death_of_the_job(process, monkeypatch: pytest.MonkeyPatch):
     def lose(*words: object) -> Outcome:
-        raise Lost("when process 2 of 2 was ended by SIGKILL")
+        raise LostProcess("when process 2 of 2 was ended by SIGKILL")
 
     worker = process(60.0, Blocked(heeds=True))
     monkeypatch.setattr(engine_module, "execute", lose)
@@ -178,23 +178,24 @@ def test_a_cluster_that_gives_no_process_is_told_once_and_left_in_the_end(tmp_pa
     now = 0.0
     monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
     heard = Recorder()
-    alone, hands = engine_module._Alone(heard), {
-        place: engine_module._Hand(place, None) for place in places_on([BIG, SMALL], None, 1, True)
+    timeout, workers = engine_module._StartTimeout(heard), {
+        slot: engine_module._RayWorker(slot, None) for slot in allocate_slots([BIG, SMALL], None, 1, True)
     }  # fmt: skip
-    for now in (5.0, 6.0, engine_module.TELL, engine_module.TELL + 6, engine_module.TELL + 20):  # noqa: B007
-        alone.check(hands, tmp_path)
+    warn = engine_module.WARN_SECONDS
+    for now in (5.0, 6.0, warn, warn + 6, warn + 20):  # noqa: B007
+        timeout.check(workers, tmp_path)
     assert [event["event"] for event in heard.events] == ["waiting"]
     assert "a job needs 2 cores and 1 GPU on one of 2 nodes. Perhaps it is busy" in heard.events[0]["reason"]
-    assert "It has 10 minutes" in heard.events[0]["reason"]
-    next(iter(hands.values())).heard = 1.0
-    alone.check(hands, tmp_path)  # the time begins anew
-    next(iter(hands.values())).heard = 0.0
-    alone.check(hands, tmp_path)
-    now += engine_module.PATIENCE - 1
-    alone.check(hands, tmp_path)
+    assert "waits for 10 minutes" in heard.events[0]["reason"]
+    next(iter(workers.values())).last_answer = 1.0
+    timeout.check(workers, tmp_path)  # the time begins anew
+    next(iter(workers.values())).last_answer = 0.0
+    timeout.check(workers, tmp_path)
+    now += engine_module.GIVE_UP_SECONDS - 1
+    timeout.check(workers, tmp_path)
     now += 2
     with pytest.raises(SeqwiseError, match=r"no process within 10 minutes(.|\n)*ray status(.|\n)*compare --resume"):
-        alone.check(hands, tmp_path)
+        timeout.check(workers, tmp_path)
     assert len(heard.events) == 2
 
 
@@ -222,7 +223,7 @@ def with_ray() -> Any:
     """Imported as the engine does it, which keeps it quiet."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'seqwise[ray]'")
-    return cluster.library()
+    return cluster.import_ray()
 
 
 @pytest.fixture(scope="module")
@@ -232,13 +233,13 @@ def reference(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = Settings(task="language", device="cpu")
     base.text.tokenizer, base.network.width, base.network.depth, base.network.dropout = "characters", 16, 1, 0.2
     base.data.window, base.training.batch_size, base.training.save_every = 16, 4, 10
-    question = Question(models=("rnn", "gru"), budget="12k-tokens", match="tokens", seeds=1, tries=2)
-    plan = make_plan(folder, str(book), question, base)
-    engine = Local(folder)
+    options = ComparisonOptions(models=("rnn", "gru"), budget="12k-tokens", match="tokens", seeds=1, lr_trials=2)
+    plan = create_plan_in(folder, Request(str(book), options, base))
+    engine = LocalEngine(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         try:
-            assert carry_out(folder, plan, engine, lambda event: None)
+            assert run_stages(folder, plan, engine, lambda event: None)
         finally:
             engine.close()
     return folder
@@ -252,22 +253,22 @@ def ray_cluster() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        head = {"num_cpus": 0, "object_store_memory": cluster.STORE, "include_dashboard": False}
+        head = {"num_cpus": 0, "object_store_memory": cluster.OBJECT_STORE_BYTES, "include_dashboard": False}
         head["_system_config"] = {"health_check_period_ms": 1000}  # a lost node is noticed after five of them
         there = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", there.address)
         for _ in range(2):
-            there.add_node(num_cpus=1, object_store_memory=cluster.STORE)
+            there.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
         yield there
         there.shutdown()
 
 
 @pytest.fixture
-def engine_on(ray_cluster) -> Iterator[Callable[..., Ray]]:
-    engines: list[Ray] = []
+def engine_on(ray_cluster) -> Iterator[Callable[..., RayEngine]]:
+    engines: list[RayEngine] = []
 
-    def make(folder: Path, workers: int | None = None) -> Ray:
-        engines.append(Ray(folder, workers))
+    def make(folder: Path, workers: int | None = None) -> RayEngine:
+        engines.append(RayEngine(folder, workers))
         return engines[-1]
 
     yield make
@@ -312,18 +313,19 @@ def same_results(folder: Path, reference: Path, jobs: list[Job]) -> None:
     for job in jobs:
         found, expected = (json.loads(job.file(each).read_text()) for each in (folder, reference))
         assert found["status"] == "done", found["reason"]
-        for key in ("rate", "tokens", "updates", "goal", "validation", "metrics"):
-            assert found["values"].get(key) == expected["values"].get(key), (job.name, key)
+        for key in ("rate", "tokens", "updates", "objective", "validation", "metrics"):
+            assert found["result"].get(key) == expected["result"].get(key), (job.name, key)
         if job.kind == "train":
-            weights = [(job.run(each) / "model.safetensors").read_bytes() for each in (folder, reference)]
+            weights = [(job.run_folder(each) / "model.safetensors").read_bytes() for each in (folder, reference)]
             assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path, engine_on):
     folder = tmp_path / "compare"
     shutil.copytree(reference, folder, ignore=shutil.ignore_patterns("trials"))
     plan, heard = Plan.open(folder), Recorder()
-    assert carry_out(folder, plan, engine_on(folder), heard)
+    assert run_stages(folder, plan, engine_on(folder), heard)
     trained = [Job("train", trial.name) for trial in plan.trials()]
     tested = [Job("test", trial.name) for trial in plan.trainings()]
     same_results(folder, reference, [*trained, *tested])
@@ -332,18 +334,19 @@ def test_a_cluster_finds_what_this_machine_finds(reference: Path, tmp_path: Path
     assert len({event["pid"] for event in heard.events if event["event"] == "begin"}) == 2  # kept from job to job
     assert max(event.get("progress", 0) for event in heard.events) == 1.0
     assert list(folder.glob(".seen-*")) == []
-    values = json.loads(trained[0].file(folder).read_text())["values"]
-    assert (values["beside"], values["at_once"]) == (1, 2)
+    values = json.loads(trained[0].file(folder).read_text())["result"]
+    assert (values["device_workers"], values["workers"]) == (1, 2)
     assert json.loads((folder / "env.json").read_text())["in_words"].startswith("a Ray cluster of 2 nodes")
 
 
+@pytest.mark.slow
 def test_a_busy_cluster_is_waited_for_but_not_for_ever(fresh: Path, engine_on, monkeypatch):
     ray = with_ray()
-    monkeypatch.setattr(engine_module, "TELL", 0.5)
-    monkeypatch.setattr(engine_module, "PATIENCE", 3.0)
+    monkeypatch.setattr(engine_module, "WARN_SECONDS", 0.5)
+    monkeypatch.setattr(engine_module, "GIVE_UP_SECONDS", 3.0)
     engine, heard = engine_on(fresh), Recorder()
     engine._join()
-    assert engine.places == 2
+    assert engine.num_workers == 2
 
     class Other:
         def here(self) -> None: ...
@@ -360,6 +363,7 @@ def test_a_busy_cluster_is_waited_for_but_not_for_ever(fresh: Path, engine_on, m
     assert not any(job.file(fresh).exists() for job in TRAININGS)
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_nothing(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
         if event.get("name") == "gru/seed-0" and event.get("progress", 0) > 0.3 and not heard.names("lost"):
@@ -380,6 +384,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_always_dies_fails_alone(reference: Path, fresh: Path, engine_on):
     def kill(event: Event, heard: Recorder) -> None:
         if event.get("name") == "rnn/seed-0" and event["event"] == "begin":
@@ -387,19 +392,20 @@ def test_a_job_whose_process_always_dies_fails_alone(reference: Path, fresh: Pat
 
     heard, jobs = Recorder(kill), TRAININGS
     engine_on(fresh).run(jobs, heard, lambda: False)
-    assert heard.names("lost") == ["rnn/seed-0"] * DEATHS
-    outcome = Outcome.load(jobs[0].file(fresh))
+    assert heard.names("lost") == ["rnn/seed-0"] * MAX_LOSSES
+    outcome = jobs[0].load(fresh)
     assert outcome is not None
     assert outcome.status == "failed"
-    assert f"lost {DEATHS} times" in outcome.reason
+    assert f"lost {MAX_LOSSES} times" in outcome.reason
     assert sorted(heard.names("end")) == ["gru/seed-0", "rnn/seed-0"]
     same_results(fresh, reference, jobs[1:])
 
 
+@pytest.mark.slow
 def test_a_lost_node_costs_nothing_and_a_new_one_joins(
     reference: Path, fresh: Path, engine_on, ray_cluster, monkeypatch, capfd
 ):
-    monkeypatch.setattr(engine_module, "LEASE", 2.0)
+    monkeypatch.setattr(engine_module, "LEASE_SECONDS", 2.0)
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in ray_cluster.worker_nodes}
     removals: list[threading.Thread] = []
 
@@ -414,7 +420,7 @@ def test_a_lost_node_costs_nothing_and_a_new_one_joins(
         engine.run(TRAININGS, heard, lambda: False)
     finally:
         removals[0].join()
-        new = ray_cluster.add_node(num_cpus=1, object_store_memory=cluster.STORE)
+        new = ray_cluster.add_node(num_cpus=1, object_store_memory=cluster.OBJECT_STORE_BYTES)
     assert [(event["name"], event["reason"][:13]) for event in heard.events if event["event"] == "lost"] == [
         ("gru/seed-0", "with its node")
     ]
@@ -424,7 +430,7 @@ def test_a_lost_node_costs_nothing_and_a_new_one_joins(
     engine.run(TESTS, heard, lambda: False)
     same_results(fresh, reference, TESTS)
     assert capfd.readouterr().out == ""  # Ray wants to say much about a lost node
-    assert new.node_id in {place.node.id for place in engine._hands}
+    assert new.node_id in {slot.node.id for slot in engine._workers}
 
 
 def parent(pid: int) -> int:
@@ -434,6 +440,7 @@ def parent(pid: int) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_jobs_that_are_stopped_go_on_later(reference: Path, fresh: Path, engine_on):
     heard = Recorder()
 
@@ -453,7 +460,7 @@ def test_jobs_that_are_stopped_go_on_later(reference: Path, fresh: Path, engine_
 
 @pytest.mark.slow
 def test_jobs_wait_for_a_driver_that_was_silent(reference: Path, fresh: Path, engine_on, monkeypatch):
-    monkeypatch.setattr(engine_module, "LEASE", 1.0)
+    monkeypatch.setattr(engine_module, "LEASE_SECONDS", 1.0)
     slept: list[str] = []
 
     def sleep(event: Event, heard: Recorder) -> None:
@@ -469,13 +476,15 @@ def test_jobs_wait_for_a_driver_that_was_silent(reference: Path, fresh: Path, en
     same_results(fresh, reference, TRAININGS[1:2])
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_see_the_folder_is_named(fresh: Path, engine_on, ray_cluster, monkeypatch):
-    monkeypatch.setattr(cluster, "SETTLING", 1.0)
+    monkeypatch.setattr(cluster, "SYNC_SECONDS", 1.0)
     apart = ["unshare", "--map-root-user", "--mount", "--uts"]
     if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system does not let a process have mounts of its own")
     start = f"{Path(sys.executable).parent}/ray start --address {ray_cluster.address} --num-cpus 1 --block"
-    script = f"hostname far && mount -t tmpfs none '{fresh}' && exec {start} --object-store-memory {cluster.STORE}"
+    start += f" --object-store-memory {cluster.OBJECT_STORE_BYTES}"
+    script = f"hostname far && mount -t tmpfs none '{fresh}' && exec {start}"
     node = subprocess.Popen([*apart, "sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until(lambda: node.poll() is not None or len(ray_cluster.global_state._live_node_ids()) > 3)
@@ -487,6 +496,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(fresh: Path, engine_on, ra
         node.wait()
 
 
+@pytest.mark.slow
 def test_processes_that_cannot_start_end_the_comparison(fresh: Path, engine_on, monkeypatch):
     class Unwilling:  # an inner class is sent as code: a node cannot import this file
         def __init__(self, *words: object):
@@ -497,15 +507,16 @@ def test_processes_that_cannot_start_end_the_comparison(fresh: Path, engine_on, 
     monkeypatch.setattr(engine_module, "_Process", Unwilling)
     with pytest.raises(SeqwiseError, match=r"no node left .*no such library(.|\n)*seqwise compare --resume"):
         engine_on(fresh, 1).run(TRAININGS[:1], Recorder(), lambda: False)
-    assert Outcome.load(TRAININGS[0].file(fresh)) is None  # it is no fault of the trial
+    assert TRAININGS[0].load(fresh) is None  # it is no fault of the trial
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
+@pytest.mark.slow
 def test_an_address_where_nobody_answers_is_an_error(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with_ray()
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(UsageError, match=f"at {address} cannot be joined"):
-        Ray(tmp_path).run(TRAININGS, Recorder(), lambda: False)
+        RayEngine(tmp_path).run(TRAININGS, Recorder(), lambda: False)
 
 
 @pytest.fixture
@@ -515,6 +526,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.slow
 def test_without_a_cluster_this_machine_is_one(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
     ray = with_ray()
     (short_folder / "ray").mkdir()
@@ -525,12 +537,13 @@ def test_without_a_cluster_this_machine_is_one(short_folder: Path, monkeypatch: 
     try:
         assert cluster.connect()
         assert not cluster.connect()  # once is enough
-        assert [node.cores for node in cluster.nodes()] == [environment.cpu_count()]
+        assert [node.cores for node in cluster.list_nodes()] == [environment.cpu_count()]
         assert signal.getsignal(signal.SIGTERM) == handler
     finally:
         ray.shutdown()
 
 
+@pytest.mark.slow
 def test_where_ray_cannot_start_its_reason_is_said(short_folder: Path, monkeypatch: pytest.MonkeyPatch):
     with_ray()
     monkeypatch.setenv("RAY_ADDRESS", "local")

@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from seqwise.compare.statistics.significance import Pair, interval, paired, sampling_interval, still_improving
-from seqwise.compare.statistics.student_t import mixed, mixed_quantile, quantile, two_sided
+from seqwise.compare.report.schema import Curve, CurvePoint, Pair
+from seqwise.compare.statistics.significance import (
+    bootstrap_interval,
+    compare_pairs,
+    compute_last_doubling_gain,
+    compute_mean_interval,
+)
+from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile, two_sided_p
 
 
 def mean(sums: np.ndarray) -> np.ndarray:
@@ -26,7 +32,7 @@ def rows(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def only(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
-    (pair,) = paired(mean, families, **options)
+    (pair,) = compare_pairs(mean, families, **options)
     return pair
 
 
@@ -42,68 +48,68 @@ def only(families: Mapping[str, Sequence[np.ndarray]], **options) -> Pair:
     ],
 )  # fmt: skip
 def test_quantiles_of_t_are_those_of_the_tables(confidence: float, freedom: float, expected: float):
-    assert quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
+    assert t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
 
 
 def test_probabilities_of_t_in_closed_form():
     for t in (0.0, 0.3, 1.0, 5.0, 100.0):
-        assert two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
-        assert two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
-        assert two_sided(-t, 7.5) == two_sided(t, 7.5)
-    assert two_sided(1.5, 999_999) == pytest.approx(two_sided(1.5, 1_000_001), abs=1e-6)
-    assert two_sided(math.inf, 3) == 0.0
+        assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)  # Cauchy
+        assert two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+        assert two_sided_p(-t, 7.5) == two_sided_p(t, 7.5)
+    assert two_sided_p(1.5, 999_999) == pytest.approx(two_sided_p(1.5, 1_000_001), abs=1e-6)
+    assert two_sided_p(math.inf, 3) == 0.0
 
 
 def test_a_mixture_of_parts_lies_between_them():
-    assert mixed(2.0, [(3.0, 4.0)]) == two_sided(2.0, 4)
-    assert mixed(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx((two_sided(2, 2) + 3 * two_sided(2, 50)) / 4)
-    between = mixed_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
-    assert quantile(0.95, 1e9) < between < quantile(0.95, 2)
-    assert mixed(between, [(1.0, 2.0), (1.0, 1e9)]) == pytest.approx(0.05)
+    assert mixture_p(2.0, [(3.0, 4.0)]) == two_sided_p(2.0, 4)
+    assert mixture_p(2.0, [(1.0, 2.0), (3.0, 50.0)]) == pytest.approx((two_sided_p(2, 2) + 3 * two_sided_p(2, 50)) / 4)
+    between = mixture_quantile(0.95, [(1.0, 2.0), (1.0, 1e9)])
+    assert t_quantile(0.95, 1e9) < between < t_quantile(0.95, 2)
+    assert mixture_p(between, [(1.0, 2.0), (1.0, 1e9)]) == pytest.approx(0.05)
 
 
 # Intervals
 
 
 def test_an_interval_over_three_seeds_by_hand():
-    found = interval([3.0, 3.1, 3.2])
+    found = compute_mean_interval([3.0, 3.1, 3.2])
     reach = 4.302653 * 0.1 / math.sqrt(3)
     assert (found.mean, found.low, found.high) == pytest.approx((3.1, 3.1 - reach, 3.1 + reach), abs=1e-6)
 
 
 def test_an_interval_is_cut_to_what_the_metric_can_be():
-    found = interval([0.9, 0.99], (0.0, 1.0))
+    found = compute_mean_interval([0.9, 0.99], (0.0, 1.0))
     assert found.high == 1.0
     assert found.low is not None
     assert 0.0 < found.low < 0.9
 
 
 def test_one_value_and_values_that_are_not_finite_have_no_interval():
-    assert (interval([3.0]).low, interval([3.0]).high) == (None, None)
-    assert interval([3.0, math.inf]).low is None
+    assert (compute_mean_interval([3.0]).low, compute_mean_interval([3.0]).high) == (None, None)
+    assert compute_mean_interval([3.0, math.inf]).low is None
 
 
 def test_equal_values_have_an_interval_of_no_width():
-    found = interval([0.5, 0.5, 0.5])
+    found = compute_mean_interval([0.5, 0.5, 0.5])
     assert (found.low, found.high) == (0.5, 0.5)
 
 
 def test_the_interval_over_examples_is_that_of_the_normal_distribution_where_there_are_many():
     values = np.random.default_rng(0).normal(5.0, 2.0, size=400)
-    low, high = sampling_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
+    low, high = bootstrap_interval(mean, [rows(values), rows(values + 1)]) or (0.0, 0.0)
     reach = 1.96 * values.std() / 20
     assert (low, high) == pytest.approx((values.mean() + 0.5 - reach, values.mean() + 0.5 + reach), abs=0.1 * reach)
 
 
 def test_a_metric_that_is_no_mean_is_computed_from_the_sums_of_each_draw():
     losses, lengths = np.array([2.0, 9.0, 4.0]), np.array([1.0, 3.0, 4.0])
-    low, high = sampling_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
+    low, high = bootstrap_interval(perplexity, [np.stack([losses, lengths], axis=1)]) or (0.0, 0.0)
     assert math.exp(1.0) - 1e-9 <= low < math.exp(15 / 8) < high <= math.exp(3.0) + 1e-9
 
 
 def test_one_example_or_an_undefined_metric_has_no_interval_over_examples():
-    assert sampling_interval(mean, [rows([1.0])]) is None
-    assert sampling_interval(mean, [np.zeros((50, 2))]) is None
+    assert bootstrap_interval(mean, [rows([1.0])]) is None
+    assert bootstrap_interval(mean, [np.zeros((50, 2))]) is None
 
 
 # Pairs
@@ -120,8 +126,8 @@ def test_the_variance_of_a_pair_by_hand():
     parts = [(of_examples, 299), (seeds_a, 2), (seeds_b, 2)]
     error = math.sqrt(of_examples + seeds_a + seeds_b)
     assert pair.difference == pytest.approx(a.mean() - b.mean())
-    assert (pair.high - pair.low) / 2 == pytest.approx(mixed_quantile(0.95, parts) * error, rel=0.03)
-    assert pair.p == pytest.approx(mixed(pair.difference / error, parts), rel=0.05)
+    assert (pair.high - pair.low) / 2 == pytest.approx(mixture_quantile(0.95, parts) * error, rel=0.03)
+    assert pair.p == pytest.approx(mixture_p(pair.difference / error, parts), rel=0.05)
     assert pair.covers == "seeds and examples"
 
 
@@ -147,11 +153,11 @@ def test_holm_adjusts_from_the_smallest_p_upwards():
     draw = np.random.default_rng(14)
     common = draw.normal(size=60)
     families = {name: [rows(common + draw.normal(shift, 1, size=60))] for name, shift in zip("abc", (0, 0, 1.2))}
-    pairs = sorted(paired(mean, families, deterministic="abc"), key=lambda pair: pair.p)
+    pairs = sorted(compare_pairs(mean, families, deterministic="abc"), key=lambda pair: pair.p)
     expected = [min(1, 3 * pairs[0].p)]
     expected.append(max(expected[0], min(1, 2 * pairs[1].p)))
     expected.append(max(expected[1], pairs[2].p))
-    assert [pair.adjusted for pair in pairs] == pytest.approx(expected)
+    assert [pair.adjusted_p for pair in pairs] == pytest.approx(expected)
     assert [pair.significant for pair in pairs] == [adjusted < 0.05 for adjusted in expected]
     assert pairs[0].significant
     assert not pairs[2].significant
@@ -166,15 +172,15 @@ def test_a_family_trained_once_is_said_to_be_and_a_counted_one_is_not():
     assert pair.p == sure.p < 0.001
     # However clear it is, another seed might have given anything: more of them would tell.
     assert (pair.significant, sure.significant) == (False, True)
-    assert (pair.larger, sure.larger) == ("seeds", "examples")
+    assert (pair.larger_noise, sure.larger_noise) == ("seeds", "examples")
 
 
 def test_the_larger_noise_is_named():
     draw = np.random.default_rng(5)
     steady = {name: [rows(draw.normal(size=50) + 0 * seed) for seed in range(1)] * 3 for name in "ab"}
     shaky = {name: [rows(np.linspace(0, 0.1, 50) + draw.normal()) for _ in range(3)] for name in "ab"}
-    assert only(steady).larger == "examples"
-    assert only(shaky).larger == "seeds"
+    assert only(steady).larger_noise == "examples"
+    assert only(shaky).larger_noise == "seeds"
 
 
 def test_few_seeds_leave_more_open_than_their_noise_alone():
@@ -187,7 +193,7 @@ def test_few_seeds_leave_more_open_than_their_noise_alone():
         return only({"a": [rows(noise + luck) for luck in lucks], "b": [rows(0 * noise + luck) for luck in lucks]})
 
     two, twenty = with_seeds(2), with_seeds(20)
-    assert (two.larger, twenty.larger) == ("seeds", "examples")
+    assert (two.larger_noise, twenty.larger_noise) == ("seeds", "examples")
     assert two.high - two.low > 1.2 * (twenty.high - twenty.low)
 
 
@@ -207,9 +213,9 @@ def test_few_examples_are_no_proof_however_clear_they_are():
 
 def test_one_example_or_an_infinite_value_cannot_be_tested():
     pair = only({"a": [rows([1.0])], "b": [rows([2.0])]})
-    assert (pair.difference, pair.low, pair.p, pair.adjusted, pair.significant) == (-1.0, None, None, None, False)
+    assert (pair.difference, pair.low, pair.p, pair.adjusted_p, pair.significant) == (-1.0, None, None, None, False)
     endless = np.array([[math.inf, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    pairs = paired(mean, {"a": [endless], "b": [rows([1.0, 2.0, 3.0])], "c": [rows([1.0, 2.0, 3.0])]})
+    pairs = compare_pairs(mean, {"a": [endless], "b": [rows([1.0, 2.0, 3.0])], "c": [rows([1.0, 2.0, 3.0])]})
     assert [pair.significant for pair in pairs] == [False, False, False]
     assert (pairs[0].difference, pairs[0].p) == (None, None)
     assert pairs[2].p == 1.0
@@ -223,7 +229,7 @@ def test_an_infinite_family_does_not_take_the_tests_of_the_others_along():
         for name, shift in (("a", 0), ("b", 1))
     }
     endless = {"c": [rows(np.full(200, math.inf)), rows(common), rows(common)]}
-    alone, together = paired(mean, good), paired(mean, {**good, **endless})
+    alone, together = compare_pairs(mean, good), compare_pairs(mean, {**good, **endless})
     assert [pair.p is None for pair in together] == [False, True, True]
     assert together[0] == alone[0]
     assert together[0].significant
@@ -254,25 +260,25 @@ def test_a_floor_does_not_lift_noise_that_is_there():
 
 def test_other_examples_are_refused():
     with pytest.raises(ValueError, match="same examples"):
-        paired(mean, {"a": [rows([1.0, 2.0])], "b": [rows([1.0])]})
+        compare_pairs(mean, {"a": [rows([1.0, 2.0])], "b": [rows([1.0])]})
 
 
 def test_one_family_has_no_pairs():
-    assert paired(mean, {"a": [rows([1.0, 2.0])]}) == []
-    assert paired(mean, {}) == []
+    assert compare_pairs(mean, {"a": [rows([1.0, 2.0])]}) == []
+    assert compare_pairs(mean, {}) == []
 
 
 def test_the_same_seed_gives_the_same_numbers():
     families = {"a": [rows([1.0, 2.0, 5.0, 3.0])], "b": [rows([2.0, 2.0, 4.0, 4.0])]}
-    assert paired(mean, families, seed=7) == paired(mean, families, seed=7)
-    assert paired(mean, families, seed=7) != paired(mean, families, seed=8)
+    assert compare_pairs(mean, families, seed=7) == compare_pairs(mean, families, seed=7)
+    assert compare_pairs(mean, families, seed=7) != compare_pairs(mean, families, seed=8)
 
 
 def test_seven_families_on_five_thousand_examples_take_seconds():
     draw = np.random.default_rng(6)
     families = {str(name): [np.abs(draw.normal(size=(5000, 10))) for _ in range(3)] for name in range(7)}
     start = time.perf_counter()
-    assert len(paired(mean, families)) == 21
+    assert len(compare_pairs(mean, families)) == 21
     assert time.perf_counter() - start < 10
 
 
@@ -307,7 +313,7 @@ def test_one_steady_and_one_unsteady_family_are_told_apart_no_more_often_than_th
         of_examples = draw.chisquare(199, trials) / 199
         difference = draw.normal(size=trials) * math.sqrt(1.01 * of_seeds + 1)
         p = np.array([
-            mixed(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
+            mixture_p(gap / math.sqrt(a + b + c), [(a, 2), (b, 2), (c, 199)])
             for gap, a, b, c in zip(difference, unsteady, steady, of_examples)
         ])  # fmt: skip
         assert np.mean(p < 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
@@ -354,29 +360,31 @@ def test_an_interval_holds_the_truth_as_often_as_it_says():
 # Curves
 
 
-def curve(*points: tuple[int, float | None]) -> dict:
-    return {"seed": 0, "points": [{"tokens": tokens, "seconds": 0.1, "value": value} for tokens, value in points]}
+def curve(*points: tuple[int, float | None]) -> Curve:
+    return Curve(0, tuple(CurvePoint(tokens, 0.1, value) for tokens, value in points))
 
 
 def test_a_perplexity_is_told_by_its_logarithm():
     """From 800 to 400, then to 200: it halves again and again, and does not gain 400 and then 200."""
     falling = [curve((100, 800.0), (200, 400.0), (400, 200.0))]
-    assert still_improving(falling, True, math.log) == pytest.approx(math.log(2))
-    assert still_improving(falling, True) == pytest.approx(200.0)
+    assert compute_last_doubling_gain(falling, True, math.log) == pytest.approx(math.log(2))
+    assert compute_last_doubling_gain(falling, True) == pytest.approx(200.0)
 
 
 def test_what_was_gained_in_the_second_half_is_the_gain_of_the_last_doubling():
-    assert still_improving([curve((100, 9.0), (200, 6.0), (400, 5.0))], True) == pytest.approx(1.0)
-    assert still_improving([curve((100, 0.1), (200, 0.5), (400, 0.6))], False) == pytest.approx(0.1)
+    assert compute_last_doubling_gain([curve((100, 9.0), (200, 6.0), (400, 5.0))], True) == pytest.approx(1.0)
+    assert compute_last_doubling_gain([curve((100, 0.1), (200, 0.5), (400, 0.6))], False) == pytest.approx(0.1)
 
 
 def test_between_validations_it_is_interpolated_over_the_logarithm():
-    assert still_improving([curve((100, 8.0), (400, 4.0), (401, 4.0))], True) == pytest.approx(2.0, rel=0.01)
+    assert compute_last_doubling_gain([curve((100, 8.0), (400, 4.0), (401, 4.0))], True) == pytest.approx(2.0, rel=0.01)
 
 
 def test_the_best_value_so_far_counts():
-    assert still_improving([curve((100, 5.0), (200, 4.0), (300, 3.0), (400, 3.9))], True) == pytest.approx(1.0)
-    assert still_improving([curve((100, 5.0), (200, 3.0), (300, 3.5), (400, 3.2))], True) == 0.0
+    assert compute_last_doubling_gain([curve((100, 5.0), (200, 4.0), (300, 3.0), (400, 3.9))], True) == pytest.approx(
+        1.0
+    )
+    assert compute_last_doubling_gain([curve((100, 5.0), (200, 3.0), (300, 3.5), (400, 3.2))], True) == 0.0
 
 
 def test_seeds_are_averaged_and_curves_that_tell_nothing_left_out():
@@ -386,6 +394,6 @@ def test_seeds_are_averaged_and_curves_that_tell_nothing_left_out():
         curve((100, 8.0), (200, 6.0)),  # two validations draw a line through anything
         curve((100, 8.0), (150, 6.0), (400, 5.0)),  # nothing in the second half but its end
     ]  # fmt: skip
-    assert still_improving([one, other, *no_log], True) == pytest.approx(1.5)
-    assert still_improving(no_log, True) is None
-    assert still_improving([], True) is None
+    assert compute_last_doubling_gain([one, other, *no_log], True) == pytest.approx(1.5)
+    assert compute_last_doubling_gain(no_log, True) is None
+    assert compute_last_doubling_gain([], True) is None

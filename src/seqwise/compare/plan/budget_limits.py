@@ -1,7 +1,7 @@
-"""Budgets that are too small to compare anything, said before anything starts.
+"""Refuses budgets that are too small for a comparison, before anything is trained.
 
-A training that makes a handful of updates says how a family begins, not how it learns. This page knows nothing of how
-a budget is divided into trials; it judges the part that one training gets.
+A training of a handful of updates shows how a family begins, not how it learns. This module judges the budget of one
+trial; it knows nothing of how a budget is divided among trials.
 """
 
 from __future__ import annotations
@@ -10,86 +10,94 @@ import math
 from itertools import islice
 
 from seqwise.budget import Budget
+from seqwise.compare.plan.plan import TrialKind
 from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
 
-LEAST_UPDATES = 20  # of one training: below, even the learning rate has hardly risen and fallen
-LEAST_OF_TRY = 10  # of a try, which has only to tell learning rates apart
-MARGIN = 1.2  # times what was measured: another rehearsal may be slower
-SAMPLE = 8  # batches that are looked at to know how many tokens an update learns from
+# Below 20 updates even the learning rate has hardly risen and fallen; the search has only to rank learning rates.
+MIN_UPDATES: dict[TrialKind, int] = {"train": 20, "lr": 10}
+TRIAL_NAMES: dict[TrialKind, str] = {"train": "training", "lr": "learning-rate trial"}
+SAFETY_FACTOR = 1.2  # another measurement of the speed may be slower
+NUM_SAMPLE_BATCHES = 8  # from which the tokens of an update are estimated
 
 
-def too_small(
-    task: Task, settings: ResolvedSettings, budget: Budget | str, name: str = "", a_try: bool = False
+def check_tokens(
+    task: Task, settings: ResolvedSettings, budget: Budget | str, name: str = "", kind: TrialKind = "train"
 ) -> str | None:
-    """What is wrong with a budget in tokens for one training with resolved settings; None: nothing is."""
+    """Returns what is wrong with a budget in tokens for one trial; None if nothing is."""
     budget = Budget.parse(budget) if isinstance(budget, str) else budget
     if budget.unit != "tokens" or not get_family(settings.model).has_gradients:
-        return None  # what a second holds must be measured; n-grams are counted, whatever the budget
-    fewest, least = LEAST_OF_TRY if a_try else LEAST_UPDATES, least_tokens(task, settings, a_try)
-    if budget.amount >= least:
+        return None  # the speed must be measured first; n-grams are counted, whatever the budget
+    minimum = estimate_min_tokens(task, settings, kind)
+    if budget.amount >= minimum:
         return None
+    updates = MIN_UPDATES[kind]
     return (
-        f"{name or settings.model}: with {budget.amount:,.10g} {task.unit} a {'try' if a_try else 'training'} would "
-        f"make {fewest * budget.amount / least:,.1f} updates; it takes at least {fewest}, which is {least:,.0f} "
+        f"{name or settings.model}: with {budget.amount:,.10g} {task.unit} a {TRIAL_NAMES[kind]} would make "
+        f"{updates * budget.amount / minimum:,.1f} updates; it needs at least {updates}, which is {minimum:,.0f} "
         f"{task.unit}."
     )
 
 
-def least_tokens(task: Task, settings: ResolvedSettings, a_try: bool = False) -> float:
-    """What one training with resolved settings needs at least."""
+def estimate_min_tokens(task: Task, settings: ResolvedSettings, kind: TrialKind = "train") -> float:
+    """Returns the tokens that one trial needs at least."""
     if not get_family(settings.model).has_gradients:
         return 0.0
-    sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), SAMPLE)]
-    return (LEAST_OF_TRY if a_try else LEAST_UPDATES) * sum(sizes) / len(sizes)
+    sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), NUM_SAMPLE_BATCHES)]
+    return MIN_UPDATES[kind] * sum(sizes) / len(sizes)
 
 
-def too_short(
-    seconds_per_update: float, seconds_of_validation: float, budget_seconds: float, name: str = "", a_try: bool = False
+def check_seconds(
+    seconds_per_update: float, validation_seconds: float, budget_seconds: float, name: str, kind: TrialKind = "train"
 ) -> str | None:
-    """What is wrong with a time for one training, by what was measured. A try is validated after it."""
-    fewest = LEAST_OF_TRY if a_try else LEAST_UPDATES
-    least = least_seconds(seconds_per_update, seconds_of_validation, a_try)
-    if budget_seconds >= least:
+    """Returns what is wrong with a time for one trial, by its measured speed; None if nothing is.
+
+    A trial of the learning-rate search is validated after its time.
+    """
+    minimum = estimate_min_seconds(seconds_per_update, validation_seconds, kind)
+    if budget_seconds >= minimum:
         return None
-    also = "" if a_try else " and one validation"
-    each = "" if a_try else f", {_time(seconds_of_validation)} a validation"
+    also = " and one validation" if kind == "train" else ""
+    validation = f", {_format_seconds(validation_seconds)} a validation" if kind == "train" else ""
     return (
-        f"{name}: {_time(budget_seconds)} {'for a try' if a_try else 'of training'} are too short: {fewest} "
-        f"updates{also} take {_time(least)} here ({_time(seconds_per_update)} an update{each})."
-    ).removeprefix(": ")
+        f"{name}: {_format_seconds(budget_seconds)} are too short for a {TRIAL_NAMES[kind]}: {MIN_UPDATES[kind]} "
+        f"updates{also} take {_format_seconds(minimum)} here ({_format_seconds(seconds_per_update)} an "
+        f"update{validation})."
+    )
 
 
-def least_seconds(seconds_per_update: float, seconds_of_validation: float, a_try: bool = False) -> float:
-    """What one training needs at least, by what was measured."""
-    return LEAST_OF_TRY * seconds_per_update if a_try else LEAST_UPDATES * seconds_per_update + seconds_of_validation
+def estimate_min_seconds(seconds_per_update: float, validation_seconds: float, kind: TrialKind = "train") -> float:
+    """Returns the seconds that one trial needs at least."""
+    return MIN_UPDATES[kind] * seconds_per_update + (validation_seconds if kind == "train" else 0.0)
 
 
-def larger(least: Budget, tries: int) -> str:
-    """What to do about a budget that is too small."""
-    return f"Give a larger --budget, at least {typed(least)}{', or fewer --tries' if tries > 1 else ''}."
+def suggest_budget(minimum: Budget, lr_trials: int) -> str:
+    """Returns the advice for a budget that is too small."""
+    return (
+        f"Give a larger --budget, at least {format_option(minimum)}{', or fewer --lr-trials' if lr_trials > 1 else ''}."
+    )
 
 
-def typed(least: Budget) -> str:
-    """No less than that, and as short as somebody would type it."""
-    if least.unit == "epochs":
-        return f"{_up(max(least.amount, 0.01)):.10g}-epochs"
-    if least.unit == "tokens":
-        count = _up(max(least.amount, 1.0))
+def format_option(minimum: Budget) -> str:
+    """Formats a budget as a short value of --budget, rounded up."""
+    if minimum.unit == "epochs":
+        return f"{_round_up(max(minimum.amount, 0.01)):.10g}-epochs"
+    if minimum.unit == "tokens":
+        count = _round_up(max(minimum.amount, 1.0))
         size, letter = next((size, letter) for size, letter in ((1e6, "M"), (1e3, "k"), (1.0, "")) if count >= size)
         return f"{count / size:.10g}{letter}-tokens"
-    if least.amount <= 120:
-        return f"{max(1, math.ceil(least.amount))}s"
-    minutes = math.ceil(least.amount / 60)
+    if minimum.amount <= 120:
+        return f"{max(1, math.ceil(minimum.amount))}s"
+    minutes = math.ceil(minimum.amount / 60)
     return f"{minutes}m" if minutes <= 120 else f"{math.ceil(minutes / 30) / 2:g}h"
 
 
-def _up(amount: float) -> float:
-    """Rounded up to two digits."""
+def _round_up(amount: float) -> float:
+    """Rounds up to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(amount)) - 1)
     return math.ceil(amount / step - 1e-9) * step
 
 
-def _time(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds:,.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"

@@ -1,8 +1,7 @@
-"""How a folder becomes a comparison: taken by one process, and given back if nothing comes of it.
+"""Claims a folder for a new comparison, so that one process creates it and nothing is left if that fails.
 
-Reading the data may take long, and all that while the folder holds no plan. Whoever makes it keeps a lock on it, so
-that what a killed process left behind can be told from what somebody is still at work on. Nothing here knows what a
-plan says.
+Reading the data may take long, and meanwhile the folder has no plan. The process that creates it locks a file in it:
+what a killed process left behind is thereby distinguished from what a running one is still creating.
 """
 
 from __future__ import annotations
@@ -13,96 +12,99 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from seqwise.compare.plan.plan import CLAIM, LEARNED, PLAN, resume_command
-from seqwise.compare.run.locks import locked
+from seqwise.compare.plan.plan import CLAIM_FILE, PLAN_FILE, PREPROCESSOR_FOLDER, resume_command
+from seqwise.compare.run.locks import try_lock
 from seqwise.errors import SaveError, UsageError
 
-MADE = {CLAIM, LEARNED, f".{PLAN}.writing"}  # what is there before the plan is
+PARTIAL_PLAN = f".{PLAN_FILE}.writing"
+BEFORE_PLAN = {CLAIM_FILE, PREPROCESSOR_FOLDER, PARTIAL_PLAN}  # what exists before the plan
 
 
-class Taken(UsageError):
-    """The folder belongs to somebody else."""
+class FolderTakenError(UsageError):
+    """The folder belongs to another comparison or holds other files."""
 
 
-def refuse_existing(folder: Path) -> None:
-    """Only a folder that is missing or empty may become a comparison, or one whose making was cut off by a kill."""
-    if (folder / PLAN).exists():
-        raise Taken(
+def check_folder(folder: Path) -> None:
+    """Refuses a folder unless it is missing, empty, or left by a process that was killed while it read the data."""
+    if (folder / PLAN_FILE).exists():
+        raise FolderTakenError(
             f"{folder} already holds a comparison.",
-            repair=f"Go on with it: {resume_command(folder)}\nOr name another folder with --out.",
+            repair=f"Resume it: {resume_command(folder)}\nOr name another folder with --out.",
         )
     if not folder.exists():
         return
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
-    if names and not (CLAIM in names and names <= MADE):
-        raise Taken(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
+    if names and not (CLAIM_FILE in names and names <= BEFORE_PLAN):
+        raise FolderTakenError(f"{folder} is not an empty folder.", repair="Name another folder with --out.")
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Take the folder; of two that try at the same time, one is refused. A block that fails leaves nothing behind."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Creates the folder; of two processes that try at the same time, one is refused. On failure removes it again."""
+    created = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file, found = _open(folder / CLAIM)
+        file, existed = _open_claim(folder / CLAIM_FILE)
     except OSError as error:
-        _remove_empty(made)
-        raise unmade(folder, error) from error
+        _remove_empty(created)
+        raise creation_error(folder, error) from error
     with file:
-        _take(folder, file, found)
+        _take(folder, file, existed)
         try:
             yield
         except BaseException:
-            (folder / PLAN).unlink(missing_ok=True)
+            (folder / PLAN_FILE).unlink(missing_ok=True)
             _clear(folder)
-            (folder / CLAIM).unlink(missing_ok=True)
-            _remove_empty(made)
+            (folder / CLAIM_FILE).unlink(missing_ok=True)
+            _remove_empty(created)
             raise
-        (folder / CLAIM).unlink(missing_ok=True)
+        (folder / CLAIM_FILE).unlink(missing_ok=True)
 
 
-def _open(mark: Path) -> tuple[IO[str], bool]:
-    """The file to lock, and whether somebody had made it before."""
+def _open_claim(path: Path) -> tuple[IO[str], bool]:
+    """Returns the file to lock, and whether it existed before."""
     try:
-        return mark.open("x"), False
+        return path.open("x"), False
     except FileExistsError:
-        return mark.open("a"), True
+        return path.open("a"), True
 
 
-def _take(folder: Path, file: IO[str], found: bool) -> None:
-    """Make the folder ours, with what a killed process left in it; or refuse."""
-    mine = locked(file, folder / CLAIM)
-    if mine is False or (mine is None and found):  # without locks nobody knows whether its maker lives
-        raise _taken(folder)
+def _take(folder: Path, file: IO[str], existed: bool) -> None:
+    """Takes the folder, with what a killed process left in it; or refuses."""
+    is_locked = try_lock(file, folder / CLAIM_FILE)
+    # Without lock support a claim that existed before may belong to a running process.
+    if is_locked is False or (is_locked is None and existed):
+        raise _taken_error(folder)
     try:
-        if found:
-            refuse_existing(folder)  # whoever had it may have come to an end meanwhile
+        if existed:
+            check_folder(folder)  # the process that had it may have finished meanwhile
             _clear(folder)
-        (folder / LEARNED).mkdir()  # which only one can do
-    except Taken:
-        (folder / CLAIM).unlink(missing_ok=True)
+        (folder / PREPROCESSOR_FOLDER).mkdir()  # succeeds in one process only
+    except FolderTakenError:
+        (folder / CLAIM_FILE).unlink(missing_ok=True)
         raise
     except OSError as error:
-        (folder / CLAIM).unlink(missing_ok=True)
-        raise (_taken(folder) if isinstance(error, FileExistsError) else unmade(folder, error)) from error
+        (folder / CLAIM_FILE).unlink(missing_ok=True)
+        is_taken = isinstance(error, FileExistsError)
+        raise (_taken_error(folder) if is_taken else creation_error(folder, error)) from error
 
 
 def _clear(folder: Path) -> None:
-    shutil.rmtree(folder / LEARNED, ignore_errors=True)
-    (folder / f".{PLAN}.writing").unlink(missing_ok=True)
+    shutil.rmtree(folder / PREPROCESSOR_FOLDER, ignore_errors=True)
+    (folder / PARTIAL_PLAN).unlink(missing_ok=True)
 
 
-def _taken(folder: Path) -> Taken:
-    return Taken(f"{folder} was taken by somebody else.", repair="Name another folder with --out.")
+def _taken_error(folder: Path) -> FolderTakenError:
+    return FolderTakenError(f"another process is creating {folder}.", repair="Name another folder with --out.")
 
 
-def unmade(folder: Path, error: OSError | SaveError) -> SaveError:
-    """Why the folder could not be made."""
-    problem = f"could not make {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
+def creation_error(folder: Path, error: OSError | SaveError) -> SaveError:
+    """Returns the error for a folder that cannot be created."""
+    problem = f"cannot create {folder}: {getattr(error, 'strerror', None) or error.__cause__ or error}."
     return SaveError(problem, repair="Name a folder on another disk with --out.")
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    for each in folders:
+    for folder in folders:
         with suppress(OSError):
-            each.rmdir()
+            folder.rmdir()

@@ -1,23 +1,31 @@
-"""From what the user asks to a `Plan`: the data is read once, the sizes are solved, the folder is made.
+"""Creates the plan of a comparison: reads the data once, matches the sizes, divides the budget, writes the folder.
 
-Whatever can be refused is refused here, before anything is trained.
+All mistakes in options, settings and data are reported here, before anything is trained.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from seqwise import environment
 from seqwise.budget import Budget, parse_count
-from seqwise.compare.plan.budget_limits import larger, least_tokens, too_small
-from seqwise.compare.plan.claim import Taken, claimed, refuse_existing, unmade
-from seqwise.compare.plan.options import Question
-from seqwise.compare.plan.plan import LEARNED, Plan, Spending, Undivided, requested, seeds_of
-from seqwise.compare.plan.sizes import Matched, match, parameters_of, resolved
-from seqwise.compare.plan.variants import contestants, refuse_twins, refuse_unable
-from seqwise.compare.report.verdict import FEW
+from seqwise.compare.plan.budget_limits import check_tokens, estimate_min_tokens, suggest_budget
+from seqwise.compare.plan.claim import FolderTakenError, check_folder, claim_folder, creation_error
+from seqwise.compare.plan.options import ComparisonOptions
+from seqwise.compare.plan.plan import (
+    PREPROCESSOR_FOLDER,
+    BudgetTooSmallError,
+    Plan,
+    TrialBudgets,
+    list_seeds,
+    prepare_settings,
+)
+from seqwise.compare.plan.sizes import MatchedSizes, count_parameters, match_sizes, resolve_sizes
+from seqwise.compare.plan.variants import build_families, check_distinct, check_family
+from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
@@ -33,227 +41,228 @@ from seqwise.training.training_run import (
     open_data,
 )
 
-COUNTED = ("texts", "sentences", "pairs", "images")  # examples that stand for themselves
-LEAST_EXAMPLES = 3  # of a split: below, every difference is chance
-AMPLE = "1G-tokens"  # a budget that can be divided, whatever the tries
-UNITS = {"time": "seconds", "tokens": "tokens"}  # what a comparison at equal time or tokens must be given
-# What cannot be set for all families either, and why.
-FIXED = {
+INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
+MIN_EXAMPLES = 3  # of a split: below, every difference is chance
+LARGE_BUDGET = "1G-tokens"  # can be divided among any number of trials
+BUDGET_UNITS = {"time": "seconds", "tokens": "tokens"}  # required by --match
+# Training settings that a comparison chooses itself, and why.
+FIXED_SETTINGS = {
     "patience": "every family spends all of its budget, so that none is stopped before another",
-    "validate_every": "when to validate is chosen for each family by one rule, and a try is validated at its end",
+    "validate_every": "when to validate is chosen for each family by one rule, and a learning rate is validated at its "
+    "end",
 }
 
 
-def new_plan(
-    out: Path | None,
-    name: str,
-    data: str,
-    question: Question,
-    base: Settings,
-    command: str = "",
+@dataclass(frozen=True)
+class Request:
+    """Everything that defines a comparison: data, options, common settings, and the command for the report."""
+
+    data: str
+    options: ComparisonOptions
+    settings: Settings
+    command: str = ""
+
+
+def create_plan(
+    request: Request,
+    out: Path | None = None,
+    name: str = "compare",
     log: LogFunction = no_log,
     progress: ProgressCallback | None = None,
 ) -> tuple[Path, Plan]:
-    """A plan in `out`, or in the first of runs/NAME-1, -2, … that nobody else takes meanwhile."""
+    """Creates a comparison in `out`, or in the first free folder of runs/NAME-1, -2, …"""
     while True:
         folder = out or find_free_folder(name)
         try:
-            return folder, make_plan(folder, data, question, base, command, log, progress)
-        except Taken:
+            return folder, create_plan_in(folder, request, log, progress)
+        except FolderTakenError:  # by another process, meanwhile
             if out is not None:
                 raise
 
 
-def make_plan(
-    folder: Path,
-    data: str,
-    question: Question,
-    base: Settings,
-    command: str = "",
-    log: LogFunction = no_log,
-    progress: ProgressCallback | None = None,
+def create_plan_in(
+    folder: Path, request: Request, log: LogFunction = no_log, progress: ProgressCallback | None = None
 ) -> Plan:
-    """The plan, in a new folder. Nothing is left of it if that fails."""
-    refuse_existing(folder)
-    _check(question)
-    _check_base(base)
-    check_process_count(question.nproc, choose_device(base))
-    # A wrong name must not cost the reading of the data.
-    _refuse_rates(contestants(question.models, question.variants, base), question.tries)
-    with claimed(folder):
-        plan, task = _planned(data, question, base, command, log, progress)
-        _save(plan, task, folder)
+    """Creates a comparison in a new folder; removes the folder if that fails."""
+    options, settings = request.options, request.settings
+    check_folder(folder)
+    _check_options(options)
+    _check_settings(settings)
+    check_process_count(options.nproc, choose_device(settings))
+    # A wrong name is reported before the data is read.
+    _check_rates(build_families(options.models, options.variants, settings), options.lr_trials)
+    with claim_folder(folder):
+        plan, task = _make_plan(request, log, progress)
+        try:
+            task.preprocessor.save(folder / PREPROCESSOR_FOLDER)
+            plan.save(folder)  # the last file, whose presence makes the folder a comparison
+        except (OSError, SaveError) as error:
+            raise creation_error(folder, error) from error
     return plan
 
 
-def _planned(
-    data: str, question: Question, base: Settings, command: str, log: LogFunction, progress: ProgressCallback | None
-) -> tuple[Plan, Task]:
+def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | None) -> tuple[Plan, Task]:
     about: list[str] = []
 
-    def hear(sentence: str) -> None:
+    def log_about(sentence: str) -> None:
         about.append(sentence)
         log(sentence)
 
-    settings, task, vectors = open_data(data, fill_in_task(base, data, hear), hear, progress)
-    _check_splits(task, hear)
-    seeds = seeds_of(question.seeds, base.seed)
-    spending, problem = _divided(question, seeds, task.size().tokens)
-    families = contestants(question.models, question.variants, settings)
-    asked = {name: requested(each, spending) for name, each in families.items()}
+    options = request.options
+    settings = fill_in_task(request.settings, request.data, log_about)
+    settings, task, vectors = open_data(request.data, settings, log_about, progress)
+    _check_splits(task, log_about)
+    budgets, problem = _divide_budget(options, list_seeds(options.seeds, request.settings.seed), task.size().tokens)
+    families = build_families(options.models, options.variants, settings)
+    families = {name: prepare_settings(each, budgets) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
-    facts = build_defaults_context(task, choose_device(settings), question.nproc, width)
-    sized = _sized(task, asked, facts, question)
-    _refuse(task, sized.settings, question.nproc)
-    _refuse_small(task, sized.settings, spending, question, problem)
-    return Plan(
-        data=data,
+    context = build_defaults_context(task, choose_device(settings), options.nproc, width)
+    sizes = _choose_sizes(task, families, context, options)
+    check_distinct(sizes.settings)
+    for name, resolved in sizes.settings.items():
+        check_family(task, name, resolved, options.nproc)
+    _check_token_budget(task, sizes.settings, budgets, options, problem)
+    plan = Plan(
+        data=request.data,
         task=str(settings.task),
         fingerprint=task.fingerprint,
-        split=task.split_rule,
+        split_rule=task.split_rule,
         about=tuple(about),
-        command=command,
+        command=request.command,
         seqwise=environment.version(),
-        spending=spending,
-        match=question.match,
-        target=sized.target,
-        parameters=sized.parameters,
-        notes=sized.notes,
+        budgets=budgets,
+        match=options.match,
+        target_parameters=sizes.target,
+        parameters=sizes.parameters,
+        notes=sizes.notes,
         metric=task.primary_metric[0],
         unit=task.unit,
-        nproc=question.nproc,
-        examples=question.examples,
-        families=sized.settings,
-        strict=question.strict,
-        home=os.getcwd(),
-    ), task
+        nproc=options.nproc,
+        num_examples=options.examples,
+        families=sizes.settings,
+        strict=options.strict,
+        working_folder=os.getcwd(),
+    )
+    return plan, task
 
 
-def _divided(question: Question, seeds: tuple[int, ...], tokens: int) -> tuple[Spending, str]:
-    """The budget in parts. If there is too little to divide: an ample one, by which it is found out what would do."""
+def _divide_budget(
+    options: ComparisonOptions, seeds: tuple[int, ...], tokens_per_epoch: int
+) -> tuple[TrialBudgets, str]:
+    """Returns the budgets of trials. If there are too few tokens: those of a large budget, and the problem.
+
+    With the large budget the models can be built, and `_check_token_budget` computes which budget would suffice.
+    """
     try:
-        return Spending.of(question.budget, question.tries, seeds, tokens), ""
-    except Undivided as error:
-        if Budget.parse(question.budget).unit == "seconds":
+        return TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch), ""
+    except BudgetTooSmallError as error:
+        if Budget.parse(options.budget).unit == "seconds":
             raise
-        return Spending.of(AMPLE, question.tries, seeds, tokens), error.problem
+        return TrialBudgets.divide(LARGE_BUDGET, options.lr_trials, seeds, tokens_per_epoch), error.problem
 
 
-def _refuse(task: Task, families: Mapping[str, ResolvedSettings], processes: int) -> None:
-    """Refuse resolved settings that cannot be trained."""
-    refuse_twins(families)
-    for name, each in families.items():
-        refuse_unable(task, name, each)
-        if get_family(each.model).has_gradients:
-            task.batches(each, 0, processes)  # complains about rows that cannot be divided
+def _choose_sizes(
+    task: Task, families: dict[str, Settings], context: DefaultsContext, options: ComparisonOptions
+) -> MatchedSizes:
+    if options.match == "parameters":
+        return match_sizes(task, families, context, _parse_parameters(options))
+    settings = {name: resolve_sizes(each, context) for name, each in families.items()}
+    return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
 
 
-def _refuse_small(
-    task: Task, families: Mapping[str, ResolvedSettings], spending: Spending, question: Question, problem: str | None
+def _check_token_budget(
+    task: Task,
+    families: Mapping[str, ResolvedSettings],
+    budgets: TrialBudgets,
+    options: ComparisonOptions,
+    problem: str | None,
 ) -> None:
-    """Refuse a budget in tokens that is too small, for the reason that is known or for another."""
-    for name, each in families.items():
-        problem = problem or too_small(task, each, spending.training, name)
-        if spending.tries > 1:
-            problem = problem or too_small(task, each, spending.a_try, name, a_try=True)
+    """Refuses a budget in tokens that is too small, for the known problem or for another."""
+    for name, settings in families.items():
+        problem = problem or check_tokens(task, settings, budgets.training, name)
+        if budgets.lr_trials > 1:
+            problem = problem or check_tokens(task, settings, budgets.lr_trial, name, "lr")
     if not problem:
         return
-    training, a_try = (
-        max(1.0, *(least_tokens(task, each, short) for each in families.values())) for short in (False, True)
-    )
-    least = spending.least(training, a_try)
-    if Budget.parse(question.budget).unit == "epochs":
-        least = Budget(least.amount / task.size().tokens, "epochs")
-    raise UsageError(problem, repair=larger(least, spending.tries))
-
-
-def _save(plan: Plan, task: Task, folder: Path) -> None:
-    try:
-        task.preprocessor.save(folder / LEARNED)
-        plan.save(folder)  # the last file, whose presence makes the folder a comparison
-    except (OSError, SaveError) as error:
-        raise unmade(folder, error) from error
+    training = max(1.0, *(estimate_min_tokens(task, settings) for settings in families.values()))
+    lr_trial = max(1.0, *(estimate_min_tokens(task, settings, "lr") for settings in families.values()))
+    minimum = budgets.smallest_total(training, lr_trial)
+    if Budget.parse(options.budget).unit == "epochs":
+        minimum = Budget(minimum.amount / task.size().tokens, "epochs")
+    raise UsageError(problem, repair=suggest_budget(minimum, budgets.lr_trials))
 
 
 def _check_splits(task: Task, log: LogFunction) -> None:
-    """Refuse splits on which nothing can be told apart; a remark where only large differences can."""
+    """Refuses splits too small for any comparison; logs a note where only large differences can be found."""
     report = task.report()
-    what = report.columns[0]
-    if what not in COUNTED:
-        return  # a text is counted in tokens, a series in steps: its own checks know what is too short
+    unit = report.columns[0]
+    if unit not in INDEPENDENT_EXAMPLES:
+        return  # a text is counted in tokens, a series in steps: its own checks refuse what is too short
     sizes = {split: rows[0] for split, rows in report.rows.items() if split != "train"}
-    fraction = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
+    advice = "Give more data, or hold out more of it: --data.valid-fraction 0.2 --data.test-fraction 0.2"
     for split, count in sizes.items():
-        if count < LEAST_EXAMPLES:
+        if count < MIN_EXAMPLES:
             raise UsageError(
-                f"the {split} split has {count} of the {what}: a comparison needs at least {LEAST_EXAMPLES}.",
-                repair=fraction,
+                f"the {split} split has {count} {unit}: a comparison needs at least {MIN_EXAMPLES}.", repair=advice
             )
-    if sizes.get("test", FEW) < FEW:
-        log(f"note: the test split has only {sizes['test']} {what}, so only large differences will count. {fraction}")
+    if sizes.get("test", MIN_TEST_EXAMPLES) < MIN_TEST_EXAMPLES:
+        log(f"note: the test split has only {sizes['test']} {unit}, so only large differences will count. {advice}")
 
 
-def _check(question: Question) -> None:
-    budget = Budget.parse(question.budget)
-    seeds_of(question.seeds, 0)
-    if question.tries < 1:
-        raise UsageError(f"--tries: expected at least 1; received {question.tries}.")
-    if question.nproc < 1:
-        raise UsageError(f"--nproc: expected at least 1; received {question.nproc}.")
-    if question.examples < 0:
-        raise UsageError(f"--examples: expected at least 0; received {question.examples}.")
-    if question.match == "parameters":
-        _parameters(question)
+def _check_options(options: ComparisonOptions) -> None:
+    budget = Budget.parse(options.budget)
+    list_seeds(options.seeds, 0)
+    for option, value, minimum in (
+        ("--lr-trials", options.lr_trials, 1),
+        ("--nproc", options.nproc, 1),
+        ("--examples", options.examples, 0),
+    ):
+        if value < minimum:
+            raise UsageError(f"{option}: expected at least {minimum}; received {value}.")
+    if options.match == "parameters":
+        _parse_parameters(options)
         return
-    if question.parameters is not None:
+    if options.parameters is not None:
         raise UsageError(
-            f"--parameters is a size for all families; with --match {question.match} each keeps its own.",
+            f"--parameters is a size for all families; with --match {options.match} each keeps its own.",
             repair="Leave out --parameters, or use --match parameters.",
         )
     unit = "tokens" if budget.unit == "epochs" else budget.unit
-    if unit != UNITS[question.match]:
-        wanted = {"time": "in time, such as 2m", "tokens": "in tokens or epochs, such as 5M-tokens"}[question.match]
+    if unit != BUDGET_UNITS[options.match]:
+        expected = {"time": "in time, such as 2m", "tokens": "in tokens or epochs, such as 5M-tokens"}[options.match]
         raise UsageError(
-            f"--match {question.match} needs a budget {wanted}; received {question.budget}.",
+            f"--match {options.match} needs a budget {expected}; received {options.budget}.",
             repair="Change --budget or --match.",
         )
 
 
-def _parameters(question: Question) -> int | None:
-    """The size that was asked for all families, if one was."""
-    if question.parameters is None:
+def _parse_parameters(options: ComparisonOptions) -> int | None:
+    if options.parameters is None:
         return None
-    count = parse_count(str(question.parameters))
+    count = parse_count(str(options.parameters))
     if count is None:
         raise UsageError(
-            f"--parameters: expected a number of parameters; received {question.parameters!r}.",
+            f"--parameters: expected a number of parameters; received {options.parameters!r}.",
             repair="Write it as 250000, 300k or 1.5M.",
         )
     return count
 
 
-def _check_base(base: Settings) -> None:
-    for key, why in FIXED.items():
-        if getattr(base.training, key) is not None:
+def _check_settings(settings: Settings) -> None:
+    for key, reason in FIXED_SETTINGS.items():
+        if getattr(settings.training, key) is not None:
             option = f"--training.{key.replace('_', '-')}"
-            raise UsageError(f"{option} is not for a comparison: {why}.", repair=f"Leave out {option}.")
+            raise UsageError(f"{option} cannot be set in a comparison: {reason}.", repair=f"Leave out {option}.")
 
 
-def _refuse_rates(families: Mapping[str, Settings], tries: int) -> None:
-    """A learning rate that somebody has chosen is not searched for."""
+def _check_rates(families: Mapping[str, Settings], lr_trials: int) -> None:
+    """Refuses to search a learning rate that is set."""
     rates = {
         name: each.training.learning_rate for name, each in families.items() if get_family(each.model).has_gradients
     }
     fixed = [f"{name} {rate:g}" for name, rate in rates.items() if rate is not None]
-    if tries > 1 and fixed:
+    if lr_trials > 1 and fixed:
         raise UsageError(
-            f"--tries {tries} searches for a learning rate, but one is set already: {', '.join(fixed)}.",
-            repair="Use --tries 1, which trains with it as it is, or leave out training.learning_rate.",
+            f"--lr-trials {lr_trials} searches a learning rate, but it is already set: {', '.join(fixed)}.",
+            repair="Use --lr-trials 1 to train with it, or leave out training.learning_rate.",
         )
-
-
-def _sized(task: Task, asked: dict[str, Settings], facts: DefaultsContext, question: Question) -> Matched:
-    if question.match == "parameters":
-        return match(task, asked, facts, _parameters(question))
-    settings = {name: resolved(each, facts) for name, each in asked.items()}
-    return Matched(settings, {name: parameters_of(task, each) for name, each in settings.items()}, None, ())

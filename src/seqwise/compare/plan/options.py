@@ -1,4 +1,4 @@
-"""What a user asks of a comparison: the one home of its defaults, for the command as for the library.
+"""`ComparisonOptions`: the options of a comparison and their defaults, shared by the command and the library.
 
 It imports nothing slow, so that `--help` answers at once.
 """
@@ -14,8 +14,8 @@ Match = Literal["parameters", "time", "tokens"]
 
 
 @dataclass(frozen=True)
-class Question:
-    """What the user asks, besides settings common to all families."""
+class ComparisonOptions:
+    """The options of a comparison, besides the settings common to all families."""
 
     models: Sequence[str] = ("rnn", "gru", "lstm", "attentive-rnn", "transformer")
     variants: Path | Mapping[str, Any] | None = None
@@ -23,7 +23,7 @@ class Question:
     match: Match = "parameters"
     parameters: int | str | None = None  # a number, or a text such as 300k
     seeds: int = 3
-    tries: int = 3
+    lr_trials: int = 3  # learning rates of the search; 1: no search
     examples: int = 12
     nproc: int = 1
-    strict: bool = True  # refuse a time too short for one validation; a demo goes on
+    strict: bool = True  # refuse a time too short for one validation

@@ -1,8 +1,8 @@
-"""Sizes that agree: the width of each family is solved so that all have about as many parameters.
+"""Matches sizes: solves the width of each family so that all have about the same number of parameters.
 
-Parameters are counted on the meta device, where a model has no memory behind it, so asking costs some milliseconds.
-What follows from a width (heads, dropout, learning rate) is left to the rules in `training/defaults`. This page knows
-nothing of budgets, trials or training.
+Parameters are counted on the meta device, where a model takes no memory, in some milliseconds. What follows from a
+width (heads, dropout, learning rate) is chosen by the rules in `tasks/defaults.py`. This module knows nothing of
+budgets or trials.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import Task
 
-TOLERANCE = 0.03  # the largest of the matched families has at most so much more than the smallest
-NEAR = math.log(1 + TOLERANCE) / 2  # so each may be half of that away from the target, as a logarithm
-NARROW = 4  # a network narrower by such a factor than its rule has narrower token vectors, where the rule fixes these
-WIDEST = 2**16  # a network beyond it is refused by every machine, and counting it is no use
+TOLERANCE = 0.03  # by which the largest of the matched families may exceed the smallest
+MAX_LOG_ERROR = math.log(1 + TOLERANCE) / 2  # so each may be half of that away from the target, as a logarithm
+NARROW_FACTOR = 4  # a network narrower by this factor than its default gets narrower embeddings, if these are fixed
+MAX_WIDTH = 2**16  # no machine trains a wider network
 
-Second = Literal["hidden", "embedding", "width"]
-# A second size closes the gap where the steps of the width are too coarse, in this order. It may leave the rule's value
-# by this factor only. "width" is the width alone, with the embedding kept as it was: where a vocabulary is large, a
-# token vector that is one wider costs more than a network that is much wider.
-SECOND: dict[Second, int] = {"hidden": 2, "embedding": 2, "width": 8}
+SecondSize = Literal["hidden", "embedding", "width"]
+# A second size closes the gap where the steps of the width are too coarse, in this order. It may differ from its
+# default by this factor only. "width" is the width alone, with the embedding kept as it was: for a large vocabulary, an
+# embedding that is one wider costs more than a network that is much wider.
+SECOND_SIZES: dict[SecondSize, int] = {"hidden": 2, "embedding": 2, "width": 8}
 
 
 @dataclass(frozen=True)
-class Matched:
-    """Resolved settings and parameters by name. Without a target there was nobody to match."""
+class MatchedSizes:
+    """Resolved settings and parameters by family. The target is None where no family could be matched."""
 
     settings: dict[str, ResolvedSettings]
     parameters: dict[str, int]
     target: int | None
-    notes: tuple[str, ...]  # whom the matching left out or treated in a special way
+    notes: tuple[str, ...]  # exceptions from the matching
 
 
-def parameters_of(task: Task, settings: ResolvedSettings) -> int:
-    """Numbers that training changes in the model of resolved settings. An n-gram model has none: it counts."""
+def count_parameters(task: Task, settings: ResolvedSettings) -> int:
+    """Returns the number of trainable parameters; 0 for an n-gram model."""
     if not get_family(settings.model).has_gradients:
         return 0
     with torch.device("meta"):
@@ -52,66 +52,68 @@ def parameters_of(task: Task, settings: ResolvedSettings) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def resolved(requested: Settings, facts: DefaultsContext, width: int | None = None) -> ResolvedSettings:
-    """Settings without a gap; with a `width`, all that the rules derive from one follows it."""
+def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | None = None) -> ResolvedSettings:
+    """Returns resolved settings; with a `width`, the sizes that the rules derive from it follow."""
     if width is not None:
-        requested = _changed(requested, "network", width=width)
+        requested = _replace_values(requested, "network", width=width)
     if requested.vectors is None:
-        facts = replace(facts, vectors=0)  # a variant may do without those of the others
-    return resolve(requested, facts)[0]
+        context = replace(context, vectors=0)  # a variant may do without the vectors of the others
+    return resolve(requested, context)[0]
 
 
-def match(
-    task: Task, contestants: Mapping[str, Settings], facts: DefaultsContext, target: int | None = None
-) -> Matched:
-    """Solve the widths that are open. Unless given, the target is the (lower) median of the sizes by rule.
+def match_sizes(
+    task: Task, families: Mapping[str, Settings], context: DefaultsContext, target: int | None = None
+) -> MatchedSizes:
+    """Solves the widths that are not set. The default target is the (lower) median of the default sizes.
 
-    A median that some family cannot have gives way to the nearest size by rule that all can have.
+    If some family cannot have the median, the nearest default size that all can have is used.
     """
     if target is not None and target < 1:
         raise UsageError(f"a network has at least one parameter; received {target:,}.", repair="Raise --parameters.")
-    all_of_them = [_Contestant(name, task, settings, facts) for name, settings in contestants.items()]
-    free = [each for each in all_of_them if each.free]
-    aims = [target] if target is not None else _aims([each.count(each.start) or 0 for each in free])
-    aim, sizes, notes = _solved(free, aims)
-    settings = {each.name: each.settings(sizes.get(each.name)) for each in all_of_them}
-    parameters = {name: parameters_of(task, values) for name, values in settings.items()}
-    for each in all_of_them:
-        notes += each.notes(sizes.get(each.name), parameters[each.name], aim)
-    return Matched(settings, parameters, aim, tuple(notes))
+    solvers = [_SizeSolver(name, task, settings, context) for name, settings in families.items()]
+    free = [solver for solver in solvers if solver.is_free]
+    targets = [target] if target is not None else _order_targets([each.count(each.start) or 0 for each in free])
+    found, sizes, notes = _solve_all(free, targets)
+    settings = {solver.name: solver.make_settings(sizes.get(solver.name)) for solver in solvers}
+    parameters = {name: count_parameters(task, values) for name, values in settings.items()}
+    for solver in solvers:
+        notes += solver.list_notes(sizes.get(solver.name), parameters[solver.name], found)
+    return MatchedSizes(settings, parameters, found, tuple(notes))
 
 
-def _aims(sizes: Sequence[int]) -> list[int]:
-    """The lower median, then the larger sizes, then the smaller ones."""
-    ranked = sorted(set(sizes))
-    at = ranked.index(sorted(sizes)[(len(sizes) - 1) // 2]) if sizes else 0
-    return [*ranked[at:], *reversed(ranked[:at])]
+def _order_targets(sizes: Sequence[int]) -> list[int]:
+    """Returns the lower median, then the larger sizes, then the smaller ones."""
+    distinct = sorted(set(sizes))
+    median = distinct.index(sorted(sizes)[(len(sizes) - 1) // 2]) if sizes else 0
+    return [*distinct[median:], *reversed(distinct[:median])]
 
 
-def _solved(free: Sequence[_Contestant], aims: Sequence[int]) -> tuple[int | None, dict[str, _Sizes], list[str]]:
-    """The first of the aims that all can have, what they have then, and what there is to say of it."""
-    first: list[_Unreachable] = []
-    for aim in aims:
+def _solve_all(
+    solvers: Sequence[_SizeSolver], targets: Sequence[int]
+) -> tuple[int | None, dict[str, _Sizes], list[str]]:
+    """Returns the first target that all families can have, their sizes, and notes about it."""
+    first_errors: list[_UnreachableSizeError] = []
+    for target in targets:
         sizes, errors = {}, []
-        for each in free:
+        for solver in solvers:
             try:
-                sizes[each.name] = each.solve(aim)
-            except _Unreachable as error:
+                sizes[solver.name] = solver.solve(target)
+            except _UnreachableSizeError as error:
                 errors.append(error)
         if not errors:
-            moved = f"not all can have the median of the sizes by rule, {aims[0]:,} parameters: all have about {aim:,}."
-            return aim, sizes, [moved] if first else []
-        first = first or errors
-    if first:
-        other = max(error.nearest for error in first)
+            note = f"not all can have the median of the default sizes, {targets[0]:,} parameters: all have about "
+            return target, sizes, [f"{note}{target:,}."] if first_errors else []
+        first_errors = first_errors or errors
+    if first_errors:
+        nearest = max(error.nearest for error in first_errors)
         raise UsageError(
-            "\n".join(error.problem for error in first),
-            repair=f"Name another size for all, such as --parameters {other}, or keep the sizes: --match tokens.",
+            "\n".join(error.problem for error in first_errors),
+            repair=f"Name another size for all, such as --parameters {nearest}, or keep the sizes: --match tokens.",
         )
     return None, {}, []
 
 
-class _Unreachable(UsageError):
+class _UnreachableSizeError(UsageError):
     """A family has no network of some size; `nearest` is a size that it has."""
 
     def __init__(self, problem: str, nearest: int):
@@ -121,7 +123,7 @@ class _Unreachable(UsageError):
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What is solved; None is what the rules make of the width."""
+    """The sizes that are solved; None is derived from the width by the rules."""
 
     width: int
     heads: int | None = None
@@ -129,175 +131,181 @@ class _Sizes:
     embedding: int | None = None
 
 
-class _Contestant:
-    """One family at any size."""
+class _SizeSolver:
+    """Counts the parameters of one family at any size, and finds sizes for a target."""
 
-    def __init__(self, name: str, task: Task, requested: Settings, facts: DefaultsContext):
-        self.name, self.task, self.requested, self.facts = name, task, requested, facts
-        self.rule = resolved(requested, facts)
-        self.free = get_family(requested.model).has_gradients and requested.network.width is None
-        attends = requested.model == "transformer" or self.rule.caption.encoder == "patches"
-        self.heads = self.rule.transformer.heads if attends else None
-        self.narrowed = self._open("embedding") and self._embedding_is_fixed()
+    def __init__(self, name: str, task: Task, requested: Settings, context: DefaultsContext):
+        self.name, self.task, self.requested, self.context = name, task, requested, context
+        self.default = resolve_sizes(requested, context)
+        self.is_free = get_family(requested.model).has_gradients and requested.network.width is None
+        has_heads = requested.model == "transformer" or self.default.caption.encoder == "patches"
+        self.heads = self.default.transformer.heads if has_heads else None
+        self.narrows_embedding = self._may_change("embedding") and self._has_fixed_embedding()
         self._counts: dict[_Sizes, int | None] = {}
-        if self.free:
-            step = self.step(self.heads)
-            self.start = _Sizes(max(1, round(self.rule.network.width / step)) * step, self.heads)
+        if self.is_free:
+            step = self.get_step(self.heads)
+            self.start = _Sizes(max(1, round(self.default.network.width / step)) * step, self.heads)
             try:
-                self._counts[self.start] = parameters_of(task, self.settings(self.start))
+                self._counts[self.start] = count_parameters(task, self.make_settings(self.start))
             except UsageError as error:
                 raise UsageError(f"{name}: {error.problem}", repair=error.repair) from None
 
-    def step(self, heads: int | None) -> int:
-        """What the width must be a multiple of: heads, each even for rotary positions; or two directions."""
+    def get_step(self, heads: int | None) -> int:
+        """Returns what the width must be a multiple of: heads, each even for rotary positions; or two directions."""
         if heads:
-            return heads * (2 if self.rule.transformer.positions == "rotary" else 1)
-        return 2 if self.rule.recurrent.bidirectional else 1
+            return heads * (2 if self.default.transformer.positions == "rotary" else 1)
+        return 2 if self.default.recurrent.bidirectional else 1
 
-    def settings(self, sizes: _Sizes | None) -> ResolvedSettings:
-        """Resolved settings of these sizes, or by the rules alone."""
+    def make_settings(self, sizes: _Sizes | None) -> ResolvedSettings:
+        """Returns resolved settings of these sizes, or of the default ones."""
         if sizes is None:
-            return self.rule
-        requested = self.requested
-        embedding = self._narrow(sizes.width) if sizes.embedding is None and self.narrowed else sizes.embedding
+            return self.default
+        requested, embedding = self.requested, sizes.embedding
+        if embedding is None and self.narrows_embedding:
+            embedding = self._narrow_embedding(sizes.width)
         if embedding is not None:
-            requested = _changed(requested, "network", embedding=embedding)
+            requested = _replace_values(requested, "network", embedding=embedding)
         if sizes.heads is not None:
-            requested = _changed(requested, "transformer", heads=sizes.heads)
+            requested = _replace_values(requested, "transformer", heads=sizes.heads)
         if sizes.hidden is not None:
-            requested = _changed(requested, "transformer", hidden=sizes.hidden)
-        return resolved(requested, self.facts, sizes.width)
+            requested = _replace_values(requested, "transformer", hidden=sizes.hidden)
+        return resolve_sizes(requested, self.context, sizes.width)
 
-    def _embedding_is_fixed(self) -> bool:
-        """Does the rule give every width the same token vectors? Else they follow the width."""
-        width, embedding = self.rule.network.width, self.rule.network.embedding
-        return resolved(self.requested, self.facts, 2 * width).network.embedding == embedding
+    def _has_fixed_embedding(self) -> bool:
+        """Returns whether the rules give every width the same embedding."""
+        network = self.default.network
+        return resolve_sizes(self.requested, self.context, 2 * network.width).network.embedding == network.embedding
 
-    def _narrow(self, width: int) -> int | None:
-        """Narrower token vectors for a network much narrower than its rule: they must not be all there is of it."""
-        usual, embedding = self.rule.network.width, self.rule.network.embedding
-        return -(-embedding * NARROW * width // usual) if NARROW * width < usual else None
+    def _narrow_embedding(self, width: int) -> int | None:
+        """Returns a narrower embedding for a network much narrower than the default, which it would dominate."""
+        network = self.default.network
+        if NARROW_FACTOR * width >= network.width:
+            return None
+        return math.ceil(network.embedding * NARROW_FACTOR * width / network.width)
 
     def count(self, sizes: _Sizes) -> int | None:
-        """Parameters at these sizes; None where some layer refuses them, as narrow ones are refused."""
+        """Returns the parameters at these sizes; None where a layer refuses them."""
         if sizes not in self._counts:
             try:
-                self._counts[sizes] = parameters_of(self.task, self.settings(sizes))
-            except (UsageError, RuntimeError):  # the latter: a matrix with more bytes than a number can say
+                self._counts[sizes] = count_parameters(self.task, self.make_settings(sizes))
+            except (UsageError, RuntimeError):  # RuntimeError: a matrix whose size in bytes overflows
                 self._counts[sizes] = None
         return self._counts[sizes]
 
     def solve(self, target: int) -> _Sizes:
-        """Sizes with about so many parameters: the width alone if that will do, else with a second size.
+        """Returns sizes with about the target number of parameters, changing the width alone where that suffices.
 
         Fewer heads are tried last: where heads are many and must be even, narrow networks have no room for them.
         """
 
-        def distance(sizes: _Sizes) -> float:
+        def log_error(sizes: _Sizes) -> float:
             return abs(math.log((self.count(sizes) or math.inf) / target))
 
-        if distance(self.start) <= NEAR:
+        if log_error(self.start) <= MAX_LOG_ERROR:
             return self.start
-        seen: list[_Sizes] = []
-        for heads in range(self.heads, 0, -1) if self.heads and self._open("heads") else (self.heads,):
-            by_width = self._widths(heads, target)
-            seen += by_width
-            nearest = min(by_width, key=distance, default=None)
-            if nearest is not None and distance(nearest) <= NEAR:
+        tried: list[_Sizes] = []
+        for heads in range(self.heads, 0, -1) if self.heads and self._may_change("heads") else (self.heads,):
+            by_width = self._bracket_width(heads, target)
+            tried += by_width
+            nearest = min(by_width, key=log_error, default=None)
+            if nearest is not None and log_error(nearest) <= MAX_LOG_ERROR:
                 return nearest
-            for second in SECOND:
-                varied = [option for sizes in by_width for option in self._varied(sizes, second, target)]
-                near = [(change, sizes) for change, sizes in varied if distance(sizes) <= NEAR]
+            for second in SECOND_SIZES:
+                options = [option for sizes in by_width for option in self._bracket_second(sizes, second, target)]
+                near = [(change, sizes) for change, sizes in options if log_error(sizes) <= MAX_LOG_ERROR]
                 if near:
                     return min(near, key=lambda option: option[0])[1]
-                seen += [sizes for _, sizes in varied]
-        raise self._unreachable(target, sorted(count for sizes in seen if (count := self.count(sizes)) is not None))
+                tried += [sizes for _, sizes in options]
+        counts = sorted(count for sizes in tried if (count := self.count(sizes)) is not None)
+        raise self._unreachable_error(target, counts)
 
-    def _widths(self, heads: int | None, target: int) -> list[_Sizes]:
-        """The widths on both sides of the target."""
-        step = self.step(heads)
+    def _bracket_width(self, heads: int | None, target: int) -> list[_Sizes]:
+        """Returns the widths on both sides of the target."""
+        step = self.get_step(heads)
 
-        def sizes(number: int) -> _Sizes:
-            return _Sizes(number * step, heads)
+        def sizes(multiple: int) -> _Sizes:
+            return _Sizes(multiple * step, heads)
 
         start = max(1, self.start.width // step)
-        numbers = _around(lambda number: self.count(sizes(number)), start, target, WIDEST // step)
-        return [sizes(number) for number in numbers]
+        multiples = _bracket(lambda multiple: self.count(sizes(multiple)), start, target, MAX_WIDTH // step)
+        return [sizes(multiple) for multiple in multiples]
 
-    def _varied(self, sizes: _Sizes, second: Second, target: int) -> list[tuple[float, _Sizes]]:
-        """Sizes on both sides of the target with another second size, and how far each leaves the rule."""
-        if not self._open(second):
+    def _bracket_second(self, sizes: _Sizes, second: SecondSize, target: int) -> list[tuple[float, _Sizes]]:
+        """Returns sizes on both sides of the target with another second size, each after its relative change."""
+        if not self._may_change(second):
             return []
-        settings, step = self.settings(sizes), self.step(sizes.heads) if second == "width" else 1
+        settings, step = self.make_settings(sizes), self.get_step(sizes.heads) if second == "width" else 1
         embedding = settings.network.embedding
         value = {"hidden": settings.transformer.hidden, "embedding": embedding, "width": sizes.width}[second]
         if second == "width":
             sizes = replace(sizes, embedding=embedding)
 
-        def varied(number: int) -> _Sizes:
-            return replace(sizes, **{second: number * step})
+        def change(multiple: int) -> _Sizes:
+            return replace(sizes, **{second: multiple * step})
 
-        start, factor = value // step, SECOND[second]
-        numbers = _around(lambda number: self.count(varied(number)), start, target, start * factor)
-        return [(abs(math.log(n / start)), varied(n)) for n in numbers if n * factor >= start]
+        start, factor = value // step, SECOND_SIZES[second]
+        multiples = _bracket(lambda multiple: self.count(change(multiple)), start, target, start * factor)
+        return [(abs(math.log(n / start)), change(n)) for n in multiples if n * factor >= start]
 
-    def _open(self, size: str) -> bool:
-        """May it be changed: did nobody set it, and does the model have it?"""
+    def _may_change(self, size: str) -> bool:
+        """Returns whether a size is not set by the user and exists in this model."""
         if size in ("heads", "hidden"):
             return self.heads is not None and getattr(self.requested.transformer, size) is None
-        fixed = self.requested.network.embedding is not None or (self.requested.vectors and self.facts.vectors)
-        return not fixed
+        return self.requested.network.embedding is None and not (self.requested.vectors and self.context.vectors)
 
-    def _unreachable(self, target: int, counts: list[int]) -> _Unreachable:
+    def _unreachable_error(self, target: int, counts: list[int]) -> _UnreachableSizeError:
         below, above = [count for count in counts if count < target], [count for count in counts if count > target]
         if not below:
-            why = f"its smallest network has {above[0]:,}" if above else "none of its widths can be built"
-            if above and self.facts.vocabulary > 1:
-                why += f", with a vocabulary of {self.facts.vocabulary:,}"
+            reason = f"its smallest network has {above[0]:,}" if above else "none of its widths can be built"
+            if above and self.context.vocabulary > 1:
+                reason += f", with a vocabulary of {self.context.vocabulary:,}"
         elif not above:
-            why = f"the largest that is tried has {below[-1]:,}"
+            reason = f"the largest that is tried has {below[-1]:,}"
         else:
-            why = f"the nearest have {below[-1]:,} and {above[0]:,}"
-        problem = f"{self.name}: no network of this family has about {target:,} parameters: {why}."
-        return _Unreachable(problem, above[0] if above else below[-1] if below else target)
+            reason = f"the nearest have {below[-1]:,} and {above[0]:,}"
+        problem = f"{self.name}: no network of this family has about {target:,} parameters: {reason}."
+        return _UnreachableSizeError(problem, above[0] if above else below[-1] if below else target)
 
-    def notes(self, sizes: _Sizes | None, count: int, target: int | None) -> list[str]:
-        """What a reader of the comparison should know of the sizes."""
+    def list_notes(self, sizes: _Sizes | None, count: int, target: int | None) -> list[str]:
+        """Returns what the report says about the sizes of this family."""
         if not get_family(self.requested.model).has_gradients:
             return [f"{self.name}: not matched; it counts n-grams and has no parameters."]
         if sizes is None:
-            if target is not None and abs(math.log(count / target)) <= NEAR:
+            if target is not None and abs(math.log(count / target)) <= MAX_LOG_ERROR:
                 return []
-            return [f"{self.name}: not matched; its width is set to {self.rule.network.width} ({count:,} parameters)."]
-        ours, usual = self.settings(sizes), resolved(self.requested, self.facts, sizes.width)
+            width = self.default.network.width
+            return [f"{self.name}: not matched; its width is set to {width} ({count:,} parameters)."]
+        actual, default = self.make_settings(sizes), resolve_sizes(self.requested, self.context, sizes.width)
         pairs = {
             "heads": (sizes.heads, self.heads),
-            "hidden": (ours.transformer.hidden, usual.transformer.hidden),
-            "embedding": (ours.network.embedding, usual.network.embedding),
+            "hidden": (actual.transformer.hidden, default.transformer.hidden),
+            "embedding": (actual.network.embedding, default.network.embedding),
         }
-        changed = [f"{key} {here} instead of {rule}" for key, (here, rule) in pairs.items() if here != rule]
-        return [f"{self.name}: width {sizes.width} with {', '.join(changed)}, to come near enough."] if changed else []
+        changes = [f"{key} {value} instead of {usual}" for key, (value, usual) in pairs.items() if value != usual]
+        if not changes:
+            return []
+        return [f"{self.name}: width {sizes.width} with {', '.join(changes)}, to match the number of parameters."]
 
 
-def _around(count: Callable[[int], int | None], start: int, target: int, most: int) -> list[int]:
-    """The largest number that counts less than the target, and the smallest that does not; both where both are.
+def _bracket(count: Callable[[int], int | None], start: int, target: int, limit: int) -> list[int]:
+    """Returns the largest number whose count is below the target, and the smallest whose count is not, by bisection.
 
-    What cannot be counted is taken for too small.
+    A number that cannot be counted is treated as too small, and left out of the result.
     """
 
-    def small(number: int) -> bool:
+    def is_small(number: int) -> bool:
         counted = count(number)
         return counted is None or counted < target
 
-    low, high = 0, max(1, min(start, most))
-    while small(high) and high < most:
-        low, high = high, min(2 * high, most)
+    low, high = 0, max(1, min(start, limit))
+    while is_small(high) and high < limit:
+        low, high = high, min(2 * high, limit)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if small(middle) else (low, middle)
+        low, high = (middle, high) if is_small(middle) else (low, middle)
     return [number for number in (low, high) if number and count(number) is not None]
 
 
-def _changed(settings: Settings, section: str, **values: int) -> Settings:
-    """A copy with other values in one section."""
+def _replace_values(settings: Settings, section: str, **values: int) -> Settings:
+    """Returns a copy with other values in one section."""
     return settings.model_copy(update={section: getattr(settings, section).model_copy(update=values)})

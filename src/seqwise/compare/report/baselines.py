@@ -1,41 +1,42 @@
-"""What needs no model, beside the families: the most frequent label, the season before once more.
+"""Baselines beside the families: rules without a model, such as the most frequent label or repeating the last season.
 
-Tests of trainings leave it behind, since they have the test split open. It is neither ranked nor tested against anyone.
+The tests of trained models leave them behind, since they have read the test split. They are not ranked or tested.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from seqwise.compare.report.schema import BaselineResult
+from seqwise.compare.run.jobs import EvaluationResult
 from seqwise.tasks.forecast.metrics import NAIVE, SEASONAL_NAIVE
 
-FORECASTS = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
-SAME_OF = "the same of: "  # how the definition of a simple forecast's error begins
+FORECAST_NAMES = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
+DEFINITION_PREFIX = "the same of: "  # with which the definition of a naive forecast's error begins
 
 
-def yardsticks_of(tests: Iterable[Mapping[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """The report's "baselines", out of the first test that knows some; `tests` are values of outcomes."""
-    for values in tests:
-        found = [*values.get("baselines", ()), *_forecasts(values, metric)]
-        known = [each for each in found if each["value"] is not None and math.isfinite(each["value"])]
-        if known:
-            return known
-    return []
+def collect_baselines(tests: Iterable[EvaluationResult], metric: str) -> tuple[BaselineResult, ...]:
+    """Returns the baselines of the first test that has some."""
+    for test in tests:
+        baselines = [*(BaselineResult(each.name, each.value, each.about) for each in test.baselines)]
+        baselines += _collect_naive_forecasts(test, metric)
+        finite = tuple(each for each in baselines if each.value is not None and math.isfinite(each.value))
+        if finite:
+            return finite
+    return ()
 
 
-def _forecasts(values: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
-    """The simple forecasts, which every evaluation of a forecast measures. Without a season both are the same one."""
-    metrics, definitions = values.get("metrics", {}), values.get("definitions", {})
-    keys = {who: f"{who}_{metric}" for who in FORECASTS if f"{who}_{metric}" in metrics}
-    if len(keys) == 2 and metrics[keys[SEASONAL_NAIVE]] == metrics[keys[NAIVE]]:
+def _collect_naive_forecasts(test: EvaluationResult, metric: str) -> list[BaselineResult]:
+    """Returns the naive forecasts, which every evaluation of a forecast measures; without a season both are equal."""
+    keys = {kind: f"{kind}_{metric}" for kind in FORECAST_NAMES if f"{kind}_{metric}" in test.metrics}
+    if len(keys) == 2 and test.metrics[keys[SEASONAL_NAIVE]] == test.metrics[keys[NAIVE]]:
         del keys[SEASONAL_NAIVE]
     return [
-        {
-            "name": FORECASTS[who],
-            "value": metrics[key],
-            "about": f"It says {definitions.get(key, '').removeprefix(SAME_OF) or 'what was before'}.",
-        }
-        for who, key in keys.items()
+        BaselineResult(
+            FORECAST_NAMES[kind],
+            test.metrics[key],
+            f"It predicts {test.definitions.get(key, '').removeprefix(DEFINITION_PREFIX) or 'the value before'}.",
+        )
+        for kind, key in keys.items()
     ]

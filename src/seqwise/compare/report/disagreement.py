@@ -1,62 +1,64 @@
-"""The test examples on which families disagree most, for people to look at. It knows nothing of how they are drawn."""
+"""Selects the test examples on which the families disagree most. It knows nothing of how they are displayed."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from seqwise.compare.plan.plan import Plan
+from seqwise.compare.report.schema import Answer, Example
 from seqwise.metrics.example_scores import ExampleScores, compute_metric
 
-RUNNING = frozenset({"language", "masked", "forecast"})  # tasks whose examples are pieces of something long
+STREAM_TASKS = frozenset({"language", "masked", "forecast"})  # whose examples are pieces of a long text or series
+
+ScoresBySeed = dict[int, ExampleScores]
 
 
-def disagreements(plan: Plan, scores: dict[str, dict[int, ExampleScores]]) -> list[dict[str, Any]]:
-    """At most `plan.examples` of them, the most telling first: input, what was expected, each family's answer.
+def select_disagreements(plan: Plan, scores: dict[str, ScoresBySeed]) -> tuple[Example, ...]:
+    """Returns at most `plan.num_examples` examples, the largest disagreement first.
 
-    A family's value of an example is the mean over its seeds; its answer is that of the first seed. They disagree as
-    far as these values are apart. Where many are equally far, as right and wrong are, examples on which about half of
-    the families are right come first, and otherwise the order of the data.
+    The value of a family on an example is the mean over its seeds; its answer is that of the first seed. The
+    disagreement is the range of these values. Among equal ranges, as of correct and wrong answers, examples on which
+    about half of the families are right come first, then the order of the data.
 
-    Of a long text or a series at most one comes from each of as many stretches: next to each other they are all alike.
+    Of a long text or a series at most one example comes from each of `plan.num_examples` segments, since neighbours
+    are alike.
     """
-    tested = {name: seeds for name, seeds in scores.items() if seeds}
-    if len(tested) < 2 or not plan.examples:
-        return []
-    values = np.stack([_values(plan.metric, list(seeds.values())) for seeds in tested.values()])
-    finite = np.isfinite(values).all(axis=0)
-    ranks = np.where(finite, values, np.nan)
-    # Perplexities are compared by their logarithm, or single words that nobody could guess would fill the page.
-    scale = np.log(np.maximum(ranks, 1e-12)) if plan.metric == "perplexity" else ranks
-    spread = np.where(finite, np.ptp(scale, axis=0), -1.0)
-    evenness = np.where(finite, np.std(scale, axis=0), -1.0)
+    tested = {name: by_seed for name, by_seed in scores.items() if by_seed}
+    if len(tested) < 2 or not plan.num_examples:
+        return ()
+    values = np.stack([_mean_values(plan.metric, list(by_seed.values())) for by_seed in tested.values()])
+    is_finite = np.isfinite(values).all(axis=0)
+    scaled = np.where(is_finite, values, np.nan)
+    if plan.metric == "perplexity":  # on a linear scale single unpredictable words would dominate
+        scaled = np.log(np.maximum(scaled, 1e-12))
+    spread = np.where(is_finite, np.ptp(scaled, axis=0), -1.0)
+    evenness = np.where(is_finite, np.std(scaled, axis=0), -1.0)
     order = np.lexsort((np.arange(spread.shape[0]), -evenness.round(9), -spread.round(9)))
-    if plan.task in RUNNING:
-        order = _one_per_stretch(order, plan.examples)
-    first = {name: next(iter(seeds.values())) for name, seeds in tested.items()}
-    shown = next(iter(first.values())).texts
-    return [
-        {
-            "input": shown[at].input,
-            "expected": shown[at].expected,
-            "answers": {
-                name: {"text": each.texts[at].answer, "value": float(values[number, at])}
-                for number, (name, each) in enumerate(first.items())
+    if plan.task in STREAM_TASKS:
+        order = _first_of_each_segment(order, plan.num_examples)
+    first_seeds = {name: next(iter(by_seed.values())) for name, by_seed in tested.items()}
+    texts = next(iter(first_seeds.values())).texts
+    return tuple(
+        Example(
+            texts[index].input,
+            texts[index].expected,
+            {
+                name: Answer(each.texts[index].answer, float(values[row, index]))
+                for row, (name, each) in enumerate(first_seeds.items())
             },
-        }
-        for at in order[: plan.examples].tolist()
-        if spread[at] > 0
-    ]
+        )
+        for index in order[: plan.num_examples].tolist()
+        if spread[index] > 0
+    )
 
 
-def _one_per_stretch(order: np.ndarray, count: int) -> np.ndarray:
-    """Of examples in an order the first of each of `count` equal stretches of the data, in that order."""
-    stretches = order * min(count, len(order)) // len(order)
-    _, firsts = np.unique(stretches, return_index=True)
+def _first_of_each_segment(order: np.ndarray, count: int) -> np.ndarray:
+    """Returns the first index of each of `count` equal segments of the data, in the given order."""
+    segments = order * min(count, len(order)) // len(order)
+    _, firsts = np.unique(segments, return_index=True)
     return order[np.sort(firsts)]
 
 
-def _values(metric: str, seeds: list[ExampleScores]) -> np.ndarray:
-    """(examples,) the mean over seeds."""
-    return np.mean([compute_metric(metric, each.sums) for each in seeds], axis=0)
+def _mean_values(metric: str, scores: list[ExampleScores]) -> np.ndarray:
+    """Returns the metric of each example (examples,), mean over seeds."""
+    return np.mean([compute_metric(metric, each.sums) for each in scores], axis=0)

@@ -1,170 +1,169 @@
-"""Under which rules a comparison was made, and what that means, sentence by sentence. It knows nothing of results."""
+"""Describes under which conditions a comparison was made, sentence by sentence. It knows nothing of the results."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
-from typing import Any
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.plan import Plan, factors
-from seqwise.compare.report.formatting import listed
-from seqwise.compare.report.noise import disturbance
-from seqwise.compare.run.jobs import Job, outcome_of
+from seqwise.compare.plan.plan import Plan, get_rate_factors
+from seqwise.compare.report.formatting import join_names
+from seqwise.compare.report.noise import find_noise
+from seqwise.compare.report.schema import Family, Rules
+from seqwise.compare.run.jobs import Job, load_training_results
 from seqwise.metrics.example_scores import SCORES_FILE
 
-Values = dict[str, Any]
-
-WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # of a command line, quoted as it is written
+SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # with its quotes
 
 
-def rules_of(folder: Path, plan: Plan, families: list[Values]) -> Values:
-    """The report's "rules"; `families` are those of the report."""
-    spending = plan.spending
-    return {
-        "budget": amount(spending.budget, plan.unit),
-        "match": plan.match,
-        "parameters": plan.target,
-        "seeds": list(spending.seeds),
-        "tries": spending.tries,
-        "try": amount(spending.a_try, plan.unit) if spending.tries > 1 else None,
-        "training": amount(spending.training, plan.unit),
-        "tested": _tested(folder, plan),
-        "sentences": _sentences(folder, plan, families),
-        "disturbed": disturbance(folder, plan),
-    }
+def describe_rules(folder: Path, plan: Plan, families: tuple[Family, ...]) -> Rules:
+    """Returns the rules of the report; `families` are those of the report."""
+    budgets = plan.budgets
+    return Rules(
+        budget=format_budget(budgets.total, plan.unit),
+        match=plan.match,
+        parameters=plan.target_parameters,
+        seeds=budgets.seeds,
+        lr_trials=budgets.lr_trials,
+        lr_trial_budget=format_budget(budgets.lr_trial, plan.unit) if budgets.lr_trials > 1 else None,
+        training_budget=format_budget(budgets.training, plan.unit),
+        sentences=tuple(_write_sentences(folder, plan, families)),
+        tested=_describe_test(folder, plan),
+        noise_warning=find_noise(folder, plan),
+    )
 
 
-def command_of(plan: Plan) -> str:
-    """What does it again, without the folder: that one is taken now."""
+def make_repeat_command(plan: Plan) -> str:
+    """Returns the command or call of the comparison without its folder, which is taken now."""
     if plan.command.startswith("seqwise "):
-        words = iter(WORD.findall(plan.command))
-        kept = []
+        words = iter(SHELL_WORD.findall(plan.command))
+        remaining = []
         for word in words:
             if word == "--out":
                 next(words, None)
             elif not word.startswith("--out="):
-                kept.append(word)
-        return " ".join(kept)
+                remaining.append(word)
+        return " ".join(remaining)
     try:
         call = ast.parse(plan.command, mode="eval").body
     except SyntaxError:
         return plan.command
-    if not isinstance(call, ast.Call) or not any(each.arg == "out" for each in call.keywords):
+    if not isinstance(call, ast.Call) or not any(keyword.arg == "out" for keyword in call.keywords):
         return plan.command
-    call.keywords = [each for each in call.keywords if each.arg != "out"]
+    call.keywords = [keyword for keyword in call.keywords if keyword.arg != "out"]
     return ast.unparse(call)
 
 
-def amount(text: str, unit: str) -> str:
-    """A budget in words: "2 min", "5,000 tokens"; `unit` is what the task counts as tokens."""
+def format_budget(text: str, unit: str) -> str:
+    """Formats a budget: "2 min", "5,000 tokens"; `unit` is what the task counts as tokens."""
     budget = Budget.parse(text)
     return f"{budget.amount:,.10g} {unit}" if budget.unit == "tokens" else str(budget)
 
 
-def _sentences(folder: Path, plan: Plan, families: list[Values]) -> list[str]:
-    """How it was made fair."""
+def _write_sentences(folder: Path, plan: Plan, families: tuple[Family, ...]) -> list[str]:
+    """Returns how the comparison was made fair."""
     return [
         "All families have the same vocabulary, the same split of the data and the same evaluation.",
-        *_sizes(plan, families),
+        *_describe_sizes(plan, families),
         *(sentence if sentence.endswith(".") else f"{sentence}." for sentence in plan.notes),
-        _search(plan),
-        *_edges(families),
-        *_trainings(folder, plan),
+        _describe_search(plan),
+        *_list_edge_rates(families),
+        *_describe_trainings(folder, plan),
         "The weights of the best validation were kept.",
-        _tested(folder, plan),
+        _describe_test(folder, plan),
     ]
 
 
-def _sizes(plan: Plan, families: list[Values]) -> list[str]:
-    counts = [each["parameters"] for each in families if each["parameters"] and not each["baseline"]]
-    if plan.target is not None and counts:
-        more = max(counts) / min(counts) - 1
+def _describe_sizes(plan: Plan, families: tuple[Family, ...]) -> list[str]:
+    counts = [family.parameters for family in families if family.parameters and not family.is_baseline]
+    if plan.target_parameters is not None and counts:
+        excess = max(counts) / min(counts) - 1
         return [
-            f"Widths were solved for {plan.target:,} parameters; the largest has {more:.1%} more than the smallest."
+            f"Widths were solved for {plan.target_parameters:,} parameters; the largest has {excess:.1%} more than the "
+            "smallest."
         ]
     if plan.match != "parameters":
         equal = plan.unit if plan.match == "tokens" else plan.match
-        return [f"Each family has the size of its rules and spends equal {equal}."]
+        return [f"Each family has its default size and spends equal {equal}."]
     return []
 
 
-def _search(plan: Plan) -> str:
-    tries = plan.spending.tries
-    if tries == 1:
-        return "No learning rate was searched: each family has that of its rules."
-    times = [f"{factor:g}" for factor in factors(tries)]
+def _describe_search(plan: Plan) -> str:
+    count = plan.budgets.lr_trials
+    if count == 1:
+        return "No learning rate was searched: each family has its default one."
+    factors = [f"{factor:g}" for factor in get_rate_factors(count)]
     return (
-        f"Each family tried {tries} learning rates for {amount(plan.spending.a_try, plan.unit)} each, "
-        f"{listed(times)} times the rule's own; validation chose."
+        f"Each family was trained with {count} learning rates for {format_budget(plan.budgets.lr_trial, plan.unit)} "
+        f"each, {join_names(factors)} times its default; the one with the best validation was used."
     )
 
 
-def _edges(families: list[Values]) -> list[str]:
-    """Who might have found a better rate beyond those tried."""
-    found = []
+def _list_edge_rates(families: tuple[Family, ...]) -> list[str]:
+    """Names the families whose learning rate is the lowest or highest of the search."""
+    edges = []
     for family in families:
-        rates, chosen = [each["rate"] for each in family["tries"]], family["learning_rate"]
+        rates, chosen = [trial.rate for trial in family.lr_trials if trial.rate is not None], family.learning_rate
         if chosen is not None and len(rates) > 1 and chosen in (min(rates), max(rates)):
-            found.append(f"{family['name']} ({'lowest' if chosen == min(rates) else 'highest'})")
-    return [f"At the edge of the rates it tried, beyond which a better one may lie: {listed(found)}."] if found else []
+            edges.append(f"{family.name} ({'lowest' if chosen == min(rates) else 'highest'})")
+    if not edges:
+        return []
+    return [f"At the edge of the searched learning rates, beyond which a better one may exist: {join_names(edges)}."]
 
 
-def _trainings(folder: Path, plan: Plan) -> list[str]:
-    """How long each was trained and what ran beside it; counting is no training."""
-    counted = [name for name in plan.families if plan.counted(name)]
-    found = []
+def _describe_trainings(folder: Path, plan: Plan) -> list[str]:
+    """Describes the length of the trainings and how many ran at the same time."""
+    counted = [name for name in plan.families if plan.is_counted(name)]
+    sentences = []
     if len(counted) < len(plan.families):
-        seeds = plan.spending.seeds
-        times = "once" if len(seeds) == 1 else f"with {len(seeds)} seeds"
-        who = "each of the others" if counted else "each"
-        long = amount(plan.spending.training, plan.unit)
-        if Budget.parse(plan.spending.training).unit == "seconds":
-            found = [f"Then {who} was trained {times}, {long} a time, validation included, {_beside(folder, plan)}."]
+        seeds = len(plan.budgets.seeds)
+        times = "once" if seeds == 1 else f"with {seeds} seeds"
+        subject = "each of the others" if counted else "each"
+        length, sharing = format_budget(plan.budgets.training, plan.unit), _describe_sharing(folder, plan)
+        if plan.budgets.is_timed:
+            sentences = [f"Then {subject} was trained {times}, {length} each, validation included, {sharing}."]
         else:
-            found = [f"Then {who} was trained {times}, on exactly {long} a time."]
-            together = _beside(folder, plan)
-            if not together.startswith("one after another"):
-                found.append(f"Trials ran {together}, so that speeds are not those of a trial by itself.")
+            sentences = [f"Then {subject} was trained {times}, on exactly {length} each."]
+            if not sharing.startswith("one after another"):
+                sentences.append(f"Trials ran {sharing}, so that speeds are not those of a trial by itself.")
     if counted:
         verb = "was" if len(counted) == 1 else "were"
-        found.append(
-            f"{listed(counted)} {verb} counted, not trained: the whole training split was read once, whatever the "
+        sentences.append(
+            f"{join_names(counted)} {verb} counted, not trained: the whole training split was read once, whatever the "
             "budget."
         )
-    return found
+    return sentences
 
 
-def _beside(folder: Path, plan: Plan) -> str:
-    """Whether trials could disturb each other."""
-    found = [outcome_of(folder, "train", trial.name) for trial in plan.trials()]
-    known = [outcome.values for outcome in found if outcome is not None and outcome.values]
-    sharing = max((each.get("beside") or 1 for each in known), default=1)
-    at_once = max((each.get("at_once") or 1 for each in known), default=1)
-    nodes = {each.get("node") for each in known}
+def _describe_sharing(folder: Path, plan: Plan) -> str:
+    """Describes whether trials ran at the same time, shared devices, or ran on several machines."""
+    results = load_training_results(folder, plan.trials())
+    sharing = max((result.device_workers for result in results), default=1)
+    workers = max((result.workers for result in results), default=1)
+    nodes = {result.node for result in results}
     where = "on the same machine" if len(nodes) < 2 else f"on {len(nodes)} machines"
-    if max(sharing, at_once) == 1:
+    if max(sharing, workers) == 1:
         return f"one after another {where}"
     if sharing == 1:
-        return f"{at_once} at a time, each with a device of its own, {where}"
-    if sharing >= at_once:
+        return f"{workers} at a time, each with a device of its own, {where}"
+    if sharing >= workers:
         return f"{sharing} at a time sharing a device {where}"
-    return f"{at_once} at a time, up to {sharing} of them sharing a device, {where}"
+    return f"{workers} at a time, up to {sharing} of them sharing a device, {where}"
 
 
-def _tested(folder: Path, plan: Plan) -> str:
-    """When the test split was read. A comparison that went on after a failure may have trained again.
+def _describe_test(folder: Path, plan: Plan) -> str:
+    """Describes when the test split was read; a comparison resumed after a failure may have trained again.
 
-    By the times of the files that training and testing write last; a copy that does not keep them may tell it wrong.
+    It compares the times of the last files of training and testing; a copy that does not keep them may mislead.
     """
     jobs = [Job("train", trial.name) for trial in plan.trials()]
-    trained = _times([job.run(folder) / "metrics.jsonl" for job in jobs])
-    tested = _times([job.scores(folder) / SCORES_FILE for job in jobs])
+    trained = _modification_times([job.run_folder(folder) / "metrics.jsonl" for job in jobs])
+    tested = _modification_times([job.scores(folder) / SCORES_FILE for job in jobs])
     if trained and tested and max(trained) > min(tested):
         return "The test split was read after training. Some trials were repeated after others had been tested."
     return "The test split was read once, after all training."
 
 
-def _times(paths: list[Path]) -> list[float]:
+def _modification_times(paths: list[Path]) -> list[float]:
     return [path.stat().st_mtime for path in paths if path.exists()]

@@ -1,6 +1,7 @@
-"""From the folder of a comparison to its report: one nested value with all that page, table and `report.json` show.
+"""Gathers the report of a comparison from its folder.
 
-It reads what the trials left behind and trains nothing, so a report can be made at any time, of whatever is there.
+It reads the outcomes of jobs and the runs of trials and trains nothing, so a report can be made at any time, also of an
+unfinished comparison.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,151 +16,201 @@ from typing import Any
 import numpy as np
 
 from seqwise import environment
-from seqwise.compare.plan.plan import Plan, Trial
-from seqwise.compare.report.baselines import yardsticks_of
-from seqwise.compare.report.disagreement import disagreements
-from seqwise.compare.report.fairness import command_of, rules_of
-from seqwise.compare.report.formatting import bounds, is_ratio, listed, named, plain
-from seqwise.compare.report.texts import add_shown
-from seqwise.compare.report.verdict import verdict
-from seqwise.compare.run.jobs import PACE, Job, Outcome, chosen_rate, outcome_of
-from seqwise.compare.statistics.significance import interval, paired, sampling_interval
+from seqwise.compare.plan.plan import Plan, Trial, resume_command
+from seqwise.compare.report.baselines import collect_baselines
+from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
+from seqwise.compare.report.fairness import describe_rules, make_repeat_command
+from seqwise.compare.report.formatting import bounds, format_metric_name, is_ratio, join_names
+from seqwise.compare.report.page.page import make_page
+from seqwise.compare.report.schema import (
+    Curve,
+    CurvePoint,
+    Family,
+    LearningRateTrial,
+    Metric,
+    Pair,
+    Range,
+    Report,
+    SeedValue,
+    TrainingCost,
+    TrialSummary,
+    from_json,
+    to_json,
+)
+from seqwise.compare.report.texts import add_texts
+from seqwise.compare.report.verdict import add_verdict
+from seqwise.compare.run.jobs import (
+    EvaluationResult,
+    Job,
+    Outcome,
+    TrainingResult,
+    choose_rate,
+    load_latencies,
+    load_test,
+    load_training,
+)
+from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
 from seqwise.errors import RunError, SeqwiseError
+from seqwise.files import write_text
 from seqwise.metrics.example_scores import LOWER_IS_BETTER, ExampleScores, compute_metric
 from seqwise.training.run import ENVIRONMENT, Run
 
-FORMAT = 1
+REPORT_FILE = "report.json"
+PAGE_FILE = "report.html"
+UNFINISHED: Outcome[Any] = Outcome("failed", "it is not finished.")
 
-Values = dict[str, Any]
+
+def write_report(folder: Path, plan: Plan) -> Report:
+    """Writes `report.json` and `report.html` of all outcomes in the folder."""
+    report = gather_report(folder, plan)
+    write_text(folder / REPORT_FILE, to_json(report))
+    write_text(folder / PAGE_FILE, make_page(report))
+    return report
 
 
-def gather(folder: Path, plan: Plan) -> Values:
-    """The report (docs/compare.md says what each entry means)."""
-    scores = {name: _scores(folder, plan, name) for name in plan.families}
+def load_report(folder: str | Path) -> Report:
+    """Returns the report that was written before, also by version 0.1."""
+    path = Path(folder) / REPORT_FILE
+    try:
+        return add_texts(from_json(Report, path.read_bytes()))
+    except FileNotFoundError:
+        repair = f"Resume it: {resume_command(Path(folder))}"
+        raise RunError(f"{folder} has no report yet.", repair=repair) from None
+    except ValueError as error:
+        raise RunError(f"the report is damaged: {error}.", file=path) from None
+
+
+def gather_report(folder: Path, plan: Plan) -> Report:
+    """Returns the report (docs/compare.md explains its entries)."""
+    scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
-    examples = next((each for seeds in scores.values() for each in seeds.values()), None)
-    lower = plan.metric in LOWER_IS_BETTER
-    measure_latency = _pace(folder)
-    tests = _tests(folder, plan)
-    families = [_family(folder, plan, name, scores[name], measure_latency.get(name, [])) for name in plan.families]
-    families.sort(key=lambda each: (each["mean"] is None, (each["mean"] or 0.0) * (1 if lower else -1)))
-    report: Values = {
-        "format": FORMAT,
-        "seqwise": plan.seqwise,
-        "task": plan.task,
-        "data": plan.data,
-        "split": plan.split,
-        "about": list(plan.about),
-        "command": command_of(plan),
-        "unit": plan.unit,
-        "machine": _machine(folder, plan),
-        "rules": rules_of(folder, plan, families),
-        "metric": _metric(tests, plan, lower, examples),
-        "baselines": yardsticks_of(tests, plan.metric),
-        "families": families,
-        "pairs": _pairs(plan, scores),
-        "examples": disagreements(plan, scores),
-        "trials": [_trial(folder, plan, trial) for trial in plan.trials()],
-    }
-    report["verdict"] = verdict(report)
-    add_shown(report)
-    return plain(report)
+    tests = [outcome.result for trial in plan.trainings() if (outcome := load_test(folder, trial)) and outcome.result]
+    latencies = load_latencies(folder)
+    families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
+    sign = 1 if plan.metric in LOWER_IS_BETTER else -1
+    families.sort(key=lambda family: (family.mean is None, sign * (family.mean or 0.0)))
+    report = Report(
+        seqwise=plan.seqwise,
+        task=plan.task,
+        data=plan.data,
+        split_rule=plan.split_rule,
+        about=plan.about,
+        command=make_repeat_command(plan),
+        unit=plan.unit,
+        machine=_describe_machine(folder, plan),
+        rules=describe_rules(folder, plan, tuple(families)),
+        metric=_describe_metric(plan, tests, scores),
+        families=tuple(families),
+        pairs=tuple(_compare_families(plan, scores)),
+        examples=select_disagreements(plan, scores),
+        trials=tuple(_summarize_trial(folder, plan, trial) for trial in plan.trials()),
+        baselines=collect_baselines(tests, plan.metric),
+    )
+    # As read from the file: numbers that JSON cannot hold are None.
+    return from_json(Report, to_json(add_texts(add_verdict(report))))
 
 
-def _scores(folder: Path, plan: Plan, family: str) -> dict[int, ExampleScores]:
-    """Seed → what each test example says, of the trainings that were tested."""
-    found = {}
-    for trial in (trial for trial in plan.trainings() if trial.family == family):
-        outcome = outcome_of(folder, "test", trial.name)
+def _load_scores(folder: Path, plan: Plan, family: str) -> ScoresBySeed:
+    """Returns the scores of the test examples by seed, of the trainings that were tested."""
+    scores = {}
+    for trial in plan.trainings():
+        outcome = load_test(folder, trial) if trial.family == family else None
         if outcome is not None and outcome.status == "done":
-            found[trial.seed] = ExampleScores.load(Job("test", trial.name).scores(folder))
-    return found
+            scores[trial.seed] = ExampleScores.load(Job("test", trial.name).scores(folder))
+    return scores
 
 
-def _check_alignment(scores: dict[str, dict[int, ExampleScores]]) -> None:
-    """Differences are taken example by example, so all must have been asked the same, in the same order."""
-    tested = [(f"{name}/seed-{seed}", each) for name, seeds in scores.items() for seed, each in seeds.items()]
+def _check_alignment(scores: dict[str, ScoresBySeed]) -> None:
+    """Refuses scores of different examples, or in another order: families are compared example by example."""
+    tested = [(f"{name}/seed-{seed}", each) for name, by_seed in scores.items() for seed, each in by_seed.items()]
     for name, each in tested[1:]:
         first, other = tested[0]
         if len(each.texts) != len(other.texts):
             raise SeqwiseError(f"{first} was tested on {len(other.texts)} examples, {name} on {len(each.texts)}.")
         pairs = enumerate(zip(other.texts, each.texts), start=1)
-        wrong = next((at for at, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
+        wrong = next((index for index, (a, b) in pairs if (a.input, a.expected) != (b.input, b.expected)), None)
         if wrong is not None:
             raise SeqwiseError(f"{first} and {name} were not tested on the same examples: number {wrong} differs.")
 
 
-def _pace(folder: Path) -> dict[str, list[float]]:
-    """Family → seconds of one answer, in each of the rounds in which they were timed by themselves."""
-    outcome = Outcome.load(PACE.file(folder))
-    return (outcome.values or {}).get("families", {}) if outcome is not None else {}
+def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, latencies: tuple[float, ...]) -> Family:
+    trials = [trial for trial in plan.trainings() if trial.family == name]
+    trainings = {trial: load_training(folder, trial) for trial in trials}
+    evaluations = {trial: load_test(folder, trial) for trial in trials}
+    trained = [(trial, outcome.result) for trial, outcome in trainings.items() if outcome and outcome.result]
+    tested = [(trial, outcome.result) for trial, outcome in evaluations.items() if outcome and outcome.result]
+    is_complete = len(tested) == len(trials)
+    values = [result.metrics[plan.metric] for _, result in tested]
+    infinite = [trial.seed for (trial, _), value in zip(tested, values) if not math.isfinite(value)]
+    reasons = [each.reason for each in (*trainings.values(), *evaluations.values()) if each and each.reason]
+    interval = compute_mean_interval(values, bounds(plan.metric)) if values and not infinite else None
+    metric = partial(compute_metric, plan.metric)
+    sampling = bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
+    run = _find_best_run(folder, trained)
+    is_counted = plan.is_counted(name)
+    return Family(
+        name=name,
+        model=plan.families[name].model,
+        status="done" if is_complete else "partly" if tested else "failed",
+        reason=_explain_infinite(plan, infinite) or _explain_missing(is_complete, reasons),
+        mean=None if interval is None else interval.mean,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        parameters=plan.parameters[name] or None,
+        is_baseline=is_counted,
+        learning_rate=None if is_counted else choose_rate(folder, plan, name)[0],
+        lr_trials=tuple(_gather_lr_trial(folder, plan, trial) for trial in plan.lr_trials() if trial.family == name),
+        values=tuple(SeedValue(trial.seed, value) for (trial, _), value in zip(tested, values)),
+        sampling=None if sampling is None else Range(*sampling),
+        metrics=_average_metrics([result.metrics for _, result in tested]),
+        training=_average_cost([result for _, result in trained]),
+        memory=_median([result.memory for _, result in trained]),
+        weights=next((result.weights for _, result in tested), None),
+        latency=_median(latencies),
+        latencies=latencies,
+        evaluation_seconds=_median([result.seconds for _, result in tested]),
+        curves=tuple(_read_curve(folder, plan, trial) for trial, _ in trained),
+        settings=plan.families[name].model_dump(mode="json") if run is None else _read_settings(run),
+        run=None if run is None else str(run.relative_to(folder)),
+    )
 
 
-def _family(folder: Path, plan: Plan, name: str, scores: dict[int, ExampleScores], answers: list[float]) -> Values:
-    trainings = [trial for trial in plan.trainings() if trial.family == name]
-    trained = {trial: outcome_of(folder, "train", trial.name) for trial in trainings}
-    tested = {trial: outcome_of(folder, "test", trial.name) for trial in trainings}
-    done = [(trial, outcome.values) for trial, outcome in trained.items() if outcome and outcome.values]
-    tests = [(trial, outcome.values) for trial, outcome in tested.items() if outcome and outcome.values]
-    reasons = [outcome.reason for outcome in (*trained.values(), *tested.values()) if outcome and outcome.reason]
-    whole = len(tests) == len(trainings)
-    values = [values["metrics"][plan.metric] for _, values in tests]
-    middle = interval(values, bounds(plan.metric)) if values else None
-    endless = [trial.seed for (trial, _), value in zip(tests, values) if not math.isfinite(value)]
-    if endless:
-        middle = None
-    value = partial(compute_metric, plan.metric)
-    sampled = sampling_interval(value, [each.sums for each in scores.values()]) if scores else None
-    ranked = sorted(done, key=lambda each: math.inf if each[1]["goal"] is None else each[1]["goal"])
-    run = next((Job("train", trial.name).run(folder) for trial, _ in ranked), None)  # the best by validation
-    return {
-        "name": name,
-        "model": plan.families[name].model,
-        "status": "done" if whole else "partly" if tests else "failed",
-        "reason": _endless(plan, endless) or ("" if whole else _first(reasons) or "it is not finished."),
-        "parameters": plan.parameters[name] or None,
-        "baseline": plan.counted(name),
-        "learning_rate": None if plan.counted(name) else chosen_rate(folder, plan, name)[0],
-        "tries": _tries(folder, plan, name),
-        "mean": None if middle is None else middle.mean,
-        "low": None if middle is None else middle.low,
-        "high": None if middle is None else middle.high,
-        "values": [{"seed": trial.seed, "value": value} for (trial, _), value in zip(tests, values)],
-        "sampling": None if sampled is None else {"low": sampled[0], "high": sampled[1]},
-        "metrics": _means([values["metrics"] for _, values in tests]),
-        "training": _training([values for _, values in done]),
-        "memory": _median([values.get("memory") for _, values in done]),
-        "weights": next((values["weights"] for _, values in tests), None),
-        "answer": _median(answers),
-        "answers": list(answers),
-        "evaluation": _evaluation([values["seconds"] for _, values in tests]),
-        "curves": [_curve(folder, plan, trial) for trial, _ in done],
-        "settings": plan.families[name].model_dump(mode="json") if run is None else _settings(run),
-        "run": None if run is None else str(run.relative_to(folder)),
-    }
+def _find_best_run(folder: Path, trained: list[tuple[Trial, TrainingResult]]) -> Path | None:
+    """Returns the run folder with the best validation."""
+    ranked = sorted(trained, key=lambda each: math.inf if each[1].objective is None else each[1].objective)
+    return Job("train", ranked[0][0].name).run_folder(folder) if ranked else None
 
 
-def _first(reasons: list[str]) -> str:
-    return reasons[0] if reasons else ""
-
-
-def _endless(plan: Plan, seeds: list[int]) -> str:
-    """Why a family that was tested has no mean."""
+def _explain_infinite(plan: Plan, seeds: list[int]) -> str:
+    """Returns why a family that was tested has no mean."""
     if not seeds:
         return ""
-    which = "" if plan.spending.seeds == tuple(seeds) else " with seed " + listed([str(seed) for seed in seeds])
-    return f"its {named(plan.metric)} on the test split is not a finite number{which}."
+    which = "" if plan.budgets.seeds == tuple(seeds) else " with seed " + join_names([str(seed) for seed in seeds])
+    return f"its {format_metric_name(plan.metric)} on the test split is not a finite number{which}."
 
 
-def _settings(run: Path) -> Values:
+def _explain_missing(is_complete: bool, reasons: list[str]) -> str:
+    return "" if is_complete else next(iter(reasons), UNFINISHED.reason)
+
+
+def _read_settings(run: Path) -> dict[str, Any]:
     try:
         return Run.open(run).settings.model_dump(mode="json")
     except RunError:
         return {}
 
 
-def _means(found: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([each[name] for each in found])) for name in (found[0] if found else {})}
+def _average_metrics(metrics: list[dict[str, float]]) -> dict[str, float | None]:
+    return {name: float(np.mean([each[name] for each in metrics])) for name in (metrics[0] if metrics else {})}
+
+
+def _average_cost(results: list[TrainingResult]) -> TrainingCost | None:
+    if not results:
+        return None
+    tokens = float(np.mean([result.tokens for result in results]))
+    seconds = float(np.mean([result.seconds for result in results]))
+    updates = float(np.mean([result.updates for result in results]))
+    return TrainingCost(tokens, seconds, updates, tokens / max(1e-9, seconds))
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -168,105 +218,71 @@ def _median(values: Sequence[float | None]) -> float | None:
     return float(np.median(known)) if known else None
 
 
-def _training(found: list[Values]) -> Values | None:
-    if not found:
-        return None
-    mean = {key: float(np.mean([each[key] for each in found])) for key in ("tokens", "seconds", "updates")}
-    return {**mean, "tokens_per_second": mean["tokens"] / max(1e-9, mean["seconds"])}
+def _gather_lr_trial(folder: Path, plan: Plan, trial: Trial) -> LearningRateTrial:
+    outcome = load_training(folder, trial) or UNFINISHED
+    validation = None if outcome.result is None else outcome.result.validation
+    return LearningRateTrial(plan.get_rate(trial), validation, outcome.status, outcome.reason)
 
 
-def _evaluation(seconds: list[float | None]) -> Values | None:
-    middle = _median(seconds)
-    return None if middle is None else {"seconds": middle}
-
-
-def _tries(folder: Path, plan: Plan, family: str) -> list[Values]:
-    found = []
-    for trial in (trial for trial in plan.tries() if trial.family == family):
-        outcome = outcome_of(folder, "train", trial.name) or Outcome("failed", "it is not finished.")
-        value = (outcome.values or {}).get("validation")
-        rate = plan.rates(family)[trial.number - 1]
-        found.append({"rate": rate, "validation": value, "status": outcome.status, "reason": outcome.reason})
-    return found
-
-
-def _curve(folder: Path, plan: Plan, trial: Trial) -> Values:
-    """The validations of a training; `trained` is the mean training loss since the one before."""
+def _read_curve(folder: Path, plan: Plan, trial: Trial) -> Curve:
+    """Returns the validations of a training, with the mean training loss since the validation before."""
     points, losses = [], []
-    for row in Run.open(Job("train", trial.name).run(folder)).metrics():
-        found = row.get("validation")
-        losses += [row["loss"]] if row.get("loss") is not None else []
-        if found and plan.metric in found:
-            point = {"tokens": row["tokens"], "seconds": row["seconds"], "value": found[plan.metric]}
-            points.append({**point, "loss": found["loss"], "trained": float(np.mean(losses)) if losses else None})
+    for row in Run.open(Job("train", trial.name).run_folder(folder)).metrics():
+        validation = row.get("validation")
+        if row.get("loss") is not None:
+            losses.append(row["loss"])
+        if validation and plan.metric in validation:
+            loss = float(np.mean(losses)) if losses else None
+            points.append(CurvePoint(row["tokens"], row["seconds"], validation[plan.metric], validation["loss"], loss))
             losses = []
-    return {"seed": trial.seed, "points": points}
+    return Curve(trial.seed, tuple(points))
 
 
-def _trial(folder: Path, plan: Plan, trial: Trial) -> Values:
-    outcome = outcome_of(folder, "train", trial.name) or Outcome("failed", "it is not finished.")
-    known = outcome.values or {}
-    rate = plan.rates(trial.family)[trial.number - 1] if trial.kind == "try" else known.get("rate")
-    return {
-        "name": trial.name, "family": trial.family, "kind": trial.kind, "seed": trial.seed, "rate": rate,
-        "status": outcome.status, "reason": outcome.reason,
-        **{key: known.get(key) for key in ("tokens", "seconds", "updates", "validation")},
-    }  # fmt: skip
+def _summarize_trial(folder: Path, plan: Plan, trial: Trial) -> TrialSummary:
+    outcome = load_training(folder, trial) or UNFINISHED
+    summary = partial(TrialSummary, trial.name, trial.family, trial.kind, trial.seed, outcome.status, outcome.reason)
+    result = outcome.result
+    rate = plan.get_rate(trial) if trial.kind == "lr" else None if result is None else result.rate
+    if result is None:
+        return summary(rate)
+    return summary(rate, result.tokens, result.seconds, result.updates, result.validation)
 
 
-def _pairs(plan: Plan, scores: dict[str, dict[int, ExampleScores]]) -> list[Values]:
-    families = {name: [each.sums for each in seeds.values()] for name, seeds in scores.items() if seeds}
-    counted = {name for name in families if plan.counted(name)}
+def _compare_families(plan: Plan, scores: dict[str, ScoresBySeed]) -> list[Pair]:
+    families = {name: [each.sums for each in by_seed.values()] for name, by_seed in scores.items() if by_seed}
+    counted = {name for name in families if plan.is_counted(name)}
     examples = max((len(sums) for seeds in families.values() for sums in seeds), default=0)
     step = 1 / examples if examples and is_ratio(plan.metric) else 0.0
-    found = paired(partial(compute_metric, plan.metric), families, deterministic=counted, step=step)
-    return [asdict(pair) for pair in found]
+    return compare_pairs(partial(compute_metric, plan.metric), families, deterministic=counted, step=step)
 
 
-def _tests(folder: Path, plan: Plan) -> list[Values]:
-    """What the tests found, of the trainings that were tested."""
-    tested = (outcome_of(folder, "test", trial.name) for trial in plan.trainings())
-    return [outcome.values for outcome in tested if outcome and outcome.values]
+def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str, ScoresBySeed]) -> Metric:
+    examples = next((each for by_seed in scores.values() for each in by_seed.values()), None)
+    return Metric(
+        key=plan.metric,
+        name=format_metric_name(plan.metric),
+        definition=tests[0].definitions.get(plan.metric, "") if tests else "",
+        lower_is_better=plan.metric in LOWER_IS_BETTER,
+        example_unit="" if examples is None else examples.unit,
+        num_examples=0 if examples is None else len(examples.sums),
+        on=tests[0].on if tests else "",
+        warnings=tests[0].warnings if tests else (),
+    )
 
 
-def _metric(tests: list[Values], plan: Plan, lower: bool, examples: ExampleScores | None) -> Values:
-    known = tests[0] if tests else {}
-    return {
-        "key": plan.metric,
-        "name": named(plan.metric),
-        "definition": known.get("definitions", {}).get(plan.metric, ""),
-        "lower_is_better": lower,
-        "examples": "" if examples is None else examples.unit,
-        "count": 0 if examples is None else len(examples.sums),
-        "on": known.get("on", ""),
-        "remarks": known.get("remarks", []),
-    }
-
-
-def _machine(folder: Path, plan: Plan) -> Values:
-    """Where the trials were carried out, which need not be here; the first of them tells."""
-    files = (Job("train", trial.name).run(folder) / ENVIRONMENT for trial in plan.trials())
+def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:
+    """Returns the environment of the first trial that has one, which may have run on another machine."""
+    files = (Job("train", trial.name).run_folder(folder) / ENVIRONMENT for trial in plan.trials())
     path = next((path for path in files if path.exists()), None)
-    found = environment.describe() if path is None else json.loads(path.read_text(encoding="utf-8"))
+    machine = environment.describe() if path is None else json.loads(path.read_text(encoding="utf-8"))
     settings = next(iter(plan.families.values()))
-    gpu = found["gpu"] if settings.device != "cpu" else None
-    cores = found["cpu"]["count"]
-    words = [f"{cores} core{'s' if cores > 1 else ''} of {found['cpu']['name']}"]
+    gpu = machine["gpu"] if settings.device != "cpu" else None
+    cores = machine["cpu"]["count"]
+    words = [f"{cores} core{'s' if cores > 1 else ''} of {machine['cpu']['name']}"]
     if plan.threads is not None and gpu is None:
-        found["threads"] = plan.threads  # of each trial
+        machine["threads"] = plan.threads  # of each trial
         words += [f"{plan.threads} thread{'s' if plan.threads > 1 else ''}"] if plan.threads < cores else []
-    words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if found["gpu"] else "no GPU"]
+    words = [gpu["name"], *words] if gpu else [*words, "no GPU used" if machine["gpu"] else "no GPU"]
     cluster = folder / ENVIRONMENT  # written by an engine of several machines
     known = json.loads(cluster.read_text(encoding="utf-8")) if cluster.exists() else {}
-    return {**found, "in_words": ", ".join(words), **known}
-
-
-def load_report(folder: str | Path) -> Values:
-    """The report of a comparison that was written before."""
-    path = Path(folder) / "report.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{folder} has no report yet.", repair=f"Go on: seqwise compare --resume {folder}") from None
-    except ValueError as error:
-        raise RunError(f"the report is damaged: {error}.", file=path) from None
+    return {**machine, "in_words": ", ".join(words), **known}

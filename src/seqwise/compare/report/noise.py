@@ -1,50 +1,46 @@
-"""Whether timed trials were disturbed: a busy machine gives one family less than another, and nobody would notice.
+"""Detects a noisy machine: on a busy one, timed trials of one family get less done than those of another.
 
-Trainings of one family do the same work, so in the same time they should come about as far. It reads outcomes only.
+Trainings of one family do the same work, so in the same time they should process about as many tokens.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budget_limits import LEAST_UPDATES
+from seqwise.compare.plan.budget_limits import MIN_UPDATES
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.jobs import outcome_of
+from seqwise.compare.run.jobs import TrainingResult, load_training_results
 
-UNEVEN = 1.5  # times: how much further one training of a family may come than another
-LATE = 1.1  # times its budget: how long a training may take, for it ends with the update at hand
+MAX_TOKEN_RATIO = 1.5  # between two trainings of a family
+MAX_OVERTIME = 1.1  # ratio of the time of a training, which ends with an update, to its budget
 
 
-def disturbance(folder: Path, plan: Plan) -> str:
-    """What shows that times cannot be trusted, in a sentence; empty if nothing does, or if no budget is a time."""
-    budget = Budget.parse(plan.spending.training)
-    if budget.unit != "seconds":
+def find_noise(folder: Path, plan: Plan) -> str:
+    """Returns a warning where the times cannot be trusted; empty without signs of noise or a budget in time."""
+    if not plan.budgets.is_timed:
         return ""
-    worst = ""
+    seconds = Budget.parse(plan.budgets.training).amount
     for name in plan.families:
-        found = [outcome_of(folder, "train", trial.name) for trial in plan.trainings() if trial.family == name]
-        trained = [outcome.values for outcome in found if outcome is not None and outcome.values]
-        if trained and not plan.counted(name):
-            worst = worst or _sign(name, trained, budget, plan.unit)
-    if not worst:
-        return ""
-    return (
-        f"Do not trust this: the machine was disturbed. {worst} Try again when it is quiet, or with a budget in tokens."
-    )
+        results = load_training_results(folder, [trial for trial in plan.trainings() if trial.family == name])
+        if results and not plan.is_counted(name):
+            sign = _find_sign(name, results, seconds, plan.unit)
+            if sign:
+                advice = "Repeat it when the machine is idle, or with a budget in tokens."
+                return f"These results are not reliable: the machine was busy. {sign} {advice}"
+    return ""
 
 
-def _sign(name: str, trained: list[dict[str, Any]], budget: Budget, unit: str) -> str:
-    """What one family's trainings show."""
-    tokens = [each["tokens"] for each in trained]
-    fewest, longest = min(each["updates"] for each in trained), max(each["seconds"] for each in trained)
-    if fewest < LEAST_UPDATES:
-        return f"A training of {name} came no further than {fewest} update{'s' if fewest > 1 else ''}."
-    if max(tokens) > UNEVEN * min(tokens):
+def _find_sign(name: str, results: list[TrainingResult], seconds: float, unit: str) -> str:
+    """Returns what the trainings of one family show."""
+    tokens = [result.tokens for result in results]
+    updates, longest = min(result.updates for result in results), max(result.seconds for result in results)
+    if updates < MIN_UPDATES["train"]:
+        return f"A training of {name} made only {updates} update{'s' if updates > 1 else ''}."
+    if max(tokens) > MAX_TOKEN_RATIO * min(tokens):
         return (
-            f"In the same time {name} learned from {min(tokens):,} {unit} once and from {max(tokens):,} another time."
+            f"In the same time {name} was trained on {min(tokens):,} {unit} once and on {max(tokens):,} another time."
         )
-    if longest > LATE * budget.amount + 1:
-        return f"A training of {name} took {longest:.1f} s instead of {budget.amount:g} s."
+    if longest > MAX_OVERTIME * seconds + 1:
+        return f"A training of {name} took {longest:.1f} s instead of {seconds:g} s."
     return ""

@@ -1,109 +1,134 @@
-"""Every number of a report as text, made in one place: the terminal, the page and the verdict print the same.
-
-An entry that has numbers gets `shown`, with a text for each of them. It reads the report and decides nothing.
-"""
+"""Formats every number of a report in one place, so that the terminal, the page and the verdict print the same text."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from seqwise.compare.report.formatting import (
     NONE,
-    digits_of_difference,
-    shown,
-    shown_bytes,
-    shown_count,
-    shown_interval,
-    shown_probability,
-    shown_range,
-    shown_rate,
-    shown_seconds,
-    shown_signed,
+    difference_precision,
+    format_bytes,
+    format_count,
+    format_interval,
+    format_metric,
+    format_p,
+    format_rate,
+    format_seconds,
+    format_seconds_range,
+    format_signed,
 )
-from seqwise.compare.statistics.ranking import interval_of, spread
-
-Values = dict[str, Any]
-
-
-def add_shown(report: Values) -> None:
-    """Set `shown` in families, their tries, pairs, trials, answers to examples, baselines, and the rules."""
-    metric = report["metric"]["key"]
-    halves = {family["name"]: spread(family) for family in report["families"]}
-    for family in report["families"]:
-        family["shown"] = _family(metric, family)
-        for each in family.get("tries") or ():
-            each["shown"] = {
-                "rate": shown_rate(each["rate"]),
-                "validation": shown(metric, each["validation"], halves[family["name"]]),
-            }
-    for pair in report["pairs"]:
-        pair["shown"] = _pair(metric, pair)
-    for trial in report["trials"]:
-        trial["shown"] = _trial(metric, trial, halves.get(trial["family"]))
-    for example in report["examples"]:
-        for answer in example["answers"].values():
-            answer["shown"] = shown(metric, answer["value"])
-    best = next(iter(report["families"]), None)
-    for baseline in report.get("baselines") or ():
-        baseline["shown"] = {"value": shown(metric, baseline["value"], best and halves[best["name"]])}
-    report["rules"]["shown"] = {"parameters": shown_count(report["rules"]["parameters"])}
+from seqwise.compare.report.schema import (
+    Example,
+    Family,
+    FamilyText,
+    Pair,
+    PairText,
+    Report,
+    Source,
+    TrialSummary,
+    TrialText,
+)
+from seqwise.compare.statistics.ranking import get_interval, half_width
 
 
-def _family(metric: str, family: Values) -> Values:
-    training, answers = family["training"] or {}, family["answers"]
-    sampling = family["sampling"] or {}
-    found = interval_of(family)
-    speed = training.get("tokens_per_second")
-    return {
-        "mean": shown(metric, family["mean"], spread(family)),
-        "interval": NONE if found is None else _interval(metric, *found),
-        "over": None if found is None else found[2],
-        "over_seeds": _interval(metric, family["low"], family["high"], "seeds"),
-        "over_examples": _interval(metric, sampling.get("low"), sampling.get("high"), "examples"),
-        "metrics": {
-            key: shown(key, value, spread(family) if key == metric else None)
-            for key, value in (family["metrics"] or {}).items()
+def add_texts(report: Report) -> Report:
+    """Returns the report with the text fields of all entries filled in."""
+    metric = report.metric.key
+    spreads = {family.name: half_width(family) for family in report.families}
+    best_spread = spreads[report.families[0].name] if report.families else None
+    return replace(
+        report,
+        families=tuple(_add_family_texts(metric, family) for family in report.families),
+        pairs=tuple(replace(pair, text=_format_pair(metric, pair)) for pair in report.pairs),
+        trials=tuple(
+            replace(trial, text=_format_trial(metric, trial, spreads.get(trial.family))) for trial in report.trials
+        ),
+        examples=tuple(_add_answer_texts(metric, example) for example in report.examples),
+        baselines=tuple(
+            replace(each, value_text=format_metric(metric, each.value, best_spread)) for each in report.baselines
+        ),
+        rules=replace(report.rules, parameters_text=format_count(report.rules.parameters)),
+    )
+
+
+def _add_family_texts(metric: str, family: Family) -> Family:
+    lr_trials = tuple(
+        replace(
+            trial,
+            rate_text=format_rate(trial.rate),
+            validation_text=format_metric(metric, trial.validation, half_width(family)),
+        )
+        for trial in family.lr_trials
+    )
+    return replace(family, lr_trials=lr_trials, text=_format_family(metric, family))
+
+
+def _format_family(metric: str, family: Family) -> FamilyText:
+    interval, sampling, training, latencies = get_interval(family), family.sampling, family.training, family.latencies
+    # A model that is fitted by counting has no training speed that could be compared.
+    speed = None if training is None or family.is_baseline else training.tokens_per_second
+    return FamilyText(
+        mean=format_metric(metric, family.mean, half_width(family)),
+        interval=NONE if interval is None else _format_interval(metric, *interval),
+        interval_source=None if interval is None else interval[2],
+        seeds_interval=_format_interval(metric, family.low, family.high, "seeds"),
+        examples_interval=NONE
+        if sampling is None
+        else _format_interval(metric, sampling.low, sampling.high, "examples"),
+        metrics={
+            key: format_metric(key, value, half_width(family) if key == metric else None)
+            for key, value in family.metrics.items()
         },
-        "parameters": shown_count(family["parameters"]),
-        # What is counted is not trained: it has no speed that could be compared.
-        "tokens_per_second": NONE if family["baseline"] else shown_count(speed),
-        "seconds": shown_seconds(training.get("seconds")),
-        "tokens": shown_count(training.get("tokens")),
-        "memory": shown_bytes(family["memory"]),
-        "weights": shown_bytes(family["weights"]),
-        "answer": shown_seconds(family["answer"]),
-        "answers": shown_range(min(answers), max(answers)) if answers else NONE,
-        "evaluation": shown_seconds((family["evaluation"] or {}).get("seconds")),
-        "learning_rate": shown_rate(family["learning_rate"]),
-    }
+        parameters=format_count(family.parameters),
+        tokens_per_second=format_count(speed),
+        seconds=format_seconds(None if training is None else training.seconds),
+        tokens=format_count(None if training is None else training.tokens),
+        memory=format_bytes(family.memory),
+        weights=format_bytes(family.weights),
+        latency=format_seconds(family.latency),
+        latency_range=format_seconds_range(min(latencies), max(latencies)) if latencies else NONE,
+        evaluation_seconds=format_seconds(family.evaluation_seconds),
+        learning_rate=format_rate(family.learning_rate),
+    )
 
 
-def _interval(metric: str, low: float | None, high: float | None, over: str) -> str:
-    """Ends that read the same say nothing as numbers."""
+def _format_interval(metric: str, low: float | None, high: float | None, source: Source) -> str:
+    """Formats an interval; ends with the same text are described in words."""
     if low is None or high is None:
         return NONE
-    ends = shown_interval(metric, low, high)
-    return f"all {over} alike" if ends == NONE else ends
+    ends = format_interval(metric, low, high)
+    return f"all {source} alike" if ends == NONE else ends
 
 
-def _pair(metric: str, pair: Values) -> Values:
-    low, high, difference = pair["low"], pair["high"], pair["difference"]
-    half = None if low is None or high is None else (high - low) / 2
-    digits = None if difference is None else digits_of_difference(difference, half)
-    return {
-        "difference": shown_signed(metric, difference, digits),
-        "low": shown_signed(metric, low, half),
-        "high": shown_signed(metric, high, half),
-        **{key: shown_probability(pair.get(key)).removeprefix("p = ").removeprefix("p ")
-           for key in ("p", "adjusted", "with_best")},
-    }  # fmt: skip
+def _format_pair(metric: str, pair: Pair) -> PairText:
+    digits = None if pair.difference is None else difference_precision(pair.difference, pair.half_width)
+    p, adjusted, with_best = (
+        format_p(value).removeprefix("p = ").removeprefix("p ")
+        for value in (pair.p, pair.adjusted_p, pair.adjusted_p_with_best)
+    )
+    return PairText(
+        difference=format_signed(metric, pair.difference, digits),
+        low=format_signed(metric, pair.low, pair.half_width),
+        high=format_signed(metric, pair.high, pair.half_width),
+        p=p,
+        adjusted_p=adjusted,
+        adjusted_p_with_best=with_best,
+    )
 
 
-def _trial(metric: str, trial: Values, half: float | None) -> Values:
-    return {
-        "rate": shown_rate(trial["rate"]),
-        "updates": shown_count(trial["updates"]),
-        "tokens": shown_count(trial["tokens"]),
-        "seconds": shown_seconds(trial["seconds"]),
-        "validation": shown(metric, trial["validation"], half),
+def _format_trial(metric: str, trial: TrialSummary, spread: float | None) -> TrialText:
+    return TrialText(
+        rate=format_rate(trial.rate),
+        updates=format_count(trial.updates),
+        tokens=format_count(trial.tokens),
+        seconds=format_seconds(trial.seconds),
+        validation=format_metric(metric, trial.validation, spread),
+    )
+
+
+def _add_answer_texts(metric: str, example: Example) -> Example:
+    answers = {
+        name: replace(answer, value_text=format_metric(metric, answer.value))
+        for name, answer in example.answers.items()
     }
+    return replace(example, answers=answers)

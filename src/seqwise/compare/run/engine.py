@@ -1,7 +1,7 @@
-"""Who carries out the jobs of a comparison: `local`, processes on this machine; `ray`, a cluster.
+"""`Engine`: what executes the jobs of a comparison. `local_engine` uses processes here, `ray_engine` a Ray cluster.
 
-An engine gets jobs that do not depend on each other, and passes on what happens. The results are in the folder of the
-comparison when it returns. It knows nothing of what the jobs do.
+An engine receives jobs that do not depend on each other and reports events. It knows nothing of what the jobs do; their
+outcomes are in the folder of the comparison when it returns.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from seqwise.compare.plan.plan import LOG
+from seqwise.compare.plan.plan import WORKER_LOG
 from seqwise.compare.run.jobs import Job, Outcome
 
-# event: begin, progress, end, lost; kind and name of the job; and what the job tells. Or event: waiting, with a reason.
+# event: begin, progress, end or lost, with kind and name of the job and its report; or waiting, with a reason.
 Event = dict[str, Any]
-Listen = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
-DEATHS = 3  # of the process of one job, before it counts as failed
-QUOTED = 300  # characters of a log, at most
+MAX_LOSSES = 3  # of the process of one job, before the job fails
+MAX_QUOTE = 300  # characters of a log in a message
 
 
 class Engine(Protocol):
-    """Carries out jobs."""
+    """Executes jobs."""
 
     @property
-    def places(self) -> int:
-        """How many jobs it carries out at the same time, as far as it knows."""
+    def num_workers(self) -> int:
+        """The number of jobs that it executes at the same time, as far as known."""
 
-    def run(self, jobs: Sequence[Job], listen: Listen, stop: Callable[[], bool]) -> None:
-        """Until all jobs have an outcome, or `stop()` says so. Every job that ends is told once."""
+    def run(self, jobs: Sequence[Job], on_event: OnEvent, should_stop: Callable[[], bool]) -> None:
+        """Executes until all jobs have an outcome or `should_stop()`; every finished job has one "end" event."""
 
     def close(self) -> None:
-        """Give back processes and devices."""
+        """Ends processes and releases devices."""
 
 
-def bury(folder: Path, job: Job, reason: str) -> Event:
-    """The end of a job whose process was lost too often. It may have been lost right after its work was done."""
-    outcome = Outcome.load(job.file(folder))
+def record_failure(folder: Path, job: Job, reason: str) -> Event:
+    """Saves the failure of a job whose process was lost too often, unless it had finished; returns the "end" event."""
+    outcome = job.load(folder)
     if outcome is None:
-        own = job.log(folder)
-        outcome = Outcome("failed", died(reason, own if own.exists() else folder / LOG))
+        log = job.log(folder)
+        outcome = Outcome[Any]("failed", explain_loss(reason, log if log.exists() else folder / WORKER_LOG))
         outcome.save(job.file(folder))
     return {"event": "end", "kind": job.kind, "name": job.name, "status": outcome.status, "reason": outcome.reason}
 
 
-def died(reason: str, log: Path) -> str:
-    """Why a job failed whose process ended too often."""
-    told = f"its process was lost {DEATHS} times, the last time {reason}."
+def explain_loss(reason: str, log: Path) -> str:
+    """Returns why a job failed whose process was lost too often, with the last line of its log."""
+    problem = f"its process was lost {MAX_LOSSES} times, the last time {reason}."
     if "SIGKILL" in reason:
-        return f"{told} Perhaps memory ran out."
-    said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
-    return f"{told} {log} ends with: {said.splitlines()[-1][:QUOTED]}" if said else told
+        return f"{problem} Perhaps memory ran out."
+    text = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
+    return f"{problem} {log} ends with: {text.splitlines()[-1][:MAX_QUOTE]}" if text else problem

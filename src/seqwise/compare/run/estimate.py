@@ -1,4 +1,4 @@
-"""When a comparison will be over, from what the rehearsal measured and what has happened since. It is an estimate."""
+"""Estimates the remaining time of a comparison, from the measured speeds and the jobs that have finished."""
 
 from __future__ import annotations
 
@@ -9,59 +9,62 @@ from pathlib import Path
 from seqwise.budget import Budget
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.engine import Event
-from seqwise.compare.run.jobs import Job, outcome_of
+from seqwise.compare.run.jobs import Job, load_speed
 
-AROUND = 1.0  # seconds that a trial takes besides training: making the model, saving it
-TEST = 10.0  # a test takes about as long as so many validations: it is longer, and some answers are given one by one
-UNKNOWN = 5.0  # seconds of a job nothing is known of
+OVERHEAD_SECONDS = 1.0  # of a trial, besides training: building and saving the model
+TEST_VALIDATIONS = 10.0  # validations that take as long as a test, which is longer and partly predicts one by one
+VALIDATIONS_PER_TRAINING = 20
+DEFAULT_SECONDS = 5.0  # of a job of unknown duration
 
 
-class Estimate:
-    """Expected seconds of every job that is left; it learns from those that end."""
+class RemainingTime:
+    """Expected seconds of every remaining job; corrected by those that finish."""
 
-    def __init__(self, folder: Path, plan: Plan, places: Callable[[], int] = lambda: 1):
-        self.folder, self.plan, self.places = folder, plan, places
-        self.left: dict[Job, float] = {}
-        self.begun: dict[Job, float] = {}
-        self.measure_latency = 1.0  # seconds that passed for each that was expected
-        self.expected = self.passed = 0.0
+    def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1):
+        self.folder, self.plan, self.count_workers = folder, plan, count_workers
+        self.remaining: dict[Job, float] = {}
+        self.start_times: dict[Job, float] = {}
+        self.slowdown = 1.0  # actual seconds per expected second
+        self.expected = self.elapsed = 0.0
 
-    def begin(self) -> None:
-        """Look at the folder again: which trials have no outcome, and what the rehearsal says of them."""
+    def refresh(self) -> None:
+        """Finds the jobs without an outcome and the measured speeds in the folder."""
         jobs = [Job("train", trial.name) for trial in self.plan.trials()]
         jobs += [Job("test", trial.name) for trial in self.plan.trainings()]
-        self.left = {job: self._seconds(job) for job in jobs if outcome_of(self.folder, job.kind, job.name) is None}
+        self.remaining = {job: self._estimate_job(job) for job in jobs if job.load(self.folder) is None}
 
-    def _seconds(self, job: Job) -> float:
-        trial = self.plan.trial(job.name)
-        outcome = outcome_of(self.folder, "rehearse", trial.family)
-        known = (outcome.values if outcome else None) or {}
-        budget = Budget.parse(self.plan.spending.a_try if trial.kind == "try" else self.plan.spending.training)
-        if known.get("update") is None:
-            timed = job.kind == "train" and budget.unit == "seconds" and not self.plan.counted(trial.family)
-            return AROUND + budget.amount if timed else UNKNOWN
+    def _estimate_job(self, job: Job) -> float:
+        trial = self.plan.get_trial(job.name)
+        is_search = trial.kind == "lr"
+        speed = load_speed(self.folder, trial.family)
+        budget = Budget.parse(self.plan.budgets.lr_trial if is_search else self.plan.budgets.training)
+        if speed.update_seconds is None or speed.validation_seconds is None:
+            is_timed = job.kind == "train" and budget.unit == "seconds" and not self.plan.is_counted(trial.family)
+            return OVERHEAD_SECONDS + budget.amount if is_timed else DEFAULT_SECONDS
         if job.kind == "test":
-            return AROUND + TEST * known["validation"]
+            return OVERHEAD_SECONDS + TEST_VALIDATIONS * speed.validation_seconds
         seconds = budget.amount
         if budget.unit == "tokens":
-            seconds = budget.amount / max(1.0, known["tokens"]) * known["update"]
-            seconds += known["validation"] * (1 if trial.kind == "try" else 20)
-        return AROUND + seconds + known["validation"]
+            seconds = budget.amount / max(1.0, speed.update_tokens) * speed.update_seconds
+            seconds += speed.validation_seconds * (1 if is_search else VALIDATIONS_PER_TRAINING)
+        return OVERHEAD_SECONDS + seconds + speed.validation_seconds
 
-    def listen(self, event: Event) -> None:
-        """Learn from what happens."""
+    def update(self, event: Event) -> None:
+        """Corrects the estimate by an event of a job."""
         if "name" not in event:
             return  # it is about no job
         job = Job(event["kind"], event["name"])
         if event["event"] == "begin":
-            self.begun[job] = time.monotonic()
-        if event["event"] == "end" and job in self.left and job in self.begun:
-            self.expected += self.left.pop(job)
-            self.passed += time.monotonic() - self.begun.pop(job)
-            self.measure_latency = (self.passed + 1) / (self.expected + 1)
+            self.start_times[job] = time.monotonic()
+        if event["event"] == "end" and job in self.remaining and job in self.start_times:
+            self.expected += self.remaining.pop(job)
+            self.elapsed += time.monotonic() - self.start_times.pop(job)
+            self.slowdown = (self.elapsed + 1) / (self.expected + 1)
 
     def seconds(self) -> float:
-        """Seconds until the end."""
+        """Returns the seconds until the end."""
         now = time.monotonic()
-        running = sum(min(now - self.begun[job], self.left[job]) for job in self.begun if job in self.left)
-        return max(0.0, sum(self.left.values()) * self.measure_latency - running) / self.places()
+        running = sum(
+            min(now - start, self.remaining[job]) for job, start in self.start_times.items() if job in self.remaining
+        )
+        return max(0.0, sum(self.remaining.values()) * self.slowdown - running) / self.count_workers()

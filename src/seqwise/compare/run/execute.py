@@ -1,7 +1,7 @@
-"""One job of a comparison, carried out in this process: `execute`. A trial is an ordinary run in an ordinary folder.
+"""Executes one job of a comparison in this process: `execute`. A trial is an ordinary training run in its own folder.
 
-Whoever calls it, on this machine or on another, finds the result in the folder of the comparison. A job that was
-killed is done again from its newest checkpoint.
+The outcome is saved in the folder of the comparison, whichever process or machine executes the job. A job whose
+process was killed is executed again, and continues from its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
@@ -23,11 +22,26 @@ from typing import Any
 import torch
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.plan import AT_ONCE, BESIDE, LEARNED, Plan, Trial, resume_command
-from seqwise.compare.run.jobs import Job, Outcome, chosen_rate
-from seqwise.compare.run.latency import pace_all
-from seqwise.compare.run.locks import locked
-from seqwise.compare.run.memory import added
+from seqwise.compare.plan.plan import (
+    DEVICE_WORKERS_VARIABLE,
+    WORKERS_VARIABLE,
+    Plan,
+    get_preprocessor_folder,
+    resume_command,
+)
+from seqwise.compare.run.engine import OnEvent
+from seqwise.compare.run.jobs import (
+    EvaluationResult,
+    Job,
+    LatencyResult,
+    Outcome,
+    SpeedResult,
+    TrainingResult,
+    choose_rate,
+)
+from seqwise.compare.run.latency import measure_latencies
+from seqwise.compare.run.locks import try_lock
+from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import get_task
@@ -41,274 +55,286 @@ from seqwise.training.run import CONFIG, WEIGHTS, Run
 from seqwise.training.training_run import choose_device, create_run_folder, training_of
 from seqwise.training.word_vectors import WordVectors
 
-Tell = Callable[[dict[str, Any]], None]
-Stop = Callable[[], bool]
+ShouldStop = Callable[[], bool]
 
-OFTEN = 0.2  # seconds between two messages
-REHEARSED = 6  # updates, of which the first is not timed
-# What reading the data does not depend on: families and trials that differ in nothing else share what was read.
-NOT_READ = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
-
-
-class Interrupted(Exception):
-    """The job was asked to stop; what it did is saved."""
+POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
+NUM_SPEED_UPDATES = 6  # of which the first is not timed
+# Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
+UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
 
 
-class Lost(Exception):
-    """A process of the job ended by no fault of the job; it can go on from its newest checkpoint."""
+class InterruptedJob(Exception):
+    """The job was asked to stop; its state is saved."""
 
 
-def execute(folder: Path, job: Job, tell: Tell = lambda event: None, stop: Stop = lambda: False) -> Outcome:
-    """Do the job, unless it is done, and leave its outcome in the folder. What goes wrong is an outcome too."""
-    path = job.file(folder)
-    if (found := Outcome.load(path)) is not None:
-        return found
+class LostProcess(Exception):
+    """A process of the job was killed or lost; the job can continue from its newest checkpoint."""
+
+
+def execute(
+    folder: Path,
+    job: Job,
+    report: OnEvent = lambda event: None,
+    should_stop: ShouldStop = lambda: False,
+) -> Outcome[Any]:
+    """Executes the job, unless it has an outcome, and saves its outcome. An error becomes a failed outcome."""
+    if (outcome := job.load(folder)) is not None:
+        return outcome
     plan = Plan.open(folder)
-    with _alone(path, stop):
-        if (found := Outcome.load(path)) is not None:
-            return found
+    path = job.file(folder)
+    with _lock_job(path, should_stop):
+        if (outcome := job.load(folder)) is not None:
+            return outcome
         try:
-            outcome = Outcome("done", values=_WORK[job.kind](folder, plan, job, tell, stop))
-        except (Interrupted, Lost):
+            outcome = Outcome("done", result=_FUNCTIONS[job.kind](folder, plan, job, report, should_stop))
+        except (InterruptedJob, LostProcess):
             raise
-        except SeqwiseError as error:  # what it says about a run is to be done with the whole comparison
-            advice = train_command(job.run(folder)), resume_command(folder)
-            outcome = Outcome("failed", str(error).replace(*advice))
-        except Exception as error:  # one trial that fails must not lose the others
+        except SeqwiseError as error:  # its advice to resume the run is replaced by resuming the comparison
+            commands = train_command(job.run_folder(folder)), resume_command(folder)
+            outcome = Outcome("failed", str(error).replace(*commands))
+        except Exception as error:  # one trial that fails must not stop the others
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         outcome.save(path)
     return outcome
 
 
 @contextmanager
-def _alone(path: Path, stop: Stop) -> Iterator[None]:
-    """Nobody else does this job meanwhile: a worker whose owner was killed takes a moment to notice and leave."""
+def _lock_job(path: Path, should_stop: ShouldStop) -> Iterator[None]:
+    """Waits until no other process executes the job: a worker whose engine was killed needs a moment to exit."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mark = path.with_name(f".{path.name}.lock")
+    lock = path.with_name(f".{path.name}.lock")
     while True:
-        with mark.open("w") as file:
-            if locked(file, mark) is not False:
+        with lock.open("w") as file:
+            if try_lock(file, lock) is not False:
                 try:
                     yield
                 finally:
-                    mark.unlink(missing_ok=True)
+                    lock.unlink(missing_ok=True)
                 return
-        if stop():
-            raise Interrupted
-        time.sleep(OFTEN)
+        if should_stop():
+            raise InterruptedJob
+        time.sleep(POLL_SECONDS)
 
 
 # A trial
 
 
-def _train(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    trial = plan.trial(job.name)
-    rate, why = (None, "") if trial.kind == "try" else chosen_rate(folder, plan, trial.family)
-    if why:
-        raise SeqwiseError(why)
-    settings = plan.settings_of(trial, rate)
-    run, task = _open_run(job.run(folder), folder, plan, settings)
-    fresh = not any(run.checkpoints.glob("step-*"))
-    with added(choose_device(settings)) as memory:
-        if plan.nproc > 1 and not plan.counted(trial.family):
-            _train_in_processes(run, plan, job.log(folder), tell, stop)
+def _train(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> TrainingResult:
+    trial = plan.get_trial(job.name)
+    rate, problem = (None, "") if trial.kind == "lr" else choose_rate(folder, plan, trial.family)
+    if problem:
+        raise SeqwiseError(problem)
+    is_counted = plan.is_counted(trial.family)
+    settings = plan.make_settings(trial, rate)
+    run, task = _open_run(job.run_folder(folder), folder, plan, settings)
+    is_new = not any(run.checkpoints.glob("step-*"))
+    with measure_added_memory(choose_device(settings)) as get_peak:
+        if plan.nproc > 1 and not is_counted:
+            _train_in_processes(run, plan, job.log(folder), report, should_stop)
         else:
-            _train_here(run, task, plan, tell, stop)
-        peak = memory()
+            _train_here(run, task, plan, report, should_stop)
+        peak = get_peak()
     rows = run.metrics()
-    validated = [row for row in rows if row.get("validation") and math.isfinite(_goal(row["validation"]))]
-    best = min(validated, key=lambda row: _goal(row["validation"]), default=None)
-    # Of other processes, of what was before a kill, and of counting, which is no training, the memory is not known.
-    measured = fresh and plan.nproc == 1 and not plan.counted(trial.family)
-    return {
-        "rate": settings.training.learning_rate,
-        "tokens": rows[-1]["tokens"],
-        "seconds": rows[-1]["seconds"],
-        "updates": rows[-1]["step"],
-        "goal": None if best is None else _goal(best["validation"]),
-        "validation": None if best is None else best["validation"].get(plan.metric),
-        "counted": plan.counted(trial.family),  # all of the training split, whatever the budget
-        "memory": peak if measured else None,  # bytes that training this model added to the process, or to the GPU
-        "beside": int(os.environ.get(BESIDE, "1")),
-        "at_once": int(os.environ.get(AT_ONCE, "1")),
-        "node": platform.node(),
-    }
+    validations = [row["validation"] for row in rows if row.get("validation")]
+    best = min(filter(_has_objective, validations), key=_objective, default=None)
+    # Not known for other processes, for a part before a kill, and for counting n-grams.
+    has_memory = is_new and plan.nproc == 1 and not is_counted
+    return TrainingResult(
+        rate=settings.training.learning_rate,
+        tokens=rows[-1]["tokens"],
+        seconds=rows[-1]["seconds"],
+        updates=rows[-1]["step"],
+        objective=None if best is None else _objective(best),
+        validation=None if best is None else best.get(plan.metric),
+        memory=peak if has_memory else None,
+        device_workers=int(os.environ.get(DEVICE_WORKERS_VARIABLE, "1")),
+        workers=int(os.environ.get(WORKERS_VARIABLE, "1")),
+        node=platform.node(),
+    )
 
 
-def _goal(validation: dict[str, float]) -> float:
+def _objective(validation: dict[str, float]) -> float:
+    """Returns the number by which the best weights are selected; lower is better."""
     return validation.get("goal", validation["loss"])
 
 
-def _open_run(where: Path, folder: Path, plan: Plan, settings: ResolvedSettings) -> tuple[Run, Task]:
-    """The run of a trial, begun or gone on with. What was cut off while it was made, or has another rate, is redone."""
+def _has_objective(validation: dict[str, float]) -> bool:
+    return math.isfinite(_objective(validation))
+
+
+def _open_run(run_folder: Path, folder: Path, plan: Plan, settings: ResolvedSettings) -> tuple[Run, Task]:
+    """Opens the run of a trial to resume it; creates it anew where it is incomplete or has another learning rate."""
     task = open_shared(folder, plan, settings)
-    if (where / CONFIG).exists() and (run := Run.open(where)).settings == settings:
+    if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
         return run, task
-    shutil.rmtree(where, ignore_errors=True)
+    shutil.rmtree(run_folder, ignore_errors=True)
     vectors = WordVectors.read(settings, no_log)
-    return create_run_folder(where, plan.data, settings, task, vectors, command=plan.command), task
+    return create_run_folder(run_folder, plan.data, settings, task, vectors, command=plan.command), task
 
 
-_opened: dict[str, Task] = {}  # the last tasks this process opened: reading the data takes longer than a short trial
+_tasks: dict[str, Task] = {}  # the last two that this process opened: reading the data takes longer than a short trial
 
 
-def open_shared(folder: Path, plan: Plan, settings: ResolvedSettings, anew: bool = False) -> Task:
-    """The task with the one vocabulary of the comparison; `anew`: read once more what this process has read before."""
-    key = f"{folder.resolve()} {settings.model_dump_json(exclude=NOT_READ)}"
-    if anew:
-        _opened.pop(key, None)
-    if key not in _opened:
+def open_shared(folder: Path, plan: Plan, settings: ResolvedSettings, reread: bool = False) -> Task:
+    """Returns the task with the shared vocabulary of the comparison; `reread`: do not use the data in memory."""
+    key = f"{folder.resolve()} {settings.model_dump_json(exclude=UNRELATED_TO_DATA)}"
+    if reread:
+        _tasks.pop(key, None)
+    if key not in _tasks:
         task = read_data(folder, plan, settings)
-        while len(_opened) > 1:
-            del _opened[next(iter(_opened))]
-        _opened[key] = task
-    return _opened[key]
+        while len(_tasks) > 1:
+            del _tasks[next(iter(_tasks))]
+        _tasks[key] = task
+    return _tasks[key]
 
 
 def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: ProgressCallback | None = None) -> Task:
-    """The data, which must be what it was."""
-    preprocessor = Preprocessor.load(folder / LEARNED)
+    """Reads the data; refuses data that has changed since the comparison was created."""
+    preprocessor = Preprocessor.load(get_preprocessor_folder(folder))
     task = get_task(plan.task).prepare(plan.data, settings.model_copy(deep=True), preprocessor, progress=progress)
     if task.fingerprint != plan.fingerprint:
         raise RunError(
-            f"{plan.data} is not the data this comparison began with.",
+            f"{plan.data} has changed since this comparison was created.",
             repair="Put the original file back, or start a new comparison.",
         )
     return task
 
 
-def _train_here(run: Run, task: Task, plan: Plan, tell: Tell, stop: Stop) -> None:
-    training, told = training_of(run, task=task), 0.0
-    value = None
-    for step in training.steps(stop):
+def _train_here(run: Run, task: Task, plan: Plan, report: OnEvent, should_stop: ShouldStop) -> None:
+    training, last_report, value = training_of(run, task=task), 0.0, None
+    for step in training.steps(should_stop):
         if step.validation:
             value = step.validation.get(plan.metric)
-        if step.validation or step.ended or time.monotonic() - told > OFTEN:
-            told = time.monotonic()
-            tell({
-                "progress": step.progress, "tokens": step.tokens, "seconds": step.seconds, "value": value,
-                "speed": step.tokens_per_second,
-            })  # fmt: skip
+        if step.validation or step.ended or time.monotonic() - last_report > POLL_SECONDS:
+            last_report = time.monotonic()
+            report(_describe_progress(step.progress, step.tokens, step.seconds, value, step.tokens_per_second))
     if not training.ended:
-        raise Interrupted
+        raise InterruptedJob
 
 
-def _train_in_processes(run: Run, plan: Plan, log: Path, tell: Tell, stop: Stop) -> None:
-    """Data parallel, as `seqwise train --nproc`. What the processes say is kept until they end well."""
-    over = threading.Event()
+def _describe_progress(
+    progress: float, tokens: int, seconds: float, value: float | None, speed: float
+) -> dict[str, Any]:
+    return {"progress": progress, "tokens": tokens, "seconds": seconds, "value": value, "speed": speed}
+
+
+def _train_in_processes(run: Run, plan: Plan, log: Path, report: OnEvent, should_stop: ShouldStop) -> None:
+    """Trains data-parallel, as `seqwise train --nproc`. The output of the processes is kept if they fail."""
+    has_ended = threading.Event()
 
     def watch() -> None:
-        while not over.wait(1.0):
-            _tell_row(run, plan, tell)
+        while not has_ended.wait(1.0):
+            _report_last_row(run, plan, report)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         with log.open("wb") as file:
             words = ["train", "--resume", str(run.folder)]
-            status = launch(plan.nproc, choose_device(run.settings), words, run.folder, file, stop)
+            status = launch(plan.nproc, choose_device(run.settings), words, run.folder, file, should_stop)
     except KeyboardInterrupt:
-        raise Interrupted from None
+        raise InterruptedJob from None
     except LostProcessError as error:
-        raise Lost(f"when {error.problem.rstrip('.')}") from None
+        raise LostProcess(f"when {error.problem.rstrip('.')}") from None
     finally:
-        over.set()
+        has_ended.set()
         watcher.join()
-    _tell_row(run, plan, tell)  # the end may have come just after the last look
+    _report_last_row(run, plan, report)
     if status == 130:
-        raise Interrupted
+        raise InterruptedJob
     if status:
-        said = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
-        raise SeqwiseError(said or f"its processes ended with status {status}.")
+        message = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
+        raise SeqwiseError(message or f"its processes ended with status {status}.")
     log.unlink()
 
 
-def _tell_row(run: Run, plan: Plan, tell: Tell) -> None:
+def _report_last_row(run: Run, plan: Plan, report: OnEvent) -> None:
     rows = run.metrics()
     if rows:
         value = next((r["validation"].get(plan.metric) for r in reversed(rows) if r.get("validation")), None)
         row = rows[-1]
-        tell({
-            "progress": row["progress"], "tokens": row["tokens"], "seconds": row["seconds"], "value": value,
-            "speed": row["tokens_per_second"],
-        })  # fmt: skip
+        report(_describe_progress(row["progress"], row["tokens"], row["seconds"], value, row["tokens_per_second"]))
 
 
 # Before and after
 
 
-def _rehearse(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    """Seconds of an update and of a validation, before anything is at stake; of one process, if there is but one."""
-    if plan.counted(job.name) or plan.nproc > 1:
-        return {"update": None, "validation": None}
-    settings = plan.settings_of(Trial(job.name, "train", 0, plan.spending.seeds[0]), None)
+def _measure_speed(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> SpeedResult:
+    """Times a few updates and one validation of a family."""
+    if plan.is_counted(job.name) or plan.nproc > 1:
+        return SpeedResult()
+    settings = plan.make_settings(plan.training(job.name, plan.budgets.seeds[0]), None)
     task = open_shared(folder, plan, settings)
     torch.manual_seed(0)
     model = task.build(settings).to(choose_device(settings))
     trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
-    times = [step.seconds for step in islice(trainer.steps(), REHEARSED)]
-    began = time.perf_counter()
+    times = [step.seconds for step in islice(trainer.steps(), NUM_SPEED_UPDATES)]
+    start = time.perf_counter()
     task.validate(model, settings, World())
-    return {
-        "update": median(after - before for before, after in pairwise(times)),  # some may have been disturbed
-        "tokens": trainer.state.tokens / REHEARSED,
-        "validation": time.perf_counter() - began,
-    }
+    return SpeedResult(
+        update_seconds=median(after - before for before, after in pairwise(times)),  # robust against noise
+        update_tokens=trainer.state.tokens / NUM_SPEED_UPDATES,
+        validation_seconds=time.perf_counter() - start,
+    )
 
 
-def _test(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    """The metrics on the test split, and what each example says."""
-    run = Run.open(job.run(folder))
-    loaded = TrainedModel(run, run.settings.device)
-    options = InferenceOptions(beam_search=loaded.task.beam_search, examples=True, primary_metric=plan.metric)
+def _test(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> EvaluationResult:
+    """Evaluates a trained model on the test split, and saves the scores of each example."""
+    run = Run.open(job.run_folder(folder))
+    trained = TrainedModel(run, run.settings.device)
+    options = InferenceOptions(beam_search=trained.task.beam_search, examples=True, primary_metric=plan.metric)
 
-    def progress(at: int, of: int) -> None:
-        tell({"progress": at / max(1, of)})
-        if stop():
-            raise Interrupted
+    def progress(done: int, total: int) -> None:
+        report({"progress": done / max(1, total)})
+        if should_stop():
+            raise InterruptedJob
 
-    with _unchanged(folder, plan, run.settings):
-        found = loaded.evaluate(plan.data, split="test", options=options, progress=progress)
-    if found.examples is None:
-        raise SeqwiseError(f"the task {plan.task} does not tell what each example says.")
+    with _check_data_after(folder, plan, run.settings):
+        evaluation = trained.evaluate(plan.data, split="test", options=options, progress=progress)
+    if evaluation.examples is None:
+        raise SeqwiseError(f"the task {plan.task} has no scores of single examples.")
     scores = job.scores(folder)
     scores.mkdir(exist_ok=True)
-    found.examples.save(scores)
-    return {
-        "metrics": found.metrics,
-        "definitions": {name: found.definitions.get(name, "") for name in found.metrics},
-        "on": found.on,
-        "how": found.how,
-        "remarks": list(found.warnings),
-        "seconds": found.seconds,
-        "weights": (run.folder / WEIGHTS).stat().st_size,
-        "baselines": [asdict(each) for each in open_shared(folder, plan, run.settings).baselines("test")],
-    }
+    evaluation.examples.save(scores)
+    return EvaluationResult(
+        metrics=evaluation.metrics,
+        definitions={name: evaluation.definitions.get(name, "") for name in evaluation.metrics},
+        on=evaluation.on,
+        seconds=evaluation.seconds,
+        weights=(run.folder / WEIGHTS).stat().st_size,
+        warnings=tuple(evaluation.warnings),
+        baselines=tuple(open_shared(folder, plan, run.settings).baselines("test")),
+    )
 
 
 @contextmanager
-def _unchanged(folder: Path, plan: Plan, settings: ResolvedSettings) -> Iterator[None]:
-    """What is read from the data in this block counts only if the data still is what it was."""
+def _check_data_after(folder: Path, plan: Plan, settings: ResolvedSettings) -> Iterator[None]:
+    """Refuses the results of the block if the data has changed meanwhile, which also explains errors better."""
     try:
         yield
-    except Interrupted:
+    except InterruptedJob:
         raise
     except Exception:
-        open_shared(folder, plan, settings, anew=True)  # which may know a better reason
+        open_shared(folder, plan, settings, reread=True)
         raise
-    open_shared(folder, plan, settings, anew=True)
+    open_shared(folder, plan, settings, reread=True)
 
 
-def _pace(folder: Path, plan: Plan, job: Job, tell: Tell, stop: Stop) -> dict[str, Any]:
-    """How long an answer takes, for all families in this one job."""
+def _measure_latencies(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> LatencyResult:
+    """Measures the latency of all families in this one job."""
 
-    def between(share: float) -> None:
-        tell({"progress": share})
-        if stop():
-            raise Interrupted
+    def report_progress(share: float) -> None:
+        report({"progress": share})
+        if should_stop():
+            raise InterruptedJob
 
-    with _unchanged(folder, plan, next(iter(plan.families.values()))):
-        return pace_all(folder, plan, between)
+    with _check_data_after(folder, plan, next(iter(plan.families.values()))):
+        return measure_latencies(folder, plan, report_progress)
 
 
-_WORK = {"rehearse": _rehearse, "train": _train, "test": _test, "pace": _pace}
+_FUNCTIONS: dict[str, Callable[[Path, Plan, Job, OnEvent, ShouldStop], Any]] = {
+    "speed": _measure_speed,
+    "train": _train,
+    "test": _test,
+    "latency": _measure_latencies,
+}

@@ -1,12 +1,12 @@
-"""What has happened in the folder of a comparison: a small file for everything that is finished.
+"""Jobs of a comparison and their outcomes: one small file for each finished job.
 
-    trials/gru/seed-0/            the run          trials/gru/seed-0.json         its outcome
-    trials/gru/seed-0.test.json   its test         trials/gru/seed-0.test/        what each test example says
-    trials/gru/rehearsal.json     seconds of an update and of a validation
-    trials/all.pace.json          seconds of an answer, of every family
-    trials/gru/seed-0.log         what its processes said, where it has several of them and did not end well
+    trials/gru/seed-0/            the run            trials/gru/seed-0.json         its outcome
+    trials/gru/seed-0.test.json   its test           trials/gru/seed-0.test/        the scores of each test example
+    trials/gru/speed.json         seconds of an update and of a validation
+    trials/all.latency.json       seconds of one prediction of every family
+    trials/gru/seed-0.log         output of the processes of a trial with several, if it failed
 
-A file is written whole or not at all, so what is there is true, whoever was killed. Nothing here trains.
+Files are written atomically, so an outcome is complete whichever process is killed. This module executes nothing.
 """
 
 from __future__ import annotations
@@ -14,47 +14,84 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from seqwise.compare.plan.plan import TRIALS, Plan, Trial
+from pydantic import TypeAdapter
+
+from seqwise.compare.plan.plan import TRIALS_FOLDER, Plan, Trial
+from seqwise.compare.report.schema import accept_old_key
 from seqwise.files import explain_write_errors, write_text
+from seqwise.metrics.evaluation import Baseline
 
-Status = Literal["done", "failed"]
-JobKind = Literal["rehearse", "train", "test", "pace"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Something to be done by one worker: rehearse a family, carry out a trial, test what it has trained, time all."""
-
-    kind: JobKind
-    name: str  # of the family, or of the trial; "all"
-
-    def file(self, folder: Path) -> Path:
-        """Where its result will be."""
-        endings = {"rehearse": "/rehearsal.json", "train": ".json", "test": ".test.json", "pace": ".pace.json"}
-        return folder / TRIALS / f"{self.name}{endings[self.kind]}"
-
-    def run(self, folder: Path) -> Path:
-        """The run folder of the trial."""
-        return folder / TRIALS / self.name
-
-    def log(self, folder: Path) -> Path:
-        """What the processes of the trial say, where it has several."""
-        return folder / TRIALS / f"{self.name}.log"
-
-    def scores(self, folder: Path) -> Path:
-        """Where the test leaves what each example says."""
-        return folder / TRIALS / f"{self.name}.test"
+JobKind = Literal["speed", "train", "test", "latency"]
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of a job. What does not concern it stays None."""
+class SpeedResult:
+    """Measured before training; None where it is not measured: n-gram models, trials of several processes."""
 
-    status: Status
-    reason: str = ""  # of a failure
-    values: dict[str, Any] | None = None
+    update_seconds: Annotated[float | None, accept_old_key("update_seconds", "update")] = None
+    update_tokens: Annotated[float, accept_old_key("update_tokens", "tokens")] = 0.0
+    validation_seconds: Annotated[float | None, accept_old_key("validation_seconds", "validation")] = None
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a trial reached and spent."""
+
+    rate: float | None
+    tokens: int
+    seconds: float
+    updates: int
+    objective: Annotated[float | None, accept_old_key("objective", "goal")]  # lower is better
+    validation: float | None  # primary metric at the best objective
+    memory: float | None = None  # bytes that training added to the process, or to the GPU; None: not known
+    # How many trials shared the device, and how many ran in all.
+    device_workers: Annotated[int, accept_old_key("device_workers", "beside")] = 1
+    workers: Annotated[int, accept_old_key("workers", "at_once")] = 1
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The metrics of a trained model on the test split."""
+
+    metrics: dict[str, float]
+    definitions: dict[str, str]
+    on: str
+    seconds: float | None
+    weights: int  # bytes
+    warnings: Annotated[tuple[str, ...], accept_old_key("warnings", "remarks")] = ()
+    baselines: tuple[Baseline, ...] = ()
+
+
+@dataclass(frozen=True)
+class LatencyResult:
+    """Family → seconds of one prediction in each round."""
+
+    families: dict[str, tuple[float, ...]]
+
+
+_RESULT_TYPES: dict[JobKind, TypeAdapter[Any]] = {
+    "speed": TypeAdapter(SpeedResult),
+    "train": TypeAdapter(TrainingResult),
+    "test": TypeAdapter(EvaluationResult),
+    "latency": TypeAdapter(LatencyResult),
+}
+_FILE_ENDINGS: dict[JobKind, str] = {
+    "speed": "/speed.json", "train": ".json", "test": ".test.json", "latency": ".latency.json",
+}  # fmt: skip
+_OLD_FILE_ENDINGS: dict[JobKind, str] = {"speed": "/rehearsal.json", "latency": ".pace.json"}  # of version 0.1
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[R]):
+    """How a job ended; a failed one has a reason and no result."""
+
+    status: Literal["done", "failed"]
+    reason: str = ""
+    result: R | None = None
 
     def save(self, path: Path) -> None:
         repair = "What was saved before is complete. Fix the cause, then resume the comparison."
@@ -62,68 +99,123 @@ class Outcome:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps(asdict(self), indent=1) + "\n", repair=repair)
 
-    @classmethod
-    def load(cls, path: Path) -> Outcome | None:
-        """What the file says; None where it is missing or damaged, so that the job is done again."""
+
+@dataclass(frozen=True)
+class Job:
+    """Work for one process: measure the speed of a family, execute a trial, test its model, or time all families."""
+
+    kind: JobKind
+    name: str  # of the family or the trial; "all"
+
+    def file(self, folder: Path) -> Path:
+        """Returns the file of the outcome; that of version 0.1 where it exists."""
+        trials = folder / TRIALS_FOLDER
+        if self.kind in _OLD_FILE_ENDINGS:
+            old = trials / f"{self.name}{_OLD_FILE_ENDINGS[self.kind]}"
+            if old.exists():
+                return old
+        return trials / f"{self.name}{_FILE_ENDINGS[self.kind]}"
+
+    def run_folder(self, folder: Path) -> Path:
+        """Returns the run folder of the trial."""
+        return folder / TRIALS_FOLDER / self.name
+
+    def log(self, folder: Path) -> Path:
+        """Returns the file for the output of a trial of several processes."""
+        return folder / TRIALS_FOLDER / f"{self.name}.log"
+
+    def scores(self, folder: Path) -> Path:
+        """Returns the folder for the scores of each test example."""
+        return folder / TRIALS_FOLDER / f"{self.name}.test"
+
+    def load(self, folder: Path) -> Outcome[Any] | None:
+        """Returns the outcome; None where it is missing or damaged, so that the job is executed again."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            values = json.loads(self.file(folder).read_text(encoding="utf-8"))
+            result = values["result"] if "result" in values else values["values"]  # the key of version 0.1
+            parsed = None if result is None else _RESULT_TYPES[self.kind].validate_python(result)
+            return Outcome(values["status"], values["reason"], parsed)
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
-PACE = Job("pace", "all")
+LATENCY_JOB = Job("latency", "all")
 
 
-def outcome_of(folder: Path, kind: JobKind, name: str) -> Outcome | None:
-    return Outcome.load(Job(kind, name).file(folder))
+def load_training(folder: Path, trial: Trial) -> Outcome[TrainingResult] | None:
+    return Job("train", trial.name).load(folder)
 
 
-def forget_failures(folder: Path, plan: Plan) -> None:
-    """Remove the outcomes of jobs that failed, so that they are done again."""
-    failed = _failed(folder, plan)
-    for job in [*failed, *([PACE] if failed else [])]:  # what comes to an end now is timed too
+def load_test(folder: Path, trial: Trial) -> Outcome[EvaluationResult] | None:
+    return Job("test", trial.name).load(folder)
+
+
+def load_speed(folder: Path, family: str) -> SpeedResult:
+    """Returns the measured speed of a family; an empty result where it was not measured."""
+    outcome = Job("speed", family).load(folder)
+    return SpeedResult() if outcome is None or outcome.result is None else outcome.result
+
+
+def load_latencies(folder: Path) -> dict[str, tuple[float, ...]]:
+    """Returns the latencies of each family that was timed."""
+    outcome: Outcome[LatencyResult] | None = LATENCY_JOB.load(folder)
+    return {} if outcome is None or outcome.result is None else outcome.result.families
+
+
+def load_training_results(folder: Path, trials: list[Trial]) -> list[TrainingResult]:
+    """Returns the results of the trials that have one."""
+    outcomes = (load_training(folder, trial) for trial in trials)
+    return [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
+
+
+def find_missing(folder: Path, jobs: list[Job]) -> list[Job]:
+    """Returns the jobs without an outcome."""
+    return [job for job in jobs if job.load(folder) is None]
+
+
+def find_done(folder: Path, trials: list[Trial]) -> list[Trial]:
+    """Returns the trials that were trained successfully."""
+    outcomes = {trial: load_training(folder, trial) for trial in trials}
+    return [trial for trial, outcome in outcomes.items() if outcome is not None and outcome.status == "done"]
+
+
+def is_unfinished(folder: Path, plan: Plan) -> bool:
+    """Returns whether a job is left, or failed and can be repeated."""
+    jobs = [Job("train", trial.name) for trial in plan.trials()]
+    jobs += [*(Job("test", trial.name) for trial in find_done(folder, plan.trainings())), LATENCY_JOB]
+    return bool(find_missing(folder, jobs) or _find_failed(folder, plan))
+
+
+def remove_failures(folder: Path, plan: Plan) -> None:
+    """Removes the outcomes of failed jobs, so that they are repeated; latencies are then measured again for all."""
+    failed = _find_failed(folder, plan)
+    for job in [*failed, *([LATENCY_JOB] if failed else [])]:
         job.file(folder).unlink(missing_ok=True)
 
 
-def _failed(folder: Path, plan: Plan) -> list[Job]:
-    """Jobs that failed. Where a training is done, the rate is chosen: failed tries of that family stay as they are."""
-    chosen = {trial.family for trial in done(folder, plan.trainings())}
-    again = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in chosen]
-    jobs = [*(Job(kind, trial.name) for trial in again for kind in ("train", "test")), PACE]
-    return [job for job in jobs if (found := Outcome.load(job.file(folder))) and found.status != "done"]
+def _find_failed(folder: Path, plan: Plan) -> list[Job]:
+    """Returns the failed jobs; once a family was trained, its learning-rate search is over and not repeated."""
+    trained = {trial.family for trial in find_done(folder, plan.trainings())}
+    trials = [trial for trial in plan.trials() if trial.kind == "train" or trial.family not in trained]
+    jobs = [*(Job(kind, trial.name) for trial in trials for kind in ("train", "test")), LATENCY_JOB]
+    return [job for job in jobs if (outcome := job.load(folder)) and outcome.status != "done"]
 
 
-def unfinished(folder: Path, plan: Plan) -> bool:
-    """Is there something to do, if only again?"""
-    jobs = [Job("train", trial.name) for trial in plan.trials()]
-    jobs += [*(Job("test", trial.name) for trial in done(folder, plan.trainings())), PACE]
-    return bool(missing(folder, jobs) or _failed(folder, plan))
-
-
-def chosen_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, str]:
-    """The rate of the try with the best validation; the rule's where there was no search; or None, and why."""
-    if plan.counted(family) or plan.spending.tries == 1:
+def choose_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, str]:
+    """Returns the learning rate with the best validation, or the default one without a search; or None and why."""
+    if plan.is_counted(family) or plan.budgets.lr_trials == 1:
         return plan.families[family].training.learning_rate, ""
-    found: list[tuple[float, int]] = []
+    candidates: list[tuple[float, int]] = []
     reasons = []
-    for trial in (trial for trial in plan.tries() if trial.family == family):
-        outcome = outcome_of(folder, "train", trial.name)
-        if outcome is not None and outcome.status == "done" and outcome.values and outcome.values["goal"] is not None:
-            found.append((outcome.values["goal"], trial.number))
+    for trial in plan.lr_trials():
+        if trial.family != family:
+            continue
+        outcome = load_training(folder, trial)
+        if outcome is not None and outcome.result is not None and outcome.result.objective is not None:
+            candidates.append((outcome.result.objective, trial.number))
         else:
             reason = "it was not tried." if outcome is None else outcome.reason
             reasons.append(reason or "its validation is not a number.")
-    if not found:
-        return None, f"none of its {plan.spending.tries} learning rates worked: {reasons[-1]}"
-    return plan.rates(family)[min(found)[1] - 1], ""
-
-
-def missing(folder: Path, jobs: list[Job]) -> list[Job]:
-    """The jobs without a result."""
-    return [job for job in jobs if Outcome.load(job.file(folder)) is None]
-
-
-def done(folder: Path, trials: list[Trial]) -> list[Trial]:
-    """The trials that ended well."""
-    found = {trial: outcome_of(folder, "train", trial.name) for trial in trials}
-    return [trial for trial, outcome in found.items() if outcome is not None and outcome.status == "done"]
+    if not candidates:
+        return None, f"none of its {plan.budgets.lr_trials} learning rates worked: {reasons[-1]}"
+    return plan.rates(family)[min(candidates)[1] - 1], ""

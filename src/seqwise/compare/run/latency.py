@@ -1,39 +1,38 @@
-"""How long an answer takes: every family in turn, several rounds, with nothing else running.
+"""Measures the latency of one prediction: every family in turn, in several rounds, with nothing else running.
 
-Timed beside other trials, a model measures its neighbours. So this is one job for the whole comparison, carried out by
-one process when all else is over. Round by round, so that a machine that slows down slows all families down.
+A model that is timed beside other trials measures their load. So this is one job for the whole comparison, executed by
+one process after all others. It goes round by round, so that a slow phase of the machine affects all families.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.jobs import Job, done
+from seqwise.compare.run.jobs import Job, LatencyResult, find_done
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
 
-ROUNDS = 5
+NUM_ROUNDS = 5
 
 
-def pace_all(folder: Path, plan: Plan, between: Callable[[float], None]) -> dict[str, Any]:
-    """For each family the median seconds of an answer in each round, by its first training that ended.
+def measure_latencies(folder: Path, plan: Plan, report_progress: Callable[[float], None]) -> LatencyResult:
+    """Returns for each family the median seconds of a prediction in each round, by its first trained model.
 
-    `between` is told the share that is done, after each family and round.
+    `report_progress` receives the share that is done, after each family and round.
     """
-    first = {trial.family: trial for trial in reversed(done(folder, plan.trainings()))}
+    models = {trial.family: trial for trial in reversed(find_done(folder, plan.trainings()))}
     clocks: dict[str, Callable[[], float]] = {}
-    for name in (name for name in plan.families if name in first):
-        run = Run.open(Job("train", first[name].name).run(folder))
-        loaded, origin = TrainedModel(run, run.settings.device), run.origin.fingerprint
-        clocks[name] = loaded.task.measure_latency(
-            loaded.model, loaded.settings, run.preprocessor, plan.data, trained_on=origin
+    for name in (name for name in plan.families if name in models):
+        run = Run.open(Job("train", models[name].name).run_folder(folder))
+        trained = TrainedModel(run, run.settings.device)
+        clocks[name] = trained.task.measure_latency(
+            trained.model, trained.settings, run.preprocessor, plan.data, trained_on=run.origin.fingerprint
         )
-    found: dict[str, list[float]] = {name: [] for name in clocks}
-    for number in range(ROUNDS):
-        for at, (name, seconds) in enumerate(clocks.items(), start=1):
-            found[name].append(seconds())
-            between((number * len(clocks) + at) / (ROUNDS * len(clocks)))
-    return {"families": found}
+    latencies: dict[str, list[float]] = {name: [] for name in clocks}
+    for number in range(NUM_ROUNDS):
+        for index, (name, measure) in enumerate(clocks.items(), start=1):
+            latencies[name].append(measure())
+            report_progress((number * len(clocks) + index) / (NUM_ROUNDS * len(clocks)))
+    return LatencyResult({name: tuple(seconds) for name, seconds in latencies.items()})

@@ -1,12 +1,13 @@
-"""Jobs on this machine: one worker process per GPU, or one after another on the CPU.
+"""`LocalEngine`: executes jobs on this machine, one worker process per GPU, or one after another on the CPU.
 
-Several workers share a device only where the user asks for it: two timed trials on the same cores would measure each
-other. A worker that dies is replaced, and its job goes on from its newest checkpoint.
+Several workers share a device only at the user's request: two timed trials on the same cores slow each other down. A
+worker that is killed is replaced, and its job continues from its newest checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -18,57 +19,62 @@ from contextlib import suppress
 from pathlib import Path
 
 from seqwise import environment
-from seqwise.compare.plan.plan import AT_ONCE, BESIDE, LOG
-from seqwise.compare.run.engine import DEATHS, Event, Listen, bury
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKER_LOG, WORKERS_VARIABLE
+from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.worker import STOPPED
 from seqwise.training.launching import build_worker_environment, python_command
 
-GRACE = 60.0  # seconds in which a worker that was asked to stop has to save what it has
-POLL = 0.2
+STOP_SECONDS = 60.0  # for a worker to save its state and exit
+POLL_SECONDS = 0.2
 
 
-class Local:
-    """Worker processes, kept from one stage to the next."""
+class LocalEngine:
+    """Worker processes, which live from one stage to the next."""
 
     def __init__(
-        self, folder: Path, workers: int | None = None, gpus: int = 0, processes: int = 1, limit: int | None = None
+        self,
+        folder: Path,
+        workers: int | None = None,
+        gpus: int = 0,
+        processes: int = 1,
+        thread_limit: int | None = None,
     ):
-        """`limit`: threads of one trial on the CPU, at most."""
+        """`processes` are those of one trial, `thread_limit` the most threads of one trial on the CPU."""
         self.folder = folder
         count = workers or max(1, gpus)
-        threads = max(1, (limit or environment.cpu_count() // count) // processes)
-        # With GPUs the workers take turns in choosing one; without, they and the processes of each share the cores.
+        threads = max(1, (thread_limit or environment.cpu_count() // count) // processes)
+        # Workers are distributed over the GPUs; without GPUs, they and the processes of each share the cores.
         self.variables = [
-            {"CUDA_VISIBLE_DEVICES": _visible(number % gpus)} if gpus else {"OMP_NUM_THREADS": str(threads)}
+            {"CUDA_VISIBLE_DEVICES": _get_gpu_name(number % gpus)} if gpus else {"OMP_NUM_THREADS": str(threads)}
             for number in range(count)
         ]
-        if not gpus and count == 1 and limit is None:
-            self.variables = [{}]  # as many threads as PyTorch thinks best
-        neighbours = {BESIDE: str(-(-count // max(1, gpus))), AT_ONCE: str(count)}
-        self.variables = [each | neighbours for each in self.variables]
+        if not gpus and count == 1 and thread_limit is None:
+            self.variables = [{}]  # PyTorch's default number of threads
+        counts = {DEVICE_WORKERS_VARIABLE: str(math.ceil(count / max(1, gpus))), WORKERS_VARIABLE: str(count)}
+        self.variables = [each | counts for each in self.variables]
         self.workers: list[_Worker | None] = [None] * count
 
     @property
-    def places(self) -> int:
+    def num_workers(self) -> int:
         return len(self.workers)
 
-    def run(self, jobs: Sequence[Job], listen: Listen, stop: Callable[[], bool]) -> None:
+    def run(self, jobs: Sequence[Job], on_event: OnEvent, should_stop: Callable[[], bool]) -> None:
         waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
-        deaths = dict.fromkeys(jobs, 0)
+        losses = dict.fromkeys(jobs, 0)
         lock = threading.Lock()
         errors: list[BaseException] = []
 
-        def tell(event: Event) -> None:
+        def report(event: Event) -> None:
             with lock:
-                listen(event)
+                on_event(event)
 
         def serve(slot: int) -> None:
             try:
-                self._serve(slot, waiting, deaths, tell, lambda: bool(errors) or stop())
-            except BaseException as error:  # nobody looks after a thread: the others stop, and `run` fails of it
+                self._serve(slot, waiting, losses, report, lambda: bool(errors) or should_stop())
+            except BaseException as error:  # the other threads stop, and `run` raises it
                 errors.append(error)
 
         threads = [
@@ -79,15 +85,20 @@ class Local:
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(POLL)  # a plain join would hold back Ctrl-C
+                thread.join(POLL_SECONDS)  # a join without a limit would delay Ctrl-C
         if errors:
             raise errors[0]
 
     def _serve(
-        self, slot: int, waiting: queue.SimpleQueue[Job], deaths: dict[Job, int], tell: Listen, stop: Callable[[], bool]
+        self,
+        slot: int,
+        waiting: queue.SimpleQueue[Job],
+        losses: dict[Job, int],
+        report: OnEvent,
+        should_stop: Callable[[], bool],
     ) -> None:
-        """One worker's share of the jobs."""
-        while not stop():
+        """Gives waiting jobs to one worker until none is left."""
+        while not should_stop():
             try:
                 job = waiting.get_nowait()
             except queue.Empty:
@@ -95,15 +106,15 @@ class Local:
             worker = self.workers[slot]
             if worker is None or worker.process.poll() is not None:
                 worker = self.workers[slot] = _Worker(self.folder, self.variables[slot])
-            reason = worker.carry_out(job, tell, stop)
-            if not reason or stop():
+            reason = worker.execute(job, report, should_stop)
+            if not reason or should_stop():
                 continue
-            deaths[job] += 1
-            tell({"event": "lost", "kind": job.kind, "name": job.name, "reason": reason})
-            if deaths[job] < DEATHS:
+            losses[job] += 1
+            report({"event": "lost", "kind": job.kind, "name": job.name, "reason": reason})
+            if losses[job] < MAX_LOSSES:
                 waiting.put(job)
             else:
-                tell(bury(self.folder, job, reason))
+                report(record_failure(self.folder, job, reason))
 
     def close(self) -> None:
         for worker in filter(None, self.workers):
@@ -112,66 +123,66 @@ class Local:
 
 
 class _Worker:
-    """One worker process and the pipes to it."""
+    """A worker process and the pipes to it."""
 
     def __init__(self, folder: Path, variables: dict[str, str]):
-        with (folder / LOG).open("ab") as log:
-            # Its own process session keeps the terminal's Ctrl-C away: it is stopped by the end of its input.
+        with (folder / WORKER_LOG).open("ab") as log:
+            # A session of its own shields it from the terminal's Ctrl-C; it stops when its input ends.
             self.process = subprocess.Popen(
                 [*python_command("seqwise.compare.run.worker"), str(folder)],
                 env={**build_worker_environment(), **variables},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, encoding="utf-8", start_new_session=True,
             )  # fmt: skip
-        self.lines: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read_events, daemon=True).start()
 
-    def _listen(self) -> None:
+    def _read_events(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             try:
-                self.lines.put(json.loads(line))
+                self.events.put(json.loads(line))
             except ValueError:
-                continue  # a kill cut the line
-        self.lines.put(None)
+                continue  # a line cut off by a kill
+        self.events.put(None)
 
-    def carry_out(self, job: Job, tell: Listen, stop: Callable[[], bool]) -> str:
-        """Wait for the end of the job; why its process was lost, if it was: this one, or one that it had started."""
+    def execute(self, job: Job, report: OnEvent, should_stop: Callable[[], bool]) -> str:
+        """Waits for the end of the job; returns why its process, or one that it had started, was lost; else ""."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps({"kind": job.kind, "name": job.name}) + "\n")
             self.process.stdin.flush()
         except OSError:
-            return self._death()
+            return self._explain_exit()
         while True:
-            if stop():
+            if should_stop():
                 self.close()
             try:
-                event = self.lines.get(timeout=POLL)
+                event = self.events.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
             if event is None:
-                return self._death()
+                return self._explain_exit()
             if event["event"] == "ready":
                 event = {"event": "ready", "kind": job.kind, "name": job.name, "pid": self.process.pid}
             if event["event"] == "lost":
                 return event["reason"]
-            tell(event)
+            report(event)
             if event["event"] == "end":
                 return ""
 
-    def _death(self) -> str:
+    def _explain_exit(self) -> str:
         status = self.process.wait()
         if status == STOPPED:
             return "because it was stopped"
         return f"by {signal.Signals(-status).name}" if status < 0 else f"with exit status {status}"
 
     def close(self) -> None:
-        """Ask it to save and leave, and wait for that."""
+        """Asks it to save and exit, and waits for that."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             with suppress(OSError):
                 self.process.stdin.close()
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + STOP_SECONDS
         while self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if self.process.poll() is None:
@@ -179,7 +190,7 @@ class _Worker:
             self.process.wait()
 
 
-def _visible(number: int) -> str:
-    """The name of the so many-th GPU that this process may use."""
+def _get_gpu_name(number: int) -> str:
+    """Returns the identifier of a GPU among those that this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[number] if visible else str(number)

@@ -1,4 +1,4 @@
-"""Locks that end with their owner, however it ends. This module knows nothing of jobs or comparisons."""
+"""Locks that end with the process that holds them, even if it is killed. They know nothing of jobs or comparisons."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO
 
 
-def locked(file: IO[str], mark: Path) -> bool | None:
-    """Is the lock on the open `file`, which is `mark`, ours? None: this file system has no locks."""
+def try_lock(file: IO[str], path: Path) -> bool | None:
+    """Locks the open `file` at `path` without waiting; returns whether it succeeded, None without lock support."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -17,6 +17,6 @@ def locked(file: IO[str], mark: Path) -> bool | None:
     except OSError:
         return None
     try:
-        return os.path.samestat(os.fstat(file.fileno()), mark.stat())  # not removed by its last owner
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())  # its last owner may have removed the file
     except FileNotFoundError:
         return False

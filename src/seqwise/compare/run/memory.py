@@ -1,4 +1,4 @@
-"""How much memory some work adds to this process, or to its GPU. It knows nothing of models or trials."""
+"""Measures how much memory some work adds to this process, or to its GPU. It knows nothing of models or trials."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import torch
 
-PEAK_FROM_NOW = "5"  # what to write into clear_refs (proc(5)): the highest mark begins anew
+RESET_PEAK = "5"  # written to clear_refs (proc(5)), it resets the peak of the resident memory
 
 
 @contextmanager
-def added(device: torch.device) -> Iterator[Callable[[], int | None]]:
-    """Yields a function that tells the bytes by which memory was above its level at the beginning, at the highest.
+def measure_added_memory(device: torch.device) -> Iterator[Callable[[], int | None]]:
+    """Yields a function that returns the peak of memory since the start of the block, in bytes above its start.
 
-    What earlier work of this process left behind is given back first, and whatever stays, such as libraries and data,
-    does not count; only what a library loads at its first use does, once in a process, some 10 MB. On a GPU it is what
-    PyTorch allocated there. None: it cannot be known here.
+    Memory of earlier work is released first. Libraries and data that are already loaded do not count; what a library
+    loads at its first use does, once in a process, some 10 MB. On a GPU it is what PyTorch allocated there. The
+    function returns None where the memory cannot be measured.
     """
     gc.collect()
     if device.type == "cuda":
@@ -30,20 +30,20 @@ def added(device: torch.device) -> Iterator[Callable[[], int | None]]:
         return
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # only glibc has it
-    level = _bytes("VmRSS") if _began_anew() else None
-    yield lambda: None if level is None or (peak := _bytes("VmHWM")) is None else max(0, peak - level)
+    start = _read_status("VmRSS") if _reset_peak() else None
+    yield lambda: None if start is None or (peak := _read_status("VmHWM")) is None else max(0, peak - start)
 
 
-def _began_anew() -> bool:
+def _reset_peak() -> bool:
     try:
-        Path("/proc/self/clear_refs").write_text(PEAK_FROM_NOW)
+        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
     except OSError:
         return False
     return True
 
 
-def _bytes(entry: str) -> int | None:
-    """An entry of /proc/self/status; VmRSS is the memory in use now, VmHWM the most that ever was."""
+def _read_status(entry: str) -> int | None:
+    """Returns the bytes of an entry of /proc/self/status: VmRSS, the resident memory, or VmHWM, its peak."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(f"{entry}:"):

@@ -1,6 +1,6 @@
-"""A Ray cluster as a comparison sees it: its nodes, whether they can take part, and the places where jobs may run.
+"""A Ray cluster: its nodes, whether they can take part in a comparison, and the slots for jobs.
 
-It knows nothing of jobs. Ray is imported when it is needed, and sends no statistics about its use.
+It knows nothing of jobs. Ray is imported when it is needed, and sends no usage statistics.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from seqwise import environment
 from seqwise.errors import UsageError
 
-STORE = 80 * 2**20  # bytes for Ray's objects on a cluster of our own: nothing large is passed around
-KNOCK = 10.0  # seconds for the head of a cluster to answer
-PATIENCE = 60.0  # seconds for all nodes to look around
-SETTLING = 10.0  # seconds until what one machine writes is seen on another: network file systems remember
+OBJECT_STORE_BYTES = 80 * 2**20  # for Ray's objects on a local cluster: nothing large is passed around
+PING_SECONDS = 10.0  # for the head of a cluster to answer
+PROBE_SECONDS = 60.0  # for all nodes to answer the probe
+SYNC_SECONDS = 10.0  # until a file written on one machine appears on another: network file systems cache
 
 
-def library() -> Any:
-    """The package `ray`; its absence is said with the extra that brings it."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # it is read when Ray starts something
-    # Ray tells of lost nodes on standard output, where only results belong. This is read when Ray is imported.
+def import_ray() -> Any:
+    """Returns the package `ray`; if it is missing, the error names the extra that installs it."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # read when Ray starts something
+    # Ray prints lost nodes to standard output, where only results belong. This is read when Ray is imported.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         return importlib.import_module("ray")
@@ -41,39 +41,39 @@ def library() -> Any:
 
 
 def connect() -> bool:
-    """Join the cluster there is, else start one on this machine. False: this process is part of one already."""
-    ray = library()
+    """Joins the existing cluster, or starts one on this machine; returns False if already connected."""
+    ray = import_ray()
     if ray.is_initialized():
         return False
     quiet = {"logging_level": "ERROR", "log_to_driver": False}
-    asked = os.environ.get("RAY_ADDRESS", "")
-    address = asked or _started()
-    with _same_signals():
+    requested = os.environ.get("RAY_ADDRESS", "")
+    address = requested or _read_local_address()
+    with _keep_signal_handler():
         try:
             if address not in ("", "local"):
-                _knock(address)  # Ray itself would knock for minutes
+                _ping(address)  # Ray itself would try for minutes
                 ray.init(address, **quiet)
                 return True
         except (OSError, RuntimeError, ValueError) as error:
-            if asked or not isinstance(error, OSError):
-                problem = f"the Ray cluster at {address} cannot be joined: {_line(error)}"
+            if requested or not isinstance(error, OSError):
+                problem = f"the Ray cluster at {address} cannot be joined: {_first_line(error)}"
                 repair = "Start one with: ray start --head. Without RAY_ADDRESS this machine is used."
                 raise UsageError(problem, repair=repair) from None
         cores = environment.cpu_count()
         try:
-            ray.init("local", num_cpus=cores, object_store_memory=STORE, include_dashboard=False, **quiet)
+            ray.init("local", num_cpus=cores, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, **quiet)
         except (OSError, RuntimeError, ValueError) as error:
             repair = "Perhaps RAY_TMPDIR, a short path to a folder with room, helps. Or use --engine local."
-            raise UsageError(f"Ray cannot be started here: {_line(error)}", repair=repair) from None
+            raise UsageError(f"Ray cannot be started here: {_first_line(error)}", repair=repair) from None
     return True
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def _started() -> str:
-    """Where `ray start` has noted the cluster that this machine is part of. A note may outlive its cluster."""
+def _read_local_address() -> str:
+    """Returns the address that `ray start` has saved on this machine; the file may outlive its cluster."""
     base = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
         return (Path(base) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip()
@@ -81,21 +81,21 @@ def _started() -> str:
         return ""
 
 
-def _knock(address: str) -> None:
-    """Raises OSError where nobody listens, ValueError where that is no address."""
+def _ping(address: str) -> None:
+    """Raises OSError if nothing answers at the address, ValueError if it is not an address."""
     host, _, port = address.rpartition("//")[2].rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+    socket.create_connection((host.strip("[]"), int(port)), timeout=PING_SECONDS).close()
 
 
 @contextmanager
-def _same_signals() -> Iterator[None]:
-    """Ray replaces the handler of SIGTERM; whoever calls us has one that saves what is being done."""
-    main = threading.current_thread() is threading.main_thread()
+def _keep_signal_handler() -> Iterator[None]:
+    """Restores the handler of SIGTERM, which Ray replaces, so that a comparison saves before it ends."""
+    is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        if main:
+        if is_main:
             signal.signal(signal.SIGTERM, before)
 
 
@@ -104,7 +104,7 @@ def _same_signals() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Node:
-    """A machine of the cluster, as Ray counts it."""
+    """A machine of the cluster, with the resources that Ray offers."""
 
     id: str
     name: str
@@ -112,184 +112,185 @@ class Node:
     gpus: int
 
 
-def nodes() -> list[Node]:
-    """The machines that are alive."""
-    alive = [each for each in library().nodes() if each["Alive"]]
-    return sorted((_node(each) for each in alive), key=lambda node: (node.name, node.id))
+def list_nodes() -> list[Node]:
+    """Returns the machines that are alive."""
+    alive = [each for each in import_ray().nodes() if each["Alive"]]
+    return sorted((_parse_node(each) for each in alive), key=lambda node: (node.name, node.id))
 
 
-def _node(row: dict[str, Any]) -> Node:
+def _parse_node(row: dict[str, Any]) -> Node:
     cores, gpus = (int(row["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
     return Node(row["NodeID"], f"{row['NodeManagerHostname']} ({row['NodeManagerAddress']})", cores, gpus)
 
 
-def on_node(node: Node) -> Any:
-    """Ray's way to say: here, and nowhere else."""
+def pin_to_node(node: Node) -> Any:
+    """Returns the scheduling strategy of Ray that allows only this node."""
     strategies = importlib.import_module("ray.util.scheduling_strategies")
     return strategies.NodeAffinitySchedulingStrategy(node.id, soft=False)
 
 
-# Places
+# Slots
 
 
 @dataclass(frozen=True)
-class TrainerState:
-    """Room for one job at a time. `cores` and `gpus` are what Ray reserves; they may be fractions."""
+class Slot:
+    """Resources for one job at a time. `cores` and `gpus` are what Ray reserves; they may be fractions."""
 
     node: Node
     number: int  # on its node
     cores: float
     gpus: float
     threads: int
-    beside: int = 1  # places that share its device, this one included
+    device_workers: int = 1  # slots that share its device, this one included
 
 
-def places_on(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[TrainerState]:
-    """One place for each GPU, or for each group of them that a job of several processes needs; else one for each node.
+def allocate_slots(nodes: Sequence[Node], workers: int | None, processes: int, gpus: bool) -> list[Slot]:
+    """Returns a slot for each GPU, or for each group of GPUs of a job of several processes; else one for each node.
 
     All have the same number of cores, that of the smallest, so that equal times are equal work on machines of one
-    kind. `workers` asks for another number of places; they share devices where there are more of them.
+    kind. `workers` is another number of slots; they share devices where there are more of them than devices.
     """
     per_node = {node: node.gpus // processes if gpus else 0 for node in nodes}
     on_gpus = any(per_node.values())
     if not on_gpus:
         per_node = {node: min(1, node.cores) for node in nodes}
     rounds = range(max(per_node.values(), default=0))
-    devices = [node for number in rounds for node in nodes if per_node[node] > number]  # nodes take turns
+    devices = [node for number in rounds for node in nodes if per_node[node] > number]  # alternating between nodes
     if not devices:
         return []
     count = workers or len(devices)
     if on_gpus and processes > 1:
-        count = min(count, len(devices))  # half a group of GPUs is of no use to a group of processes
+        count = min(count, len(devices))  # a job of several processes needs a whole group of GPUs
     share = math.ceil(count / len(devices))
     cores = min(node.cores // per_node[node] for node in devices)
-    found: list[TrainerState] = []
+    slots: list[Slot] = []
     for node in (devices[at % len(devices)] for at in range(count)):
-        number = sum(place.node == node for place in found)
+        number = sum(slot.node == node for slot in slots)
         size = processes if on_gpus else 0
-        found.append(TrainerState(node, number, _part(cores, share), _part(size, share), max(1, cores // share), share))
-    return found
+        slots.append(Slot(node, number, _divide(cores, share), _divide(size, share), max(1, cores // share), share))
+    return slots
 
 
-def _part(amount: int, share: int) -> float:
-    """Whole where it is one or more; else a fraction of which `share` surely fit."""
+def _divide(amount: int, share: int) -> float:
+    """Returns a whole number if it is at least one; else a fraction rounded down, so that `share` of them fit."""
     return amount // share if amount >= share else math.floor(1e4 * amount / share) / 1e4
 
 
-# Can they take part?
+# Whether nodes can take part
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a node finds when it looks around; None in place of it: the node did not answer."""
+class Probe:
+    """What a node has; None instead of it: the node did not answer."""
 
-    folder: bool  # does it see the folder of the comparison, and can it write there?
-    data: bool
+    folder: bool  # it can read and write the folder of the comparison
+    data: bool  # it can read the data
     seqwise: str  # version; empty: it cannot be imported
     cpu: str
 
 
-def look(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Report | None]:
-    """Ask every node, all at once, what it sees."""
+def probe_nodes(folder: Path, data: str, nodes: Sequence[Node]) -> dict[Node, Probe | None]:
+    """Runs a probe on every node at the same time."""
     if not nodes:
         return {}
-    ray = library()
-    remote = ray.remote(_looker()).options
-    mark = folder / f".seen-{uuid.uuid4().hex}"
-    mark.touch()
-    wanted = str(Path(data).resolve()) if Path(data).exists() else ""
+    ray = import_ray()
+    remote = ray.remote(_make_probe()).options
+    marker = folder / f".probe-{uuid.uuid4().hex}"
+    marker.touch()
+    data_path = str(Path(data).resolve()) if Path(data).exists() else ""
     options = {"num_cpus": 0, "max_retries": 0}
-    asked = {}
+    probes = {}
     for node in nodes:
-        looker = remote(**options, scheduling_strategy=on_node(node))
-        asked[looker.remote(str(mark), f"{mark}-{node.id}", wanted, SETTLING)] = node
+        task = remote(**options, scheduling_strategy=pin_to_node(node))
+        probes[task.remote(str(marker), f"{marker}-{node.id}", data_path, SYNC_SECONDS)] = node
     try:
-        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
-        found: dict[Node, Report | None] = dict.fromkeys(nodes)
+        answered, _ = ray.wait(list(probes), num_returns=len(probes), timeout=PROBE_SECONDS)
+        results: dict[Node, Probe | None] = dict.fromkeys(nodes)
         for reference in answered:
             try:
-                seen = ray.get(reference)
+                values = ray.get(reference)
             except ray.exceptions.RayError:
                 continue
-            node = asked[reference]
-            found[node] = Report(**{**seen, "folder": seen["folder"] and _appears(Path(f"{mark}-{node.id}"))})
-        return found
+            node = probes[reference]
+            is_shared = values["folder"] and _wait_for_file(Path(f"{marker}-{node.id}"))
+            results[node] = Probe(**values | {"folder": is_shared})
+        return results
     finally:
-        for path in folder.glob(f"{mark.name}*"):
+        for path in folder.glob(f"{marker.name}*"):
             path.unlink(missing_ok=True)
 
 
-def _looker() -> Callable[..., dict[str, Any]]:
-    """A function that stands alone: Ray sends the code of an inner function, so that it runs where we are missing."""
+def _make_probe() -> Callable[..., dict[str, Any]]:
+    """Returns a self-contained function: Ray sends the code of an inner function, so it runs without seqwise."""
 
-    def look_around(mark: str, answer: str, data: str, patience: float) -> dict[str, Any]:
+    def probe(marker: str, answer: str, data: str, wait_seconds: float) -> dict[str, Any]:
         import time
         from pathlib import Path
 
-        deadline = time.monotonic() + patience
-        while not (sees := Path(mark).exists()) and time.monotonic() < deadline:
+        deadline = time.monotonic() + wait_seconds
+        while not (has_folder := Path(marker).exists()) and time.monotonic() < deadline:
             time.sleep(0.2)
         try:
-            if sees:
+            if has_folder:
                 Path(answer).touch()
         except OSError:
-            sees = False
+            has_folder = False
         try:
             from seqwise import environment
 
             version, cpu = environment.version(), environment.cpu_name()
         except ImportError:
             version = cpu = ""
-        return {"folder": sees, "data": not data or Path(data).exists(), "seqwise": version, "cpu": cpu}
+        return {"folder": has_folder, "data": not data or Path(data).exists(), "seqwise": version, "cpu": cpu}
 
-    return look_around
+    return probe
 
 
-def _appears(path: Path) -> bool:
-    deadline = time.monotonic() + SETTLING
+def _wait_for_file(path: Path) -> bool:
+    deadline = time.monotonic() + SYNC_SECONDS
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     return path.exists()
 
 
-def unfit(found: dict[Node, Report | None], folder: Path, data: str) -> UsageError | None:
-    """Why the comparison cannot begin on these nodes, naming those to blame; None: it can."""
-    ours = environment.version()
-    install = f"Install it there with: pip install 'seqwise[ray]=={ours}'"
-    reports = {node: report for node, report in found.items() if report is not None}
+def find_unfit(probes: dict[Node, Probe | None], folder: Path, data: str) -> UsageError | None:
+    """Returns why the comparison cannot start on these nodes, with their names; None if it can."""
+    version = environment.version()
+    install = f"Install it there with: pip install 'seqwise[ray]=={version}'"
+    known = {node: probe for node, probe in probes.items() if probe is not None}
     checks = [
-        (f"did not answer within {PATIENCE:.0f} s", [node for node in found if node not in reports], "See: ray status"),
-        ("cannot import seqwise", [node for node, it in reports.items() if not it.seqwise], install),
-        (f"have another Seqwise than {ours}", [node for node, it in reports.items() if it.seqwise != ours], install),
+        (f"did not answer within {PROBE_SECONDS:.0f} s", [n for n in probes if n not in known], "See: ray status"),
+        ("cannot import seqwise", [node for node, it in known.items() if not it.seqwise], install),
+        (f"have another Seqwise than {version}", [n for n, it in known.items() if it.seqwise != version], install),
         (
             f"cannot read and write the folder {folder}",
-            [node for node, it in reports.items() if not it.folder],
+            [node for node, it in known.items() if not it.folder],
             "Name a folder with --out that all nodes share.",
         ),
         (
-            f"do not see the data {data}",
-            [node for node, it in reports.items() if not it.data],
-            "Put it where all nodes find it under the same name.",
+            f"cannot read the data {data}",
+            [node for node, it in known.items() if not it.data],
+            "Put it on a path that all nodes share.",
         ),
     ]
-    for what, blamed, repair in checks:
-        if blamed:
-            names = ", ".join(node.name for node in blamed)
-            return UsageError(f"{len(blamed)} of {len(found)} nodes of the cluster {what}: {names}.", repair=repair)
+    for problem, unfit, repair in checks:
+        if unfit:
+            names = ", ".join(node.name for node in unfit)
+            return UsageError(f"{len(unfit)} of {len(probes)} nodes of the cluster {problem}: {names}.", repair=repair)
     return None
 
 
-def in_words(found: dict[Node, Report | None]) -> str:
-    """`a Ray cluster of 2 nodes, each with AMD EPYC, 8 cores, 1 GPU`; kinds of nodes are told apart."""
+def describe_cluster(probes: dict[Node, Probe | None]) -> str:
+    """Returns `a Ray cluster of 2 nodes, each with AMD EPYC, 8 cores, 1 GPU`; different nodes are listed by kind."""
     kinds = [
-        ", ".join([report.cpu if report else "unknown", _count(node.cores, "core"), _count(node.gpus, "GPU")])
-        for node, report in found.items()
+        ", ".join([probe.cpu if probe else "unknown", _plural(node.cores, "core"), _plural(node.gpus, "GPU")])
+        for node, probe in probes.items()
     ]
-    start = f"a Ray cluster of {_count(len(kinds), 'node')}"
+    start = f"a Ray cluster of {_plural(len(kinds), 'node')}"
     if len(set(kinds)) == 1:
         return f"{start}{', each' if len(kinds) > 1 else ''} with {kinds[0]}"
     return f"{start}: " + "; ".join(f"{kinds.count(kind)} with {kind}" for kind in dict.fromkeys(kinds))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'s' if number > 1 else ''}"
+def _plural(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'s' if number > 1 else ''}"

@@ -1,8 +1,8 @@
-"""Jobs on a Ray cluster: one at a time on each device, in a process that stays from job to job.
+"""`RayEngine`: executes jobs on a Ray cluster, one at a time on each device, in processes that live from job to job.
 
-The driver asks each process a few times a second how far it is. That question is also a lease: a process that nobody
-asks saves what it has and stops, so that a job which goes on elsewhere, because its node was lost, never runs twice at
-the same time. Ray itself restarts nothing here. What a cluster consists of is the matter of `cluster.py`.
+The engine polls each process a few times a second. The poll is also a lease: a process that is not polled saves its
+state and stops, so that a job which is resumed elsewhere, because its node was lost, never runs twice at the same time.
+Ray itself restarts nothing. `ray_cluster.py` knows the nodes of the cluster.
 """
 
 from __future__ import annotations
@@ -20,315 +20,327 @@ from typing import Any
 
 import torch
 
-from seqwise.compare.plan.plan import AT_ONCE, BESIDE, Plan, resume_command
-from seqwise.compare.run.engine import DEATHS, Event, Listen, bury
-from seqwise.compare.run.execute import Interrupted, Lost, execute
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan, resume_command
+from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
+from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.ray_cluster import (
     Node,
-    TrainerState,
+    Slot,
+    allocate_slots,
     connect,
-    in_words,
-    library,
-    look,
-    nodes,
-    on_node,
-    places_on,
-    unfit,
+    describe_cluster,
+    find_unfit,
+    import_ray,
+    list_nodes,
+    pin_to_node,
+    probe_nodes,
 )
 from seqwise.errors import SeqwiseError, UsageError
 from seqwise.files import write_text
 from seqwise.training.run import ENVIRONMENT
 
-POLL = 0.2  # seconds between two questions
-LEASE = 15.0  # seconds without a question after which a process stops its job; after twice as many it ends
-GRACE = 60.0  # seconds in which jobs that were asked to stop have to save what they have
-TELL = 15.0  # seconds without any process, after which it is told what is waited for
-PATIENCE = 600.0  # and after which the comparison gives up: the cluster is busy with something else
+POLL_SECONDS = 0.2
+LEASE_SECONDS = 15.0  # without a poll, after which a process stops its job; after twice as many it exits
+STOP_SECONDS = 60.0  # for jobs to save their state when the comparison is stopped
+WARN_SECONDS = 15.0  # without any process, after which a warning explains the wait
+GIVE_UP_SECONDS = 600.0  # without any process, after which the comparison fails: the cluster is busy
 
 
-class Ray:
-    """Processes on a cluster, kept from one stage to the next. Nodes that join take part from the next stage on."""
+class RayEngine:
+    """Processes on a cluster, which live from one stage to the next. Nodes that join take part from the next stage."""
 
     def __init__(self, folder: Path, workers: int | None = None):
-        self.ray = library()
+        self.ray = import_ray()
         self.folder, self.workers = folder.resolve(), workers
-        self._connected = False  # by us
-        self._processes = 1  # of one job
+        self._is_connected = False  # by this engine
+        self._nproc = 1  # processes of one job
         self._nodes: list[Node] = []  # that can take part
-        self._places: list[TrainerState] = []
-        self._hands: dict[TrainerState, _Hand] = {}
-        self._stillborn: dict[TrainerState, int] = {}  # processes of a place that ended before they said anything
+        self._slots: list[Slot] = []
+        self._workers: dict[Slot, _RayWorker] = {}
+        self._failed_starts: dict[Slot, int] = {}  # processes of a slot that ended before their first answer
         self._last_error = ""  # of such a process
 
     @property
-    def places(self) -> int:
-        return len(self._places) or self.workers or 1
+    def num_workers(self) -> int:
+        return len(self._slots) or self.workers or 1
 
-    def run(self, jobs: Sequence[Job], listen: Listen, stop: Callable[[], bool]) -> None:
+    def run(self, jobs: Sequence[Job], on_event: OnEvent, should_stop: Callable[[], bool]) -> None:
         self._join()
-        stage = _Stage(self.folder, jobs, listen)
-        alone = _Alone(listen)
-        asked_at: float | None = None
-        while stage.waiting or any(hand.job for hand in self._hands.values()):
-            if asked_at is None and stop():
-                asked_at = time.monotonic()
-            if asked_at is not None:
+        stage = _Stage(self.folder, jobs, on_event)
+        timeout = _StartTimeout(on_event)
+        stopped_at: float | None = None
+        while stage.waiting or any(worker.job for worker in self._workers.values()):
+            if stopped_at is None and should_stop():
+                stopped_at = time.monotonic()
+            if stopped_at is not None:
                 stage.waiting.clear()
-                if time.monotonic() - asked_at > GRACE:
-                    self._dismiss(list(self._hands))
+                if time.monotonic() - stopped_at > STOP_SECONDS:
+                    self._stop_workers(list(self._workers))
                     return
             if stage.waiting:
-                self._hire()
-                alone.check(self._hands, self.folder)
-            for hand in self._hands.values():
-                if hand.heard and hand.job is None and (job := stage.next()):
-                    hand.give(job)
-            self._ask(stage, stopping=asked_at is not None)
-            time.sleep(POLL)
+                self._start_workers()
+                timeout.check(self._workers, self.folder)
+            for worker in self._workers.values():
+                if worker.last_answer and worker.job is None and (job := stage.next_job()):
+                    worker.assign(job)
+            self._poll(stage, should_stop=stopped_at is not None)
+            time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        self._dismiss(list(self._hands))
-        if self._connected:
+        self._stop_workers(list(self._workers))
+        if self._is_connected:
             self.ray.shutdown()
-        self._connected, self._nodes = False, []
+        self._is_connected, self._nodes = False, []
 
     # The cluster
 
     def _join(self) -> None:
-        """See which nodes there are. At first all must be able to take part; of later ones, those that can do so."""
-        self._connected = connect() or self._connected
+        """Finds the nodes. At first all must be able to take part; of later ones, those that can are added."""
+        self._is_connected = connect() or self._is_connected
         plan = Plan.open(self.folder)
         gpus = any(settings.device != "cpu" for settings in plan.families.values())
-        there = nodes()
-        useful = {place.node for place in places_on(there, self.workers, plan.nproc, gpus)}
-        found = look(self.folder, plan.data, [node for node in there if node in useful and node not in self._nodes])
+        alive = list_nodes()
+        useful = {slot.node for slot in allocate_slots(alive, self.workers, plan.nproc, gpus)}
+        new_nodes = [node for node in alive if node in useful and node not in self._nodes]
+        probes = probe_nodes(self.folder, plan.data, new_nodes)
         if not self._nodes:
             if not useful:
                 raise UsageError("the Ray cluster offers no processor for jobs.", repair="See: ray status")
-            if problem := unfit(found, self.folder, plan.data):
+            if problem := find_unfit(probes, self.folder, plan.data):
                 raise problem
-            write_text(self.folder / ENVIRONMENT, json.dumps({"in_words": in_words(found)}, ensure_ascii=False) + "\n")
-        able = [node for node, report in found.items() if unfit({node: report}, self.folder, plan.data) is None]
-        self._nodes = [node for node in self._nodes if node in there] + able
-        self._places = places_on(self._nodes, self.workers, plan.nproc, gpus)
-        self._processes = plan.nproc
-        self._dismiss([place for place in self._hands if place not in self._places])
+            description = {"in_words": describe_cluster(probes)}
+            write_text(self.folder / ENVIRONMENT, json.dumps(description, ensure_ascii=False) + "\n")
+        fit = [node for node, probe in probes.items() if find_unfit({node: probe}, self.folder, plan.data) is None]
+        self._nodes = [node for node in self._nodes if node in alive] + fit
+        self._slots = allocate_slots(self._nodes, self.workers, plan.nproc, gpus)
+        self._nproc = plan.nproc
+        self._stop_workers([slot for slot in self._workers if slot not in self._slots])
 
-    def _hire(self) -> None:
-        """A process for each place that has none, on nodes that are alive."""
-        if not self._usable():
+    def _start_workers(self) -> None:
+        """Starts a process in each empty slot on a node that is alive."""
+        if not self._usable_slots():
             self._join()  # there may be nodes that were not needed before
-        for place in self._usable():
-            if place not in self._hands:
-                self._hands[place] = _Hand(place, self._process(place))
-        if not self._hands:
-            repair = f"Go on when there is one, with: {resume_command(self.folder)}"
+        for slot in self._usable_slots():
+            if slot not in self._workers:
+                self._workers[slot] = _RayWorker(slot, self._start_process(slot))
+        if not self._workers:
             problem = f"the Ray cluster has no node left on which jobs can run. {self._last_error}".strip()
+            repair = f"When it has one, resume with: {resume_command(self.folder)}"
             raise SeqwiseError(problem, repair=repair)
 
-    def _usable(self) -> list[TrainerState]:
-        alive = nodes()
-        return [place for place in self._places if place.node in alive and self._stillborn.get(place, 0) < DEATHS]
+    def _usable_slots(self) -> list[Slot]:
+        alive = list_nodes()
+        return [slot for slot in self._slots if slot.node in alive and self._failed_starts.get(slot, 0) < MAX_LOSSES]
 
-    def _process(self, place: TrainerState) -> Any:
-        options = {"num_cpus": place.cores, "num_gpus": place.gpus, "max_restarts": 0, "max_task_retries": 0}
-        actor = self.ray.remote(_Process).options(**options, scheduling_strategy=on_node(place.node))
-        neighbours = {BESIDE: str(place.beside), AT_ONCE: str(len(self._places))}
-        return actor.remote(str(self.folder), os.getcwd(), place.threads, self._processes, LEASE, neighbours)
+    def _start_process(self, slot: Slot) -> Any:
+        options = {"num_cpus": slot.cores, "num_gpus": slot.gpus, "max_restarts": 0, "max_task_retries": 0}
+        actor = self.ray.remote(_Process).options(**options, scheduling_strategy=pin_to_node(slot.node))
+        variables = {DEVICE_WORKERS_VARIABLE: str(slot.device_workers), WORKERS_VARIABLE: str(len(self._slots))}
+        return actor.remote(str(self.folder), os.getcwd(), slot.threads, self._nproc, LEASE_SECONDS, variables)
 
-    def _dismiss(self, places: Sequence[TrainerState]) -> None:
-        for place in places:
+    def _stop_workers(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
             with suppress(self.ray.exceptions.RayError):
-                self.ray.kill(self._hands.pop(place).process)
+                self.ray.kill(self._workers.pop(slot).process)
 
-    # What the processes say
+    # Polling
 
-    def _ask(self, stage: _Stage, stopping: bool) -> None:
-        """Ask those that are new or have a job; those that have not answered yet are not asked twice."""
-        hands = [hand for hand in self._hands.values() if hand.job is not None or not hand.heard]
-        for hand in hands:
-            if hand.question is None:
-                hand.ask(stopping)
-        questions = {hand.question: hand for hand in hands}
-        answered, _ = self.ray.wait(list(questions), num_returns=len(questions), timeout=POLL) if hands else ([], [])
-        for question in answered:
-            hand, errors = questions[question], self.ray.exceptions
-            hand.question = None
+    def _poll(self, stage: _Stage, should_stop: bool) -> None:
+        """Polls processes that are new or have a job, unless their last poll is unanswered."""
+        workers = [worker for worker in self._workers.values() if worker.job is not None or not worker.last_answer]
+        for worker in workers:
+            if worker.poll is None:
+                worker.send_poll(should_stop)
+        polls = {worker.poll: worker for worker in workers}
+        if not polls:
+            return
+        answered, _ = self.ray.wait(list(polls), num_returns=len(polls), timeout=POLL_SECONDS)
+        for poll in answered:
+            worker, errors = polls[poll], self.ray.exceptions
+            worker.poll = None
             try:
-                answer = self.ray.get(question)
+                answer = self.ray.get(poll)
             except errors.ActorUnavailableError:
-                continue  # the connection is disturbed: ask again, until Ray knows more
+                continue  # the connection is interrupted: poll again, until Ray knows more
             except errors.RayError as error:
-                self._lost(hand, stage, str(error))
+                self._handle_loss(worker, stage, str(error))
             else:
-                self._hear(hand, answer, stage)
+                self._handle_answer(worker, answer, stage)
 
-    def _hear(self, hand: _Hand, answer: dict[str, Any], stage: _Stage) -> None:
-        job, hand.heard = hand.job, time.monotonic()
-        self._stillborn.pop(hand.place, None)
+    def _handle_answer(self, worker: _RayWorker, answer: dict[str, Any], stage: _Stage) -> None:
+        job, worker.last_answer = worker.job, time.monotonic()
+        self._failed_starts.pop(worker.slot, None)
         if job is None:
             return
-        if not hand.begun:
-            hand.begun = True
-            stage.tell(job, {"event": "begin", "pid": answer["pid"], "node": hand.place.node.name})
-        if answer["progress"] is not None and answer["progress"] != hand.told:
-            hand.told = answer["progress"]
-            stage.tell(job, {"event": "progress", **hand.told})
+        if not worker.has_begun:
+            worker.has_begun = True
+            stage.report(job, {"event": "begin", "pid": answer["pid"], "node": worker.slot.node.name})
+        if answer["progress"] is not None and answer["progress"] != worker.last_progress:
+            worker.last_progress = answer["progress"]
+            stage.report(job, {"event": "progress", **worker.last_progress})
         if answer["result"] is not None:
-            hand.job = None
-            stage.ended(job, answer["result"])
+            worker.job = None
+            stage.finish(job, answer["result"])
 
-    def _lost(self, hand: _Hand, stage: _Stage, error: str) -> None:
-        place = hand.place
-        del self._hands[place]
-        if hand.job is None:  # it never said a word: not the fault of any job
-            self._stillborn[place] = self._stillborn.get(place, 0) + 1
+    def _handle_loss(self, worker: _RayWorker, stage: _Stage, error: str) -> None:
+        slot = worker.slot
+        del self._workers[slot]
+        if worker.job is None:  # it never answered: not the fault of any job
+            self._failed_starts[slot] = self._failed_starts.get(slot, 0) + 1
             self._last_error = error.strip().rpartition("\n")[2]
             return
-        gone = place.node not in nodes()
-        reason = f"with its node {place.node.name}" if gone else f"on {place.node.name}"
-        # A node that is only cut off may still be at work until its lease is over; processes of --nproc save first.
-        lingers = gone or self._processes > 1
-        stage.lost(hand.job, reason, earliest=hand.heard + 2 * LEASE + 1 if lingers else 0.0)
+        is_node_lost = slot.node not in list_nodes()
+        reason = f"with its node {slot.node.name}" if is_node_lost else f"on {slot.node.name}"
+        # A node that is only disconnected may work until its lease ends; the processes of --nproc save first.
+        may_still_run = is_node_lost or self._nproc > 1
+        earliest = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
+        stage.handle_loss(worker.job, reason, earliest)
 
 
 class _Stage:
-    """The jobs of one call of `run` that wait for a process, and what is told about them."""
+    """The jobs of one call of `run` that wait for a process."""
 
-    def __init__(self, folder: Path, jobs: Sequence[Job], listen: Listen):
-        self.folder, self.listen = folder, listen
+    def __init__(self, folder: Path, jobs: Sequence[Job], on_event: OnEvent):
+        self.folder, self.on_event = folder, on_event
         self.waiting = list(jobs)
-        self.deaths = dict.fromkeys(jobs, 0)
-        self.earliest = dict.fromkeys(jobs, 0.0)  # when it may be given away
+        self.losses = dict.fromkeys(jobs, 0)
+        self.earliest = dict.fromkeys(jobs, 0.0)  # when it may be assigned
 
-    def next(self) -> Job | None:
+    def next_job(self) -> Job | None:
         job = next((job for job in self.waiting if time.monotonic() >= self.earliest[job]), None)
         if job is not None:
             self.waiting.remove(job)
         return job
 
-    def tell(self, job: Job, event: Event) -> None:
-        self.listen({"kind": job.kind, "name": job.name, **event})
+    def report(self, job: Job, event: Event) -> None:
+        self.on_event({"kind": job.kind, "name": job.name, **event})
 
-    def ended(self, job: Job, result: Event) -> None:
+    def finish(self, job: Job, result: Event) -> None:
         if result["event"] == "end":
-            self.tell(job, result)
+            self.report(job, result)
         elif result["event"] == "broken":
-            self.lost(job, result["reason"])
+            self.handle_loss(job, result["reason"])
         else:
-            self.waiting.append(job)  # stopped: on request, and `run` is about to end; or because nobody asked
+            self.waiting.append(job)  # stopped on request, and `run` is about to end; or because its lease ended
 
-    def lost(self, job: Job, reason: str, earliest: float = 0.0) -> None:
-        self.tell(job, {"event": "lost", "reason": reason})
-        self.deaths[job] += 1
-        if self.deaths[job] < DEATHS:
+    def handle_loss(self, job: Job, reason: str, earliest: float = 0.0) -> None:
+        self.report(job, {"event": "lost", "reason": reason})
+        self.losses[job] += 1
+        if self.losses[job] < MAX_LOSSES:
             self.waiting.append(job)
             self.earliest[job] = earliest
         else:
-            self.listen(bury(self.folder, job, reason))
+            self.on_event(record_failure(self.folder, job, reason))
 
 
-class _Alone:
-    """How long there has been no process at all, and what is said about it."""
+class _StartTimeout:
+    """Warns when no process has started for a while, and finally raises."""
 
-    def __init__(self, listen: Listen):
-        self.listen = listen
+    def __init__(self, on_event: OnEvent):
+        self.on_event = on_event
         self.since: float | None = None
-        self.told = False
+        self.has_warned = False
 
-    def check(self, hands: dict[TrainerState, _Hand], folder: Path) -> None:
-        """Raises when it has been too long."""
-        if any(hand.heard for hand in hands.values()):
-            self.since, self.told = None, False
+    def check(self, workers: dict[Slot, _RayWorker], folder: Path) -> None:
+        if any(worker.last_answer for worker in workers.values()):
+            self.since, self.has_warned = None, False
             return
         now = time.monotonic()
         self.since = now if self.since is None else self.since
-        if now - self.since > PATIENCE:
+        minutes = f"{GIVE_UP_SECONDS / 60:g} minutes"
+        if now - self.since > GIVE_UP_SECONDS:
             raise SeqwiseError(
-                f"the Ray cluster started no process within {PATIENCE / 60:g} minutes: {_wanted(hands)}.",
-                repair=f"See what keeps it busy: ray status. Then go on with: {resume_command(folder)}",
+                f"the Ray cluster started no process within {minutes}: {_describe_demand(workers)}.",
+                repair=f"See what keeps it busy: ray status. Then resume with: {resume_command(folder)}",
             )
-        if now - self.since > TELL and not self.told:
-            self.told = True
-            problem = f"the Ray cluster has started no process yet: {_wanted(hands)}. Perhaps it is busy: ray status."
-            self.listen({"event": "waiting", "reason": f"{problem} It has {PATIENCE / 60:g} minutes."})
+        if now - self.since > WARN_SECONDS and not self.has_warned:
+            self.has_warned = True
+            problem = f"the Ray cluster has started no process yet: {_describe_demand(workers)}."
+            reason = f"{problem} Perhaps it is busy: ray status. The comparison waits for {minutes}."
+            self.on_event({"event": "waiting", "reason": reason})
 
 
-def _wanted(hands: dict[TrainerState, _Hand]) -> str:
-    """`a job needs 2 cores and 1 GPU on one of 2 nodes`."""
-    place = next(iter(hands))
-    gpus = f" and {place.gpus:g} GPU{'s' if place.gpus > 1 else ''}" if place.gpus else ""
-    names = sorted({each.node.name for each in hands})
+def _describe_demand(workers: dict[Slot, _RayWorker]) -> str:
+    """Returns `a job needs 2 cores and 1 GPU on one of 2 nodes`."""
+    slot = next(iter(workers))
+    gpus = f" and {slot.gpus:g} GPU{'s' if slot.gpus > 1 else ''}" if slot.gpus else ""
+    names = sorted({each.node.name for each in workers})
     where = f"on {names[0]}" if len(names) == 1 else f"on one of {len(names)} nodes"
-    return f"a job needs {place.cores:g} core{'s' if place.cores != 1 else ''}{gpus} {where}"
+    return f"a job needs {slot.cores:g} core{'s' if slot.cores != 1 else ''}{gpus} {where}"
 
 
 @dataclass
-class _Hand:
-    """The driver's side of a process."""
+class _RayWorker:
+    """The engine's side of a process."""
 
-    place: TrainerState
+    slot: Slot
     process: Any
     job: Job | None = None
-    ticket: int = 0  # of the job, so that a question asked twice starts it once; 0: no job yet
-    question: Any = None
-    begun: bool = False
-    told: Event | None = None
-    heard: float = 0.0  # when it last answered; 0: never
+    ticket: int = 0  # of the job, so that a repeated poll starts it once; 0: no job yet
+    poll: Any = None  # unanswered
+    has_begun: bool = False
+    last_progress: Event | None = None
+    last_answer: float = 0.0  # time; 0: never
 
-    def give(self, job: Job) -> None:
-        self.job, self.ticket, self.begun, self.told = job, self.ticket + 1, False, None
+    def assign(self, job: Job) -> None:
+        self.job, self.ticket, self.has_begun, self.last_progress = job, self.ticket + 1, False, None
 
-    def ask(self, stopping: bool) -> None:
+    def send_poll(self, should_stop: bool) -> None:
         about = ("", "") if self.job is None else (self.job.kind, self.job.name)
-        self.question = self.process.work.remote(self.ticket, *about, stopping)
+        self.poll = self.process.work.remote(self.ticket, *about, should_stop)
 
 
 class _Process:
-    """A process of the cluster. It does the job it is asked about in a thread, and answers how far that is."""
+    """A process of the cluster. It executes the job of the poll in a thread, and answers with its progress."""
 
-    def __init__(self, folder: str, home: str, threads: int, processes: int, lease: float, neighbours: dict[str, str]):
+    def __init__(
+        self, folder: str, working_folder: str, threads: int, nproc: int, lease: float, variables: dict[str, str]
+    ):
         self.folder, self.threads, self.lease = Path(folder), threads, lease
-        os.environ.update(neighbours)  # what a trial says about the circumstances of its measurements
+        os.environ.update(variables)
         with suppress(OSError):
-            os.chdir(home)  # data may be named relative to where the user is
-        os.environ["OMP_NUM_THREADS"] = str(max(1, threads // processes))  # of the processes of --nproc
-        with suppress(Exception):  # no file to write to
+            os.chdir(working_folder)  # the data may be a relative path
+        os.environ["OMP_NUM_THREADS"] = str(max(1, threads // nproc))  # of the processes of --nproc
+        with suppress(Exception):  # standard error may have no file
             faulthandler.enable()
-        self.ticket, self.asked, self.heard = 0, False, time.monotonic()
+        self.ticket, self.should_stop, self.last_poll = 0, False, time.monotonic()
         self.progress: Event | None = None
         self.result: Event | None = None
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_lease, daemon=True).start()
 
-    def work(self, ticket: int, kind: Any, name: str, stop: bool) -> dict[str, Any]:
-        self.heard, self.asked = time.monotonic(), stop
+    def work(self, ticket: int, kind: Any, name: str, should_stop: bool) -> dict[str, Any]:
+        self.last_poll, self.should_stop = time.monotonic(), should_stop
         if ticket != self.ticket:
             self.ticket, self.progress, self.result = ticket, None, None
-            threading.Thread(target=self._carry_out, args=(Job(kind, name),), daemon=True).start()
+            threading.Thread(target=self._execute, args=(Job(kind, name),), daemon=True).start()
         return {"pid": os.getpid(), "progress": self.progress, "result": self.result}
 
-    def _carry_out(self, job: Job) -> None:
+    def _execute(self, job: Job) -> None:
         torch.set_num_threads(self.threads)
+
+        def should_stop() -> bool:
+            return self.should_stop or self._since_poll() > self.lease
+
         try:
-            outcome = execute(self.folder, job, self._tell, lambda: self.asked or self._silence() > self.lease)
+            outcome = execute(self.folder, job, self._report, should_stop)
             self.result = {"event": "end", "status": outcome.status, "reason": outcome.reason}
-        except Interrupted:
+        except InterruptedJob:
             self.result = {"event": "stopped"}
-        except Lost as error:
+        except LostProcess as error:
             self.result = {"event": "broken", "reason": str(error)}
-        except BaseException as error:  # the folder cannot be written, or the like: the driver decides
+        except BaseException as error:  # such as a folder that cannot be written: the engine decides
             self.result = {"event": "broken", "reason": f"by {type(error).__name__}: {error}"}
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         self.progress = event
 
-    def _silence(self) -> float:
-        return time.monotonic() - self.heard
+    def _since_poll(self) -> float:
+        return time.monotonic() - self.last_poll
 
-    def _watch(self) -> None:
-        """End a job that goes on long after the driver must think it lost: a step may take longer than the lease."""
+    def _watch_lease(self) -> None:
+        """Exits if the job still runs when the engine may have resumed it elsewhere: a step may exceed the lease."""
         while True:
             time.sleep(1)
-            if self.ticket and self.result is None and self._silence() > 2 * self.lease:
+            if self.ticket and self.result is None and self._since_poll() > 2 * self.lease:
                 os._exit(1)

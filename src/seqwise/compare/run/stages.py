@@ -1,6 +1,7 @@
-"""A plan carried out: rehearsal, tries, trainings, tests, timing; each stage when the one before it is over.
+"""Executes a plan in stages: measure speed, learning-rate search, training, test, latency.
 
-What is in the folder already is not done again, so a comparison that was interrupted or killed simply goes on.
+Each stage starts when the one before is complete. Jobs with an outcome in the folder are skipped, so a comparison that
+was interrupted or killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -9,95 +10,106 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budget_limits import MARGIN, larger, least_seconds, too_short
-from seqwise.compare.plan.plan import Plan, begun, resume_command, withdraw
-from seqwise.compare.run.engine import Engine, Event
+from seqwise.compare.plan.budget_limits import SAFETY_FACTOR, check_seconds, estimate_min_seconds, suggest_budget
+from seqwise.compare.plan.plan import Plan, TrialKind, has_trained, remove_untrained, resume_command
+from seqwise.compare.run.engine import Engine, OnEvent
 from seqwise.compare.run.execute import read_data
-from seqwise.compare.run.jobs import PACE, Job, done, forget_failures, missing, outcome_of, unfinished
+from seqwise.compare.run.jobs import (
+    LATENCY_JOB,
+    Job,
+    find_done,
+    find_missing,
+    is_unfinished,
+    load_speed,
+    remove_failures,
+)
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
 from seqwise.tasks.task import ProgressCallback
 
-Stage = Callable[[str, Sequence[Job]], None]  # the name of a stage that begins, and its jobs
+Stage = Literal["speed", "learning rates", "training", "test", "latency"]
+OnStage = Callable[[Stage, Sequence[Job]], None]
 
 
-def reopen(folder: Path, progress: ProgressCallback | None = None) -> Plan:
-    """The plan of a comparison that goes on; refused without the data it began with, if that is still needed."""
+def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
+    """Returns the plan of a comparison to resume; refuses if its data is needed and missing or changed."""
     plan = Plan.open(folder)
-    if unfinished(folder, plan):
+    if is_unfinished(folder, plan):
         try:
             read_data(folder, plan, next(iter(plan.families.values())), progress)
         except DataError as error:
-            if not _elsewhere(plan):
+            if not _is_elsewhere(plan):
                 raise
-            command = f"cd {shlex.quote(plan.home)} && {resume_command(folder.resolve())}"
-            raise RunError(f"{plan.data} was named in {plan.home}. {error.problem}", repair=f"Use: {command}") from None
+            command = f"cd {shlex.quote(plan.working_folder)} && {resume_command(folder.resolve())}"
+            problem = f"{plan.data} is relative to {plan.working_folder}. {error.problem}"
+            raise RunError(problem, repair=f"Use: {command}") from None
     return plan
 
 
-def _elsewhere(plan: Plan) -> bool:
-    """Was the data named where the user no longer is?"""
-    relative = not plan.data.startswith("builtin:") and not Path(plan.data).is_absolute()
-    return relative and plan.home not in ("", os.getcwd()) and not Path(plan.data).exists()
+def _is_elsewhere(plan: Plan) -> bool:
+    """Returns whether the data is relative to another working folder and missing here."""
+    is_relative = not plan.data.startswith("builtin:") and not Path(plan.data).is_absolute()
+    return is_relative and plan.working_folder not in ("", os.getcwd()) and not Path(plan.data).exists()
 
 
-def carry_out(
+def run_stages(
     folder: Path,
     plan: Plan,
     engine: Engine,
-    listen: Callable[[Event], None],
-    begin: Stage = lambda name, jobs: None,
-    stop: Callable[[], bool] = lambda: False,
+    on_event: OnEvent,
+    on_stage: OnStage = lambda stage, jobs: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Do what is left to do; False: `stop()` asked for an end before that."""
+    """Executes the remaining jobs; returns False if `should_stop()` ended it before."""
 
-    def stage(name: str, jobs: list[Job]) -> bool:
-        left = missing(folder, jobs)
-        if left and not stop():
-            begin(name, left)
-            engine.run(left, listen, stop)
-            left = missing(folder, jobs)
-        if left and not stop():
-            problem = f"{len(left)} of {len(jobs)} jobs have no result, and nobody works on them: {left[0].name} …"
-            raise SeqwiseError(problem, repair=f"Go on with: {resume_command(folder)}")
+    def run_stage(stage: Stage, jobs: list[Job]) -> bool:
+        left = find_missing(folder, jobs)
+        if left and not should_stop():
+            on_stage(stage, left)
+            engine.run(left, on_event, should_stop)
+            left = find_missing(folder, jobs)
+        if left and not should_stop():
+            problem = f"{len(left)} of {len(jobs)} jobs have no result and are not running: {left[0].name} …"
+            raise SeqwiseError(problem, repair=f"Resume with: {resume_command(folder)}")
         return not left
 
-    tries = [Job("train", trial.name) for trial in plan.tries()]
-    trainings = [Job("train", trial.name) for trial in plan.trainings()]
-    if begun(folder) or len(missing(folder, [*tries, *trainings])) < len(tries) + len(trainings):
-        forget_failures(folder, plan)
+    lr_jobs = [Job("train", trial.name) for trial in plan.lr_trials()]
+    training_jobs = [Job("train", trial.name) for trial in plan.trainings()]
+    if has_trained(folder) or len(find_missing(folder, lr_jobs + training_jobs)) < len(lr_jobs + training_jobs):
+        remove_failures(folder, plan)
     else:
-        if not stage("rehearsal", [Job("rehearse", name) for name in plan.families]):
+        if not run_stage("speed", [Job("speed", name) for name in plan.families]):
             return False
         if plan.strict:
-            _refuse_short(folder, plan)
-    if not stage("learning rates", tries) or not stage("training", trainings):
+            _check_time_budget(folder, plan)
+    if not run_stage("learning rates", lr_jobs) or not run_stage("training", training_jobs):
         return False
-    if not stage("test", [Job("test", trial.name) for trial in done(folder, plan.trainings())]):
+    if not run_stage("test", [Job("test", trial.name) for trial in find_done(folder, plan.trainings())]):
         return False
-    return stage("timing", [PACE])
+    return run_stage("latency", [LATENCY_JOB])
 
 
-def _refuse_short(folder: Path, plan: Plan) -> None:
-    """A budget in time that is over before a model was validated once says nothing; the rehearsal tells."""
-    spending = plan.spending
-    training = Budget.parse(spending.training)
-    if training.unit != "seconds":
+def _check_time_budget(folder: Path, plan: Plan) -> None:
+    """Refuses a time that is too short for the measured speed, and removes the folder for another attempt."""
+    budgets = plan.budgets
+    if not budgets.is_timed:
         return
-    measured = {}
+    amounts: dict[TrialKind, float] = {"train": Budget.parse(budgets.training).amount}
+    if budgets.lr_trials > 1:
+        amounts["lr"] = Budget.parse(budgets.lr_trial).amount
+    speeds = {}
     for name in plan.families:
-        outcome = outcome_of(folder, "rehearse", name)
-        values = (outcome.values if outcome else None) or {}
-        if values.get("update") is not None:
-            measured[name] = values["update"], values["validation"]
-    for name, seconds in measured.items():
-        problem = too_short(*seconds, training.amount, name)
-        if spending.tries > 1:
-            problem = problem or too_short(*seconds, Budget.parse(spending.a_try).amount, name, a_try=True)
-        if problem:
-            withdraw(folder)  # the same command with another budget may use the same folder
-            whole, a_try = (
-                MARGIN * max(least_seconds(*each, short) for each in measured.values()) for short in (False, True)
+        speed = load_speed(folder, name)
+        if speed.update_seconds is not None and speed.validation_seconds is not None:
+            speeds[name] = speed.update_seconds, speed.validation_seconds
+    for name, seconds in speeds.items():
+        problems = (check_seconds(*seconds, amount, name, kind) for kind, amount in amounts.items())
+        if problem := next(filter(None, problems), None):
+            remove_untrained(folder)
+            minimum = budgets.smallest_total(
+                SAFETY_FACTOR * max(estimate_min_seconds(*each) for each in speeds.values()),
+                SAFETY_FACTOR * max(estimate_min_seconds(*each, "lr") for each in speeds.values()),
             )
-            raise UsageError(problem, repair=larger(spending.least(whole, a_try), spending.tries))
+            raise UsageError(problem, repair=suggest_budget(minimum, budgets.lr_trials))

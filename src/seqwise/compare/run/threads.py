@@ -1,8 +1,8 @@
-"""How many threads a trial with a budget in time gets: no more than there are cores free when the comparison starts.
+"""Limits the threads of timed trials to the cores that are free when the comparison starts.
 
 The threads of one operation wait for each other, and spin while they wait. On two cores, one of them taken, two threads
-were measured to train up to a hundred times slower than one. Whoever sets OMP_NUM_THREADS or --workers decides alone.
-This module only counts: it starts no process, and knows nothing of what a trial does.
+were measured to train up to a hundred times slower than one. OMP_NUM_THREADS or --workers overrides this module.
+It starts no process, and knows nothing of what a trial does.
 """
 
 from __future__ import annotations
@@ -15,110 +15,99 @@ from pathlib import Path
 import torch
 
 from seqwise import environment
-from seqwise.budget import Budget
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.jobs import unfinished
+from seqwise.compare.run.jobs import is_unfinished
 from seqwise.training.training_run import choose_device
 
-VARIABLE = "OMP_NUM_THREADS"
-STAT = Path("/proc/stat")  # proc(5): for each core, time since the start by what it was spent on
-IDLE = (3, 4)  # the columns in which a core did nothing, or waited for a disk
-COLUMNS = 8  # those behind are counted among the first ones too
-LOOK = 0.3  # seconds
-LOOKS = 3  # at most: what keeps a core busy only for a moment is no reason
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+STAT = Path("/proc/stat")  # proc(5): for each core, the time since the start by kind of activity
+IDLE_COLUMNS = (3, 4)  # idle, or waiting for a disk
+NUM_COLUMNS = 8  # the later ones are included in the first
+SAMPLE_SECONDS = 0.3
+MAX_SAMPLES = 3  # a core that is busy only for a moment counts as free
 
 
-def settled(folder: Path, plan: Plan, workers: int | None = None) -> tuple[Plan, str]:
-    """The plan with the threads of its trials on this machine, saved; and what there is to say of them, if anything.
+def limit_threads(folder: Path, plan: Plan, workers: int | None = None) -> tuple[Plan, str]:
+    """Returns the plan with the threads of its trials on this machine, saved; and a note where they are limited.
 
-    A comparison that goes on keeps the number with which it began, unless fewer cores are free now.
+    A resumed comparison keeps its number of threads, unless fewer cores are free now.
     """
-    if not _ours(plan, workers) or not unfinished(folder, plan):
+    if not _should_limit(plan, workers) or not is_unfinished(folder, plan):
         return plan, ""
-    before, usual = plan.threads, _usual(plan)
-    wanted = min(usual, before or usual)
-    free = free_cores(wanted)
-    threads = wanted if free is None else max(1, min(wanted, free))
+    before, usual = plan.threads, _usual_threads(plan)
+    requested = min(usual, before or usual)
+    free = count_free_cores(requested)
+    threads = requested if free is None else max(1, min(requested, free))
     if threads == before:
         return plan, ""
-    said = ""
-    if threads < wanted:
-        said = _sentence(free or 0, threads, wanted, going_on=before is not None)
+    note = ""
+    per_trial = f"{threads} thread{'s' if threads > 1 else ''} for each trial"
+    if threads < requested:
+        when = "at the start" if before is None else "when it was resumed"
+        note = f"{free or 'None'} of {environment.cpu_count()} cores free {when}: {per_trial} instead of {requested}."
     elif before is not None:
-        said = f"Only {usual} cores where it went on: {_each(threads)} instead of {before}."
-    plan = replace(plan, threads=threads, notes=(*plan.notes, *([said] if said else [])))
+        note = f"Only {usual} cores where it was resumed: {per_trial} instead of {before}."
+    plan = replace(plan, threads=threads, notes=(*plan.notes, *([note] if note else [])))
     plan.save(folder)
-    return plan, said
+    return plan, note
 
 
-def limit(plan: Plan, workers: int | None = None) -> int | None:
-    """Threads that a trial must not exceed; None: as many as PyTorch thinks best."""
-    if plan.threads is None or not _ours(plan, workers):
+def get_thread_limit(plan: Plan, workers: int | None = None) -> int | None:
+    """Returns the most threads of a trial; None: PyTorch's default."""
+    if plan.threads is None or not _should_limit(plan, workers):
         return None
-    return plan.threads if plan.threads < _usual(plan) else None
+    return plan.threads if plan.threads < _usual_threads(plan) else None
 
 
-def _ours(plan: Plan, workers: int | None) -> bool:
-    """Is it for us to decide?"""
-    timed = Budget.parse(plan.spending.training).unit == "seconds"
-    chosen = workers is not None or bool(os.environ.get(VARIABLE))
-    return timed and not chosen and choose_device(next(iter(plan.families.values()))).type == "cpu"
+def _should_limit(plan: Plan, workers: int | None) -> bool:
+    """Returns whether trials are timed, run on the CPU, and the user has not chosen threads or workers."""
+    is_chosen = workers is not None or bool(os.environ.get(THREADS_VARIABLE))
+    is_cpu = choose_device(next(iter(plan.families.values()))).type == "cpu"
+    return plan.budgets.is_timed and not is_chosen and is_cpu
 
 
-def _usual(plan: Plan) -> int:
-    """Threads of a trial on a quiet machine, those of all its processes together."""
+def _usual_threads(plan: Plan) -> int:
+    """Returns the threads of a trial on an idle machine, of all its processes together."""
     return torch.get_num_threads() if plan.nproc == 1 else environment.cpu_count()
 
 
-def _sentence(free: int, threads: int, wanted: int, going_on: bool) -> str:
-    cores = environment.cpu_count()
-    when = "when it went on" if going_on else "at the start"
-    return f"{free or 'None'} of {cores} cores free {when}: {_each(threads)} instead of {wanted}."
-
-
-def _each(threads: int) -> str:
-    return f"{threads} thread{'s' if threads > 1 else ''} for each trial"
-
-
-def free_cores(wanted: int) -> int | None:
-    """Cores that nobody but this process uses; None: it cannot be known here. More than `wanted` need not be found."""
-    most = None
-    for _ in range(LOOKS):
-        busy = _busy(LOOK)
+def count_free_cores(requested: int) -> int | None:
+    """Returns the cores that no other process uses, counting at least up to `requested`; None: not known here."""
+    free = None
+    for _ in range(MAX_SAMPLES):
+        busy = _measure_busy_cores(SAMPLE_SECONDS)
         if busy is None:
-            return most
-        most = max(most or 0, int(environment.cpu_count() - busy + 0.5))
-        if most >= wanted:
+            return free
+        free = max(free or 0, int(environment.cpu_count() - busy + 0.5))
+        if free >= requested:
             break
-    return most
+    return free
 
 
-def _busy(seconds: float) -> float | None:
-    """How many cores others keep busy, on average over some time."""
-    before, own, began = _spent(), time.process_time(), time.monotonic()
+def _measure_busy_cores(seconds: float) -> float | None:
+    """Returns how many cores other processes keep busy, on average over some time."""
+    before, own_before, start = _read_core_times(), time.process_time(), time.monotonic()
     time.sleep(seconds)
-    after, own, passed = _spent(), time.process_time() - own, time.monotonic() - began
-    shares = [
+    after, own, elapsed = _read_core_times(), time.process_time() - own_before, time.monotonic() - start
+    idle_shares = [
         (after[core][0] - idle) / (after[core][1] - total)
         for core, (idle, total) in before.items()
         if core in after and after[core][1] > total
     ]
-    return max(0.0, len(shares) - sum(shares) - own / passed) if shares else None
+    return max(0.0, len(idle_shares) - sum(idle_shares) - own / elapsed) if idle_shares else None
 
 
-def _spent() -> dict[int, tuple[int, int]]:
-    """For each core that we may use: time in which it was idle, and in all. Empty where this is not told."""
+def _read_core_times() -> dict[int, tuple[int, int]]:
+    """Returns idle and total time of each core that this process may use; empty where they are not available."""
     if not hasattr(os, "sched_getaffinity"):
         return {}
-    ours, found = os.sched_getaffinity(0), {}
+    cores = os.sched_getaffinity(0)
+    times = {}
     try:
         for name, *columns in (line.split() for line in STAT.read_text(encoding="utf-8").splitlines()):
-            if name.startswith("cpu") and name != "cpu" and int(name[3:]) in ours:
-                times = [int(column) for column in columns[:COLUMNS]]
-                found[int(name[3:])] = sum(times[at] for at in IDLE), sum(times)
+            if name.startswith("cpu") and name != "cpu" and int(name[3:]) in cores:
+                values = [int(column) for column in columns[:NUM_COLUMNS]]
+                times[int(name[3:])] = sum(values[column] for column in IDLE_COLUMNS), sum(values)
     except (OSError, ValueError, IndexError):
         return {}
-    return found
-
-
-__all__ = ["free_cores", "limit", "settled"]
+    return times

@@ -1,7 +1,7 @@
-"""A process that carries out jobs, one after another: `python -m seqwise.compare.run.worker FOLDER`.
+"""A worker process that executes jobs, one after another: `python -m seqwise.compare.run.worker FOLDER`.
 
-Jobs come as JSON lines on standard input, what happens goes as JSON lines to standard output. It reads the data once
-and keeps it between jobs. When its input ends, because its owner wants so or is gone, it saves what it has and leaves.
+It reads jobs as JSON lines from standard input and writes events as JSON lines to standard output. The data is read
+once and kept between jobs. When the input ends, because the engine stops it or was killed, the worker saves and exits.
 """
 
 from __future__ import annotations
@@ -12,63 +12,62 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from seqwise.compare.run.execute import Interrupted, Lost, execute
+from seqwise.compare.run.engine import Event, OnEvent
+from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
 from seqwise.compare.run.jobs import Job
 from seqwise.training.signals import defer_interrupts
 
-STOPPED = 130
+STOPPED = 130  # exit status
 
 
 def main(folder: Path) -> int:
-    """Work until the input ends; exit status."""
-    tell = _own_output()
+    """Executes jobs until the input ends; returns the exit status."""
+    send = _open_event_pipe()
     faulthandler.enable()
     jobs: queue.Queue[Job | None] = queue.Queue()
-    ended = threading.Event()
-    threading.Thread(target=_read, args=(jobs, ended), daemon=True).start()
-    with defer_interrupts() as asked:
-        tell({"event": "ready"})
+    input_ended = threading.Event()
+    threading.Thread(target=_read_jobs, args=(jobs, input_ended), daemon=True).start()
+    with defer_interrupts() as is_interrupted:
+        send({"event": "ready"})
         while (job := jobs.get()) is not None:
             about = {"kind": job.kind, "name": job.name}
 
-            def report(event: dict[str, Any], about: dict[str, Any] = about) -> None:
-                tell({"event": "progress", **about, **event})
+            def report(event: Event, about: dict[str, str] = about) -> None:
+                send({"event": "progress", **about, **event})
 
-            tell({"event": "begin", **about, "pid": os.getpid()})
+            send({"event": "begin", **about, "pid": os.getpid()})
             try:
-                outcome = execute(folder, job, report, lambda: asked() or ended.is_set())
-            except Interrupted:
+                outcome = execute(folder, job, report, lambda: is_interrupted() or input_ended.is_set())
+            except InterruptedJob:
                 return STOPPED
-            except Lost as error:
-                tell({"event": "lost", **about, "reason": str(error)})
+            except LostProcess as error:
+                send({"event": "lost", **about, "reason": str(error)})
                 continue
-            tell({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
+            send({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
     return 0
 
 
-def _own_output() -> Callable[[dict[str, Any]], None]:
-    """A way to tell the owner; what anybody else prints goes to standard error instead of between the lines."""
+def _open_event_pipe() -> OnEvent:
+    """Returns a function that writes events to standard output; other prints go to standard error instead."""
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(event: dict[str, Any]) -> None:
+    def send(event: Event) -> None:
         try:
             pipe.write(json.dumps(event) + "\n")
             pipe.flush()
         except BrokenPipeError:
-            pass  # the owner is gone: standard input ends too
+            pass  # the engine was killed: standard input ends too
 
-    return tell
+    return send
 
 
-def _read(jobs: queue.Queue[Job | None], ended: threading.Event) -> None:
+def _read_jobs(jobs: queue.Queue[Job | None], input_ended: threading.Event) -> None:
     for line in sys.stdin:
         jobs.put(Job(**json.loads(line)))
-    ended.set()
+    input_ended.set()
     jobs.put(None)
 
 

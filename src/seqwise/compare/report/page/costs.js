@@ -1,11 +1,11 @@
-// --- what it costs: small tables with a bar in each row, cheapest first
+// --- costs: small tables with a bar in each row, cheapest first
 const COSTS = [
   { key: "tokens_per_second", name: "Training speed", more: true, about: `${report.unit} per second, more is better`,
     of: speed, after: "/s" },
-  { key: "memory", name: "Memory", about: "most used while training", of: (f) => f.memory },
+  { key: "memory", name: "Memory", about: "peak while training", of: (f) => f.memory },
   { key: "weights", name: "Size on disk", about: "the saved weights", of: (f) => f.weights },
-  { key: "answer", name: "One prediction", about: "asked by itself: median and range over several rounds", of: (f) => f.answer, range: rangeOf },
-  { key: "evaluation", name: "Test split", about: "time to answer all of it, in batches", of: (f) => f.evaluation?.seconds },
+  { key: "latency", name: "One prediction", about: "latency of a single prediction: median and range over several rounds", of: (f) => f.latency, range: latencyRange },
+  { key: "evaluation_seconds", name: "Test split", about: "time to predict all of it, in batches", of: (f) => f.evaluation_seconds },
 ];
 
 function barOf(name, part, whisker = null) {
@@ -22,7 +22,7 @@ function costTable({ key, name, about, of, range = () => null, after = "", more 
   const most = Math.max(...some.flatMap((family) => [of(family), ...(range(family) ?? [])]), 1e-300);
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
     make("td", { class: "bars", "aria-hidden": "true" }, barOf(family.name, of(family) / most, range(family)?.map((end) => end / most))),
-    cell(family.name, "cost." + key, of(family), family.shown[key] + after, range(family) && spanOf(family))));
+    cell(family.name, "cost." + key, of(family), family.text[key] + after, range(family) && latencyRangeText(family))));
   return make("figure", {}, make("figcaption", {}, name, make("small", {}, about)),
     make("table", { class: "costs" }, make("caption", { class: "unseen" }, `${name}: ${about}`),
       make("colgroup", {}, make("col", { class: "who" }), make("col"), make("col", { class: "what" })),

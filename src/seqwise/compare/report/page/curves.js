@@ -43,7 +43,7 @@ const clean = (points) => points.filter(([a, b]) => (curveState.x !== "log" || a
 function endLabels(lines, x, y, place) {
   const step = 14, taken = [];
   const free = (label) => taken.every((other) => other.right < label.left || label.right < other.left || Math.abs(other.at - label.at) >= step);
-  const ends = lines.map((line) => ({ name: line.name, text: short(line.name, 14), end: line.mean.at(-1) }));
+  const ends = lines.map((line) => ({ name: line.name, text: shorten(line.name, 14), end: line.mean.at(-1) }));
   return ends.sort((a, b) => y(a.end[1]) - y(b.end[1])).map(({ name, text, end }) => {
     const left = x(end[0]) + 8, label = { left, right: left + 8 * text.length, at: y(end[1]) };
     while (!free(label) && label.at < place.bottom) label.at += 1;
@@ -93,7 +93,7 @@ function explore(box, svg, by, state) {
     at = (reached - place.left) / (place.right - place.left);
     rule.setAttribute("x1", reached); rule.setAttribute("x2", reached); rule.setAttribute("visibility", "visible");
     tip.replaceChildren(make("b", {}, by === "tokens" ? count(Math.round(where)) + " " + report.unit : duration(where)),
-      ...rows.map(([name, value]) => make("div", {}, called(name), make("span", {}, quality(value)))));
+      ...rows.map(([name, value]) => make("div", {}, familyLabel(name), make("span", {}, quality(value)))));
     tip.hidden = false;
     const left = reached > (place.left + place.right) / 2 ? reached - tip.offsetWidth - 12 : reached + 12;
     tip.style.left = Math.max(0, Math.min(width - tip.offsetWidth, left)) + "px";
@@ -115,7 +115,7 @@ function explore(box, svg, by, state) {
 }
 
 function curveChart(by) {
-  const label = `Learning curves: validation ${metric.name} of ${listed(curved.map((family) => family.name))} against ` +
+  const label = `Learning curves: validation ${metric.name} of ${joinNames(curved.map((family) => family.name))} against ` +
     (by === "tokens" ? report.unit : "seconds of training");
   const state = { now: null };
   const made = chart("curves-" + by, label, 330, (svg, width, height) => { state.now = paintCurves(by, svg, width, height); });
@@ -127,7 +127,7 @@ function curveChart(by) {
 
 function legend(names) {
   const buttons = names.map((name) => {
-    const button = make("button", { type: "button", "aria-pressed": "true", title: "show or hide", "data-toggle": name }, called(name));
+    const button = make("button", { type: "button", "aria-pressed": "true", title: "show or hide", "data-toggle": name }, familyLabel(name));
     button.addEventListener("click", () => {
       if (!hidden.delete(name)) hidden.add(name);
       for (const same of document.querySelectorAll("[data-toggle]"))
@@ -155,5 +155,5 @@ function curves() {
         several && choice("seeds", [["shown", "shown"], ["hidden", "hidden"]], "shown", (value) => change("seeds")(value === "shown")))),
     make("div", { class: "pair" }, curveChart("tokens"), curveChart("seconds")),
     note((several ? "Strong lines are means over the seeds, faint lines the seeds. " : "") +
-      (left.length ? "Without a curve: " + listed(left) + ". " : "") + "Point at a chart, touch it, or use the arrow keys for values."));
+      (left.length ? "Without a curve: " + joinNames(left) + ". " : "") + "Point at a chart, touch it, or use the arrow keys for values."));
 }

@@ -12,14 +12,14 @@ const make = (tag, attributes = {}, ...children) => fill(document.createElement(
 const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 const find = (id) => document.getElementById(id);
 
-// --- the look of a family: colour, mark and dash, so that nothing hangs on colour alone. The model families look the
-// same in every report; variants take what is left.
+// --- colour, mark and dash of a family, so that no information depends on colour alone. Model families have the same
+// in every report; variants take the others.
 const COLOURS = 8;
 const SHAPES = ["circle", "square", "diamond", "up", "down", "cross", "hexagon"];
 const DASHES = ["", "8 3", "2 3", "10 3 2 3", "5 3", "1 4", "12 4 4 4"];
 const KNOWN = ["gru", "lstm", "transformer", "rnn", "attentive-rnn", "feedforward", "ngram"];
 const families = report.families;
-const shown = families.filter((family) => exists(family.mean));
+const finished = families.filter((family) => exists(family.mean));
 const looks = new Map();
 {
   for (const { name } of families) if (KNOWN.includes(name)) looks.set(name, KNOWN.indexOf(name));
@@ -38,8 +38,8 @@ const dash = (name) => DASHES[(slot(name) + Math.floor(slot(name) / COLOURS)) % 
 const shape = (name) => SHAPES[(slot(name) + Math.floor(slot(name) / COLOURS)) % SHAPES.length];
 
 const around = (x, y, r, angles) => "M" + angles.map((angle) => {
-  const turned = angle * Math.PI / 180;
-  return (x + r * Math.cos(turned)).toFixed(2) + " " + (y + r * Math.sin(turned)).toFixed(2);
+  const radians = angle * Math.PI / 180;
+  return (x + r * Math.cos(radians)).toFixed(2) + " " + (y + r * Math.sin(radians)).toFixed(2);
 }).join("L") + "Z";
 
 function outline(kind, x, y, r) {
@@ -63,15 +63,15 @@ const chip = (name) => draw("svg", { class: "chip", viewBox: "0 0 26 12", width:
   draw("line", { x1: 1, y1: 6, x2: 25, y2: 6, style: `stroke: ${colour(name)}`, "stroke-width": 2, "stroke-dasharray": dash(name) }),
   mark(name, 13, 6, 4));
 
-const called = (name) => make("span", { class: "family", title: name.length > 12 ? name : null }, chip(name), make("bdi", {}, name));
+const familyLabel = (name) => make("span", { class: "family", title: name.length > 12 ? name : null }, chip(name), make("bdi", {}, name));
 
 // --- tables
-// A number of the report: as it is shown, and beside that as it is.
+// A number of the report: formatted, and unformatted in an attribute.
 const number = (about, value, text, tag = "span") => make(tag, { class: "value", ...about, "data-value": exists(value) ? String(value) : null }, text);
 const cell = (family, key, value, text, ...more) => make("td", { "data-family": family, "data-key": key },
   number({ "data-family": family, "data-key": key }, value, text), ...more);
 const heading = (content, attributes = {}) => make("th", { scope: "col", ...attributes }, content);
-const rowHead = (name) => make("th", { scope: "row" }, called(name));
+const rowHead = (name) => make("th", { scope: "row" }, familyLabel(name));
 
 function table(label, head, rows, attributes = {}) {
   return make("div", { class: "box", tabindex: "0", role: "region", "aria-label": label },
@@ -90,10 +90,10 @@ function part(id, name, lead, ...content) {
 const folded = (summary, ...content) => make("details", {}, make("summary", {}, summary), ...content);
 const note = (...content) => make("p", { class: "note" }, ...content.map((one) => typeof one === "string" ? tight(one) : one));
 
-// Buttons of which one is pressed.
-function choice(label, options, chosen, act) {
+// A group of buttons of which one is pressed.
+function choice(label, options, selected, act) {
   const buttons = options.map(([value, text]) => {
-    const button = make("button", { type: "button", "aria-pressed": String(value === chosen), "data-choice": value }, text);
+    const button = make("button", { type: "button", "aria-pressed": String(value === selected), "data-choice": value }, text);
     button.addEventListener("click", () => {
       for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
       act(value);

@@ -2,9 +2,9 @@
 const FIRST = 3;  // shown unfolded
 const RUNNING = new Set(["language", "masked"]);  // tasks that read one long text
 const ALONG = new Set([...RUNNING, "forecast"]);  // and a series: examples are pieces of it
-const examplesKept = report.examples ?? [];
+const disagreements = report.examples ?? [];
 
-// Right and wrong where the metric knows them; otherwise the value itself.
+// Right or wrong for shares, otherwise the value.
 function judged(value, best, text) {
   if (!exists(value)) return make("span", { class: "judged" }, NONE);
   if (share && value === 1) return make("span", { class: "judged right" }, "✓ right");
@@ -19,18 +19,18 @@ function answersOf(example) {
   const most = Math.max(...values.map(Math.abs), 1e-300);
   const texts = own.some((family) => example.answers[family.name].text);
   const rows = own.map((family) => {
-    const { text, value, shown } = example.answers[family.name];
+    const { text, value, value_text } = example.answers[family.name];
     const verdictOf = share && value === 1 ? "right" : share && value === 0 ? "wrong" : "";
     return make("tr", { class: verdictOf }, rowHead(family.name),
       !texts && !share && make("td", { class: "bars", "aria-hidden": "true" }, exists(value) ? barOf(family.name, value / most) : ""),
       texts && make("td", { class: "text" }, make("div", { class: "passage", dir: "auto" }, text || NONE)),
-      cell(family.name, "example", value, judged(value, best, shown)));
+      cell(family.name, "example", value, judged(value, best, value_text)));
   });
   const head = make("tr", {}, heading("Family"), texts && heading("Answer"), !texts && !share && heading("bar", { "aria-hidden": "true" }), heading(share ? "" : metric.name, { class: "number", "aria-label": metric.name }));
   return make("table", { class: "answers" + (texts ? "" : " bare") }, make("caption", { class: "unseen" }, "answers"), make("thead", { class: "unseen" }, head), make("tbody", {}, ...rows));
 }
 
-// Where lines are to be predicted too, their ends can be seen.
+// Where line breaks are predicted too, they are marked.
 const lined = (text) => RUNNING.has(report.task) ? text.split("\n").flatMap((line, at) => at ? [make("span", { class: "break", "aria-hidden": "true" }, "↵"), "\n", line] : [line]) : [text];
 
 const quoted = (name, text) => make("div", { class: "quoted" }, make("span", { class: "label" }, name),
@@ -39,16 +39,16 @@ const quoted = (name, text) => make("div", { class: "quoted" }, make("span", { c
 function exampleCard(example, number) {
   const start = (example.input || example.expected || "").replace(/\s+/g, " ").trim();
   return make("details", { class: "example", open: number < FIRST },
-    make("summary", {}, make("span", { class: "quiet" }, `Example ${number + 1} `), make("bdi", { dir: "auto" }, short(start, 90))),
+    make("summary", {}, make("span", { class: "quiet" }, `Example ${number + 1} `), make("bdi", { dir: "auto" }, shorten(start, 90))),
     example.input && quoted(RUNNING.has(report.task) ? "Passage" : "Input", example.input),
     example.expected && quoted("Expected", example.expected), answersOf(example));
 }
 
 function examples() {
-  if (examplesKept.length === 0)
-    return part("examples", "Where they disagree", "None kept. --examples N keeps the N on which the families differ most.");
+  if (disagreements.length === 0)
+    return part("examples", "Where they disagree", "None selected. --examples N selects the N on which the families differ most.");
   return part("examples", "Where they disagree",
-    `The ${examplesKept.length === 1 ? "test example" : examplesKept.length + " test examples"} on which the families differ most${ALONG.has(report.task) ? ", from all over the test split" : ""}. They show how the families differ, not how good they are.` +
-      (single ? "" : " An answer is that of the first seed; what stands beside it is the mean over all seeds."),
-    ...examplesKept.map(exampleCard));
+    `The ${disagreements.length === 1 ? "test example" : disagreements.length + " test examples"} on which the families differ most${ALONG.has(report.task) ? ", from all over the test split" : ""}. They show how the families differ, not how good they are.` +
+      (single ? "" : " An answer is that of the first seed; the value beside it is the mean over all seeds."),
+    ...disagreements.map(exampleCard));
 }

@@ -1,27 +1,27 @@
-// --- how it was made fair: the rules, the search for a learning rate, every trial
-const TRIED = Math.max(0, ...families.map((family) => (family.tries ?? []).length));
+// --- how it was made fair: the rules, the learning-rate search, every trial
+const NUM_RATES = Math.max(0, ...families.map((family) => (family.lr_trials ?? []).length));
 
-function tryCell(family, one, place) {
-  const key = `try-${place + 1}`;
+function rateCell(family, one, place) {
+  const key = `lr-${place + 1}`;
   if (!one) return make("td", {}, NONE);
   const chosen = one.status === "done" && exists(family.learning_rate) && Math.abs(one.rate / family.learning_rate - 1) < 1e-9;
   const about = { "data-family": family.name, "data-key": key };
-  const made = make("td", about, make("span", { class: "rate" }, one.shown.rate),
-    one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : number(about, one.validation, one.shown.validation, "b"),
+  const made = make("td", about, make("span", { class: "rate" }, one.rate_text),
+    one.status === "failed" ? make("span", { class: "wrong", title: one.reason }, "failed") : number(about, one.validation, one.validation_text, "b"),
     chosen && make("small", {}, "✓ chosen"));
   if (chosen) made.classList.add("chosen");
   return made;
 }
 
-function search() {
-  const some = families.filter((family) => (family.tries ?? []).length > 0);
-  if (some.length === 0) return note("No learning rates were searched: each family used the rate of its rules.");
-  const head = make("tr", {}, heading("Family"), ...Array.from({ length: TRIED }, (_, at) => heading(`Try ${at + 1}`, { class: "number" })));
+function learningRates() {
+  const some = families.filter((family) => (family.lr_trials ?? []).length > 0);
+  if (some.length === 0) return note("No learning rates were searched: each family used its default one.");
+  const head = make("tr", {}, heading("Family"), ...Array.from({ length: NUM_RATES }, (_, at) => heading(`Rate ${at + 1}`, { class: "number" })));
   const rows = some.map((family) => make("tr", {}, rowHead(family.name),
-    ...Array.from({ length: TRIED }, (_, at) => tryCell(family, family.tries[at], at))));
-  return make("div", {}, make("h3", {}, "The search for a learning rate"),
-    note(`Short trainings${rules.try ? " of " + rules.try : ""} with different rates; each field is the rate and the validation ${metric.name} it led to.`),
-    table("learning rates tried", head, rows, { class: "tries" }));
+    ...Array.from({ length: NUM_RATES }, (_, at) => rateCell(family, family.lr_trials[at], at))));
+  return make("div", {}, make("h3", {}, "Learning-rate search"),
+    note(`Short trainings${rules.lr_trial_budget ? " of " + rules.lr_trial_budget : ""} with different learning rates; each field is the rate and its validation ${metric.name}.`),
+    table("learning-rate search", head, rows, { class: "rates" }));
 }
 
 function failures() {
@@ -38,7 +38,7 @@ function everyTrial() {
   const names = ["Trial", "Status", "Seed", "Rate", "Updates", report.unit, "Time", "Validation"];
   const head = make("tr", {}, ...names.map((name, at) => heading(name, { class: at > 1 ? "number" : "words" })));
   const rows = trials.map((trial) => {
-    const field = (key) => number({ "data-trial": trial.name, "data-key": key }, trial[key], trial.shown[key], "td");
+    const field = (key) => number({ "data-trial": trial.name, "data-key": key }, trial[key], trial.text[key], "td");
     return make("tr", {}, make("th", { scope: "row" }, trial.name), make("td", { class: "words" }, trial.status), make("td", {}, String(trial.seed)),
       ...["rate", "updates", "tokens", "seconds", "validation"].map(field));
   });
@@ -46,10 +46,10 @@ function everyTrial() {
 }
 
 function fairness() {
-  const said = [...(rules.sentences ?? [])];
-  const about = [report.split, ...(report.about ?? [])].filter(Boolean);
+  const sentences = rules.sentences ?? [];
+  const about = [report.split_rule, ...(report.about ?? [])].filter(Boolean);
   return part("fairness", "How it was made fair", null,
-    said.length > 0 && make("ul", { class: "sentences" }, ...said.map((one) => make("li", {}, tight(one)))),
+    sentences.length > 0 && make("ul", { class: "sentences" }, ...sentences.map((one) => make("li", {}, tight(one)))),
     about.length > 0 && make("div", {}, make("h3", {}, "The data"), make("ul", { class: "sentences" }, ...about.map((one) => make("li", {}, tight(one))))),
-    search(), failures(), everyTrial());
+    learningRates(), failures(), everyTrial());
 }

@@ -2,26 +2,26 @@
 const MARKS = { best: "best", tied: "no significant difference from the best", unsure: "probably worse" };
 const DRAWN = { width: 170, height: 34, margin: 10 };
 
-// What is counted is not trained: it has no speed that could be compared.
-const speed = (f) => f.baseline ? null : f.training?.tokens_per_second;
+// An n-gram model is not trained: it has no speed that could be compared.
+const speed = (f) => f.is_baseline ? null : f.training?.tokens_per_second;
 
-// The least and the most of the rounds in which answers were timed; null where they read the same.
-const rangeOf = (f) => f.shown.answers === NONE ? null : within(f.answers);
-const spanOf = (f) => make("small", { "data-family": f.name, "data-range": "answers" }, f.shown.answers);
+// The lowest and highest latency of the rounds; null where both have the same text.
+const latencyRange = (f) => f.text.latency_range === NONE ? null : within(f.latencies);
+const latencyRangeText = (f) => make("small", { "data-family": f.name, "data-range": "latencies" }, f.text.latency_range);
 
 const COLUMNS = [
   { key: "parameters", name: "Parameters", title: "Numbers that training adjusts", of: (f) => f.parameters },
-  { key: "tokens_per_second", name: "Training speed", title: `${report.unit} learned from per second`,
+  { key: "tokens_per_second", name: "Training speed", title: `${report.unit} per second of training`,
     of: speed, after: "/s" },
   { key: "seconds", name: "Trained for", title: "Time of one training, mean over the seeds", of: (f) => f.training?.seconds },
-  { key: "tokens", name: "Trained on", title: `${report.unit} seen in one training, mean over the seeds`, of: (f) => f.training?.tokens },
-  { key: "memory", name: "Memory", title: "Most memory used while training", of: (f) => f.memory },
-  { key: "answer", name: "One prediction", title: "Time of one answer, asked by itself: median and range over several rounds", of: (f) => f.answer, more: (f) => rangeOf(f) && spanOf(f) },
-  { key: "learning_rate", name: "Learning rate", title: "The rate that did best on the validation split", of: (f) => f.learning_rate },
+  { key: "tokens", name: "Trained on", title: `${report.unit} of one training, mean over the seeds`, of: (f) => f.training?.tokens },
+  { key: "memory", name: "Memory", title: "Peak memory while training", of: (f) => f.memory },
+  { key: "latency", name: "One prediction", title: "Latency of a single prediction: median and range over several rounds", of: (f) => f.latency, more: (f) => latencyRange(f) && latencyRangeText(f) },
+  { key: "learning_rate", name: "Learning rate", title: "The learning rate with the best validation", of: (f) => f.learning_rate },
 ];
 
 function sharedAxis() {
-  const numbers = shown.flatMap((family) => {
+  const numbers = finished.flatMap((family) => {
     const range = interval(family);
     return [family.mean, ...(range ? [range.low, range.high] : []), ...(family.values ?? []).map((one) => one.value)];
   }).filter(exists);
@@ -32,17 +32,17 @@ function sharedAxis() {
 // Mean, interval, and a faint dot for each seed.
 function drawnInterval(family, axis, ticks) {
   const middle = DRAWN.height / 2, range = interval(family), own = `stroke: ${colour(family.name)}`;
-  const said = !range ? "" : family.shown.interval.startsWith("all ") ? ", " + family.shown.interval
-    : `, 95 % interval over the ${range.over} ${family.shown.interval}`;
+  const description = !range ? "" : family.text.interval.startsWith("all ") ? ", " + family.text.interval
+    : `, 95 % interval over the ${range.source} ${family.text.interval}`;
   const svg = draw("svg", { class: "chart", "data-chart": "interval", "data-family": family.name, role: "img",
-    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${family.shown.mean}${said}` });
+    viewBox: `0 0 ${DRAWN.width} ${DRAWN.height}`, "aria-label": `${family.name}: ${family.text.mean}${description}` });
   qualityTicks(ticks).forEach((text, at) => svg.append(
     draw("line", { class: "grid", x1: axis(ticks[at]), x2: axis(ticks[at]), y1: 0, y2: DRAWN.height }),
     draw("text", { class: "below", x: axis(ticks[at]), y: DRAWN.height + 8, "text-anchor": "middle" }, text)));
   for (const { value } of (family.values ?? []).filter((one) => exists(one.value)))
     svg.append(draw("circle", { class: "seed", cx: axis(value), cy: middle + 9, r: 2.6, style: `fill: ${colour(family.name)}` }));
   if (range) {
-    const line = { class: "whisker", style: own, "stroke-dasharray": range.over === "seeds" ? null : "3 2" };
+    const line = { class: "whisker", style: own, "stroke-dasharray": range.source === "seeds" ? null : "3 2" };
     svg.append(draw("line", { ...line, x1: axis(range.low), x2: axis(range.high), y1: middle, y2: middle }));
     for (const end of [range.low, range.high])
       svg.append(draw("line", { class: "whisker", style: own, x1: axis(end), x2: axis(end), y1: middle - 5, y2: middle + 5 }));
@@ -58,16 +58,16 @@ function axisHead(axis, ticks) {
     draw("text", { class: "mark", x: Math.max(12, Math.min(DRAWN.width - 12, axis(tick))), y: 15, "text-anchor": "middle" }, labels[at])));
 }
 
-function remark(family) {
+function familyPills(family) {
   const marks = [];
-  if (family.baseline) marks.push(make("span", { class: "pill" }, "baseline, counted and not trained"));
-  if (MARKS[family.rank] && shown.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[family.rank]));
+  if (family.is_baseline) marks.push(make("span", { class: "pill" }, "baseline, counted and not trained"));
+  if (MARKS[family.rank] && finished.length > 1) marks.push(make("span", { class: "pill " + family.rank }, MARKS[family.rank]));
   if (family.status === "partly") marks.push(make("span", { class: "pill warn" }, family.reason || "not all of it worked"));
   return marks;
 }
 
 function familyRow(family, place, axis, ticks) {
-  const head = make("th", { scope: "row" }, called(family.name), ...remark(family));
+  const head = make("th", { scope: "row" }, familyLabel(family.name), ...familyPills(family));
   const number = make("td", { class: "place" }, String(place + 1));
   if (!exists(family.mean)) {
     return make("tr", { class: "failed", "data-row": family.name }, make("td", { class: "place" }, NONE), head,
@@ -75,11 +75,11 @@ function familyRow(family, place, axis, ticks) {
         make("b", {}, family.status === "failed" ? "Failed. " : "Not ranked. "), family.reason || "No training finished."));
   }
   const range = interval(family);
-  const mean = cell(family.name, "mean", family.mean, make("b", {}, family.shown.mean),
-    range && make("small", { "data-family": family.name, "data-range": "interval" }, family.shown.interval));
+  const mean = cell(family.name, "mean", family.mean, make("b", {}, family.text.mean),
+    range && make("small", { "data-family": family.name, "data-range": "interval" }, family.text.interval));
   mean.setAttribute("data-label", metric.name);
   const rest = COLUMNS.map((column) => {
-    const there = exists(column.of(family)), text = family.shown[column.key];
+    const there = exists(column.of(family)), text = family.text[column.key];
     const made = cell(family.name, column.key, column.of(family), there ? text + (column.after ?? "") : NONE, there && column.more?.(family));
     made.setAttribute("data-label", column.name);
     made.classList.toggle("none", !there);
@@ -89,46 +89,46 @@ function familyRow(family, place, axis, ticks) {
     make("td", { class: "drawn" }, drawnInterval(family, axis, ticks)), ...rest);
 }
 
-// What needs no model: beside the families, but not one of them.
-function yardstickRow({ name, value, about, shown }) {
-  const own = { "data-yardstick": name };
-  return make("tr", { class: "yardstick", ...own }, make("td", { class: "place" }, NONE),
+// A rule without a model, below the families.
+function baselineRow({ name, value, about, value_text }) {
+  const own = { "data-baseline": name };
+  return make("tr", { class: "baseline", ...own }, make("td", { class: "place" }, NONE),
     make("th", { scope: "row" }, make("bdi", {}, name), make("span", { class: "pill" }, "needs no model, not ranked")),
-    make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, shown.value))),
+    make("td", { "data-key": "mean", "data-label": metric.name }, number({ ...own, "data-key": "value" }, value, make("b", {}, value_text))),
     make("td", { colspan: COLUMNS.length + 1, class: "reason" }, about));
 }
 
 function footnotes() {
-  const few = single ? "One seed: how much chance in training matters was not measured. Whiskers are 95 % intervals over the test examples alone."
+  const whiskers = single ? "One seed: the noise of training was not measured. Whiskers are 95 % intervals over the test examples alone."
     : "Whiskers are 95 % intervals over the seeds; faint dots are the seeds.";
-  const dashed = (which) => single ? [] : shown.filter((family) => family.shown.over === "examples" && Boolean(family.baseline) === which).map((family) => family.name);
+  const dashed = (which) => single ? [] : finished.filter((family) => family.text.interval_source === "examples" && Boolean(family.is_baseline) === which).map((family) => family.name);
   const once = dashed(false), baseline = (dashed(true).length ? " The baseline has no seeds: its whiskers, dashed, are over the test examples." : "") +
-    (once.length ? ` Of ${listed(once)} a single training was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and say nothing of other seeds.` : "");
+    (once.length ? ` Of ${joinNames(once)} a single training was tested: ${once.length === 1 ? "its" : "their"} whiskers, dashed, are over the test examples and do not include the noise of seeds.` : "");
   const text = [make("b", {}, metric.name), ": ", metric.definition ?? "", /[.!?]$/.test(metric.definition ?? "") ? " " : ". ",
-    lower ? "Lower is better. " : "Higher is better. ", few + baseline];
-  const many = metric.examples ? ` Test examples are ${exists(metric.count) ? whole(metric.count) + " " : ""}${metric.examples}.` : "";
-  return note(...text, many, ...(metric.remarks ?? []).map((remark) => " " + remark));
+    lower ? "Lower is better. " : "Higher is better. ", whiskers + baseline];
+  const many = metric.example_unit ? ` Test examples are ${exists(metric.num_examples) ? whole(metric.num_examples) + " " : ""}${metric.example_unit}.` : "";
+  return note(...text, many, ...(metric.warnings ?? []).map((warning) => " " + warning));
 }
 
 // Every number that was measured on the test split.
 function allMetrics() {
-  const keys = [...new Set(shown.flatMap((family) => Object.keys(family.metrics ?? {})))];
+  const keys = [...new Set(finished.flatMap((family) => Object.keys(family.metrics ?? {})))];
   if (keys.length === 0) return null;
   const head = make("tr", {}, heading("Family"), ...keys.map((key) => heading(key.replaceAll("_", " "))),
     heading("over seeds", { title: "95 % interval of " + metric.name + " over the seeds" }),
     heading("over examples", { title: "95 % interval of " + metric.name + " over the test examples" }));
-  const rows = shown.map((family) => make("tr", {}, rowHead(family.name),
-    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.shown.metrics[key] ?? NONE)),
-    make("td", {}, family.shown.over_seeds), make("td", {}, family.shown.over_examples)));
+  const rows = finished.map((family) => make("tr", {}, rowHead(family.name),
+    ...keys.map((key) => cell(family.name, "metrics." + key, family.metrics?.[key], family.text.metrics[key] ?? NONE)),
+    make("td", {}, family.text.seeds_interval), make("td", {}, family.text.examples_interval)));
   return folded("Every metric of the test split", table("every metric of the test split, mean over the seeds", head, rows));
 }
 
 function leaderboard() {
   const axis = sharedAxis(), ticks = axis.ticks(3);
   const head = make("tr", {}, heading("", { class: "place", "aria-label": "place" }), heading("Family"),
-    heading(metric.name, { title: metric.definition, class: "number" }), heading(shown.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
+    heading(metric.name, { title: metric.definition, class: "number" }), heading(finished.length ? axisHead(axis, ticks) : "", { class: "drawn" }),
     ...COLUMNS.map((column) => heading(column.name, { title: column.title, class: "number" })));
-  const rows = [...families.map((family, place) => familyRow(family, place, axis, ticks)), ...(report.yardsticks ?? []).map(yardstickRow)];
+  const rows = [...families.map((family, place) => familyRow(family, place, axis, ticks)), ...(report.baselines ?? []).map(baselineRow)];
   return part("leaderboard", "Leaderboard", "Measured on the test split. " + (rules.tested ?? ""),
     table("leaderboard", head, rows, { class: "cards" }), footnotes(), allMetrics());
 }

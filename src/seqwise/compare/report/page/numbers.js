@@ -1,5 +1,5 @@
-// --- numbers as text. Those of the tables come as text with the report (`shown`), so that the terminal and the verdict
-// say the same; here are those of axes, and of places that one points at. Raw numbers stay beside them in `data-value`.
+// --- numbers as text. Those of the tables come formatted with the report (`text`), so that the terminal and the verdict
+// print the same; here are those of axes and tooltips. Unformatted numbers are in the attribute `data-value`.
 const { report, title } = JSON.parse(document.getElementById("data").textContent);
 const metric = report.metric, lower = metric.lower_is_better;
 const NONE = "–";
@@ -13,7 +13,7 @@ function scientific(value, digits) {
   return mantissa.replace("-", "−") + " × 10" + superscript(Number(power));
 }
 
-// So many significant digits, in the shortest way a person would write them.
+// Formats so many significant digits.
 function plain(value, digits = 3) {
   if (!exists(value)) return NONE;
   if (value === 0) return "0";
@@ -48,35 +48,35 @@ function duration(seconds) {
 // Ticks are round numbers: 5 ms, not 5.00 ms.
 const lean = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
-// A number stays on the line of its unit, and a p with its number.
+// Keeps a number on the line of its unit, and a p with its number.
 const tight = (text) => text.replace(/(\d) (?=%|[kMGT]?B\b|s\b|ms\b|min\b|h\b)/g, "$1\u00a0")
   .replace(/(\bp )?([=<≤≥]) (?=\d)/g, (_, p, sign) => (p ? "p\u00a0" : "") + sign + "\u00a0");
 
-// The metric. Shares between 0 and 1 are read more easily as per cent. On the curves it has the digits of the best mean.
+// The metric. Shares between 0 and 1 are shown in per cent. On the curves it has the digits of the best mean.
 const share = /(^|_)(accuracy|exact_match|f1|precision|recall)$/.test(metric.key);
 const factor = share ? 100 : 1;
-// What shrinks towards 0 does so by factors; shares and scores from 0 up do not, and 0 has no logarithm.
+// Errors and perplexities may have a logarithmic axis; shares and scores may be 0.
 const byFactors = lower && !share;
-const decimals = (/\.(\d+)/.exec(report.families.find((family) => exists(family.mean))?.shown.mean ?? "")?.[1] ?? "").length;
+const decimals = (/\.(\d+)/.exec(report.families.find((family) => exists(family.mean))?.text.mean ?? "")?.[1] ?? "").length;
 
-// Over the seeds where there are several; else over the test examples.
+// Returns the interval over the seeds, or with a single seed over the test examples.
 function interval(family) {
-  if (exists(family.low) && exists(family.high)) return { low: family.low, high: family.high, over: "seeds" };
+  if (exists(family.low) && exists(family.high)) return { low: family.low, high: family.high, source: "seeds" };
   const sampling = family.sampling;
-  return sampling && exists(sampling.low) && exists(sampling.high) ? { ...sampling, over: "examples" } : null;
+  return sampling && exists(sampling.low) && exists(sampling.high) ? { ...sampling, source: "examples" } : null;
 }
 
 function quality(value) {
   if (!exists(value)) return NONE;
-  const shown = value * factor;
-  if (Math.abs(shown) >= 1e6) return scientific(shown, 3);
-  const close = Math.abs(shown) < 0.5 * 10 ** -decimals && shown !== 0;
-  return (close ? plain(shown, 2) : fixed(shown, decimals)) + (share ? " %" : "");
+  const scaledValue = value * factor;
+  if (Math.abs(scaledValue) >= 1e6) return scientific(scaledValue, 3);
+  const rounds = Math.abs(scaledValue) < 0.5 * 10 ** -decimals && scaledValue !== 0;  // to zero
+  return (rounds ? plain(scaledValue, 2) : fixed(scaledValue, decimals)) + (share ? " %" : "");
 }
 
-// The text of a difference, seen from the other side.
-const turned = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
-const short = (text, most) => [...text].length > most ? [...text].slice(0, Math.max(1, most - 1)).join("") + "…" : text;
+// Changes the sign of a formatted difference.
+const negated = (text) => text.replace(/^[+−]/, (sign) => sign === "+" ? "−" : "+");
+const shorten = (text, limit) => [...text].length > limit ? [...text].slice(0, Math.max(1, limit - 1)).join("") + "…" : text;
 const better = (a, b) => lower ? a < b : a > b;
 const plural = (number, word) => number + " " + word + (number === 1 ? "" : "s");
-const listed = (names) => names.length < 2 ? names.join("") : names.slice(0, -1).join(", ") + " and " + names.at(-1);
+const joinNames = (names) => names.length < 2 ? names.join("") : names.slice(0, -1).join(", ") + " and " + names.at(-1);

@@ -1,28 +1,27 @@
-"""A report as one page that loads nothing from elsewhere: the verdict, tables, our own charts, every setting.
+"""The report as one HTML page that loads nothing from elsewhere: verdict, tables, charts, every setting.
 
-`page.html` is the frame, `style.css` its looks, and each `.js` file one part of what is drawn. Names, answers and
-messages are anybody's text: they reach the page as JSON in which no character can end a tag, and the script only ever
-sets them as text. Nothing here computes a result; a number on the page is a number of the report.
+`page.html` is the frame, `style.css` the style, and each `.js` file draws one part. Names, answers and messages may
+contain any text: they reach the page as JSON in which no character can end a tag, and the script sets them as text
+only. This module computes no results.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from seqwise.compare.report.formatting import plain
+from seqwise.compare.report.schema import Report, to_json
 from seqwise.vectors.map.page import script_json
 
-# In the order in which the browser reads them: a part uses only what stands before it.
+# In loading order: a part uses only those before it.
 SCRIPTS = (
     *("numbers.js", "elements.js", "scales.js", "verdict.js", "leaderboard.js", "curves.js", "tradeoff.js"),
     *("costs.js", "pairs.js", "examples.js", "fairness.js", "settings.js", "assemble.js"),
 )
 
-TASKS = {
+TASK_NAMES = {
     "language": "Language modelling",
     "masked": "Masked language modelling",
     "classify": "Classification",
@@ -32,28 +31,27 @@ TASKS = {
     "forecast": "Forecasting",
 }
 
-_PLACE = re.compile(r"\{\{([A-Z]+)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{([A-Z]+)\}\}")
 _FOLDER = Path(__file__).parent
 
 
-def page(report: Mapping[str, Any]) -> str:
-    """The text of the HTML file. `report` is what `report.json` holds."""
-    verdict = report.get("verdict") or {}
+def make_page(report: Report) -> str:
+    """Returns the text of the HTML file."""
+    title = make_title(report)
+    sentences = report.verdict.sentences if report.verdict else ()
     parts = {
-        "TITLE": escape(title(report)),
+        "TITLE": escape(title),
         "STYLE": _read("style.css"),
         "SCRIPT": "\n".join(_read(name) for name in SCRIPTS),
-        "SENTENCES": escape(" ".join(verdict.get("sentences") or ())),
-        "DATA": script_json({"title": title(report), "report": plain(report)}),
+        "SENTENCES": escape(" ".join(sentences)),
+        "DATA": script_json({"title": title, "report": json.loads(to_json(report))}),
     }
-    # All at once: a name that looks like a place for something else must stay a name.
-    return _PLACE.sub(lambda place: parts[place[1]], _read("page.html"))
+    # All at once: a name that looks like a placeholder must stay a name.
+    return _PLACEHOLDER.sub(lambda match: parts[match[1]], _read("page.html"))
 
 
-def title(report: Mapping[str, Any]) -> str:
-    """What was compared, in words."""
-    task = str(report.get("task", ""))
-    return f"{TASKS.get(task, task)} on {report.get('data', '')}"
+def make_title(report: Report) -> str:
+    return f"{TASK_NAMES.get(report.task, report.task)} on {report.data}"
 
 
 def _read(name: str) -> str:

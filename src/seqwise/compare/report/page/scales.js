@@ -82,8 +82,8 @@ function frame(place, x, y, names, labels) {
   });
   layer.append(
     draw("line", { class: "axis", x1: place.left, x2: place.right, y1: place.bottom, y2: place.bottom }),
-    draw("text", { class: "name", x: 0, y: place.top - 12 }, short(names.y, Math.floor((place.right + 10) / 7.4))),
-    draw("text", { class: "name", x: place.right, y: place.bottom + 38, "text-anchor": "end" }, short(names.x, Math.floor((place.right + 10) / 7.4))));
+    draw("text", { class: "name", x: 0, y: place.top - 12 }, shorten(names.y, Math.floor((place.right + 10) / 7.4))),
+    draw("text", { class: "name", x: place.right, y: place.bottom + 38, "text-anchor": "end" }, shorten(names.x, Math.floor((place.right + 10) / 7.4))));
   return layer;
 }
 

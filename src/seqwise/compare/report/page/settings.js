@@ -1,4 +1,4 @@
-// --- everything needed to do it again: settings, the command, the machine
+// --- everything needed to repeat it: settings, the command, the machine
 function flat(value, prefix = "", into = new Map()) {
   if (value !== null && typeof value === "object" && !Array.isArray(value))
     for (const [key, inner] of Object.entries(value)) flat(inner, prefix ? prefix + "." + key : key, into);
@@ -6,52 +6,52 @@ function flat(value, prefix = "", into = new Map()) {
   return into;
 }
 
-const told = (value) => value === null || value === undefined ? NONE : typeof value === "string" ? value
+const formatSetting = (value) => value === null || value === undefined ? NONE : typeof value === "string" ? value
   : typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(6)))) : JSON.stringify(value);
 
-function differing(kept) {
-  const keys = [...new Set(kept.flatMap(([, settings]) => [...settings.keys()]))];
-  const several = keys.filter((key) => new Set(kept.map(([, settings]) => JSON.stringify(settings.get(key) ?? null))).size > 1);
-  if (kept.length < 2) return null;
+function differing(withSettings) {
+  const keys = [...new Set(withSettings.flatMap(([, settings]) => [...settings.keys()]))];
+  const several = keys.filter((key) => new Set(withSettings.map(([, settings]) => JSON.stringify(settings.get(key) ?? null))).size > 1);
+  if (withSettings.length < 2) return null;
   if (several.length === 0) return note("All families have the same settings.");
-  const head = make("tr", {}, heading("Setting"), ...kept.map(([name]) => heading(called(name))));
+  const head = make("tr", {}, heading("Setting"), ...withSettings.map(([name]) => heading(familyLabel(name))));
   const rows = several.map((key) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)),
-    ...kept.map(([name, settings]) => make("td", { class: "words", "data-family": name, "data-setting": key }, told(settings.get(key))))));
+    ...withSettings.map(([name, settings]) => make("td", { class: "words", "data-family": name, "data-setting": key }, formatSetting(settings.get(key))))));
   return make("div", {}, make("h3", {}, "Settings that differ"), table("settings that differ between families", head, rows, { class: "settings" }));
 }
 
 const pairsTable = (label, entries) => table(label, make("tr", {}, heading("Name"), heading("Value")),
-  entries.map(([key, value]) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)), make("td", { class: "words" }, told(value)))), { class: "settings" });
+  entries.map(([key, value]) => make("tr", {}, make("th", { scope: "row" }, make("code", {}, key)), make("td", { class: "words" }, formatSetting(value)))), { class: "settings" });
 
 function copyButton(text) {
   const button = make("button", { type: "button", class: "copy" }, "Copy");
-  const say = (word) => { button.textContent = word; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
+  const show = (word) => { button.textContent = word; setTimeout(() => { button.textContent = "Copy"; }, 1600); };
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(text);
-      say("Copied");
+      show("Copied");
     } catch {  // a browser that gives a local file no clipboard: the text is selected, so that it can be copied by hand
       const range = document.createRange();
       range.selectNodeContents(find("command"));
       getSelection().removeAllRanges();
       getSelection().addRange(range);
-      say("Selected");
+      show("Selected");
     }
   });
   return button;
 }
 
 function settings() {
-  const kept = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flat(family.settings)]);
+  const withSettings = families.filter((family) => family.settings && Object.keys(family.settings).length > 0).map((family) => [family.name, flat(family.settings)]);
   const machine = [...flat(report.machine ?? {})].filter(([key]) => key !== "in_words");
-  return part("settings", "Do it again", "The same command on the same data repeats this comparison, in a new folder.",
+  return part("settings", "Repeat it", "The same command on the same data repeats this comparison, in a new folder.",
     report.command && make("div", { class: "command" }, make("pre", { tabindex: "0" }, make("code", { id: "command" }, report.command)), copyButton(report.command)),
-    differing(kept),
-    kept.length > 0 && make("h3", {}, "Every setting"),
-    ...kept.map(([name, own]) => {
+    differing(withSettings),
+    withSettings.length > 0 && make("h3", {}, "Every setting"),
+    ...withSettings.map(([name, own]) => {
       const run = byName.get(name).run;
-      return folded(called(name), run && note("Run folder: ", make("code", {}, run)), pairsTable("settings of " + name, [...own]));
+      return folded(familyLabel(name), run && note("Run folder: ", make("code", {}, run)), pairsTable("settings of " + name, [...own]));
     }),
     make("h3", {}, "Machine and versions"), note(report.machine?.in_words ?? "", report.seqwise ? ` · Seqwise ${report.seqwise}` : ""),
-    machine.length > 0 && folded("Everything about it", pairsTable("machine and versions", machine)));
+    machine.length > 0 && folded("All details", pairsTable("machine and versions", machine)));
 }

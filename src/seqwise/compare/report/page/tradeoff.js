@@ -1,12 +1,12 @@
 // --- quality against cost: which families are worth their price
 const PRICES = [
-  { key: "answer", name: "one prediction", axis: "median time of one prediction", of: (f) => f.answer, show: duration, range: rangeOf },
+  { key: "latency", name: "one prediction", axis: "median latency of one prediction", of: (f) => f.latency, show: duration, range: latencyRange },
   { key: "seconds", name: "training time", axis: "time of one training", of: (f) => f.training?.seconds, show: duration },
   { key: "parameters", name: "parameters", axis: "parameters", of: (f) => f.parameters, show: count },
   { key: "memory", name: "memory", axis: "peak memory while training", of: (f) => f.memory, show: bytes },
   { key: "weights", name: "size on disk", axis: "size of the saved weights", of: (f) => f.weights, show: bytes },
 ];
-const usable = (price) => shown.filter((family) => exists(price.of(family)) && price.of(family) > 0);
+const usable = (price) => finished.filter((family) => exists(price.of(family)) && price.of(family) > 0);
 
 // Families that no other beats in both respects, cheapest first.
 function frontier(points) {
@@ -27,12 +27,12 @@ function nameMarks(svg, points, place) {
   const free = (box) => box[0] >= 0 && box[2] <= place.right + 8 && box[1] >= place.top - 14 && box[3] <= place.bottom &&
     taken.every((other) => other[0] >= box[2] || other[2] <= box[0] || other[1] >= box[3] || other[3] <= box[1]);
   for (const { family: { name }, at: [x, y] } of points) {
-    const text = draw("text", { class: "end", style: `fill: ${colour(name)}` }, short(name, 18));
+    const text = draw("text", { class: "end", style: `fill: ${colour(name)}` }, shorten(name, 18));
     svg.append(text);
     const wide = text.getComputedTextLength(), tall = 14;
-    const tries = [[x + 11, y - 8], [x - 11 - wide, y - 8], [x + 6, y - 24], [x + 6, y + 9], [x - 6 - wide, y - 24], [x - 6 - wide, y + 9],
+    const positions = [[x + 11, y - 8], [x - 11 - wide, y - 8], [x + 6, y - 24], [x + 6, y + 9], [x - 6 - wide, y - 24], [x - 6 - wide, y + 9],
       [x - wide / 2, y - 28], [x - wide / 2, y + 14]];
-    const [left, up] = tries.find(([a, b]) => free([a, b, a + wide, b + tall])) ?? [];
+    const [left, up] = positions.find(([a, b]) => free([a, b, a + wide, b + tall])) ?? [];
     if (left === undefined) { text.remove(); continue; }  // the list below the chart still names it
     taken.push([left, up, left + wide, up + tall]);
     text.setAttribute("x", left); text.setAttribute("y", up + 11);
@@ -55,7 +55,7 @@ function paintTradeoff(price, svg, width, height) {
   for (const { family, at: [cx, cy], across } of points) {
     const range = interval(family), own = { class: "whisker", style: `stroke: ${colour(family.name)}` };
     if (range) {
-      svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.over === "seeds" ? null : "3 2" }));
+      svg.append(draw("line", { ...own, x1: cx, x2: cx, y1: y(range.low), y2: y(range.high), "stroke-dasharray": range.source === "seeds" ? null : "3 2" }));
       for (const end of [range.low, range.high]) svg.append(draw("line", { ...own, x1: cx - 4, x2: cx + 4, y1: y(end), y2: y(end) }));
     }
     if (across) {
@@ -64,7 +64,7 @@ function paintTradeoff(price, svg, width, height) {
     }
     const made = mark(family.name, cx, cy, 5.5, efficient.some((one) => one.family === family) ? {}
       : { style: `fill: var(--card); stroke: ${colour(family.name)}; stroke-width: 2` });
-    made.append(draw("title", {}, `${family.name}: ${metric.name} ${family.shown.mean}, ${family.shown[price.key]}`));
+    made.append(draw("title", {}, `${family.name}: ${metric.name} ${family.text.mean}, ${family.text[price.key]}`));
     svg.append(made);
   }
   nameMarks(svg, points, place);
@@ -75,15 +75,15 @@ function tradeoff() {
   const prices = PRICES.filter((price) => usable(price).length > 0);
   if (prices.length === 0) return part("tradeoff", "Quality against cost", "No family finished, so there is nothing to weigh.");
   let price = prices[0];
-  const said = note();
+  const explanation = note();
   const label = (one) => `${metric.name} against ${one.axis}`;
   const made = chart("tradeoff", label(price), 380, (svg, width, height) => {
     svg.setAttribute("aria-label", label(price));
     const names = paintTradeoff(price, svg, width, height);
-    const left = shown.filter((family) => !usable(price).includes(family)).map((family) => family.name);
-    said.replaceChildren(names.length ? "Filled marks, joined by the line: nothing measured here is both cheaper and better. " : "",
-      price.range && shown.some(price.range) ? "Lines across: the range over the rounds in which answers were timed. " : "",
-      names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + listed(left) + "." : "");
+    const left = finished.filter((family) => !usable(price).includes(family)).map((family) => family.name);
+    explanation.replaceChildren(names.length ? "Filled marks, joined by the line: nothing measured here is both cheaper and better. " : "",
+      price.range && finished.some(price.range) ? "Lines across: the range of latencies over several rounds. " : "",
+      names.length ? "Cheapest first: " + names.join(", ") + "." : "", left.length ? " Not measured: " + joinNames(left) + "." : "");
   });
   listeners.push(made.again);
   return part("tradeoff", "Quality against cost",
@@ -92,5 +92,5 @@ function tradeoff() {
       price = prices.find((one) => one.key === key);
       made.again();
     })),
-    make("figure", { class: "wide" }, made.box), said);
+    make("figure", { class: "wide" }, made.box), explanation);
 }

@@ -1,4 +1,4 @@
-// --- the head of the page: what was compared, who is best, and under which rules
+// --- the head of the page: what was compared, the best family, and the conditions
 const verdict = report.verdict ?? {}, rules = report.rules ?? {}, seeds = rules.seeds ?? [];
 const single = seeds.length === 1;
 const byName = new Map(families.map((family) => [family.name, family]));
@@ -7,36 +7,36 @@ function winner() {
   const best = byName.get(verdict.best);
   if (!best) return [make("p", { class: "label" }, "Result"), make("p", { class: "winner none" }, "No family finished")];
   const tied = verdict.tied ?? [], unsure = verdict.unsure ?? [];
-  const place = shown.length === 1 ? "Only one finished" : tied.length ? "Ahead, but not significantly" : unsure.length ? "Probably best" : "Best";
+  const place = finished.length === 1 ? "Only one finished" : tied.length ? "Ahead, but not significantly" : unsure.length ? "Probably best" : "Best";
   return [
     make("p", { class: "label" }, place),
-    make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, mark1(best.name), make("bdi", {}, best.name)),
-    make("p", { class: "score" }, metric.name + " ", make("b", {}, best.shown.mean)),
+    make("p", { class: "winner" + (best.name.length > 26 ? " longest" : best.name.length > 9 ? " long" : "") }, crest(best.name), make("bdi", {}, best.name)),
+    make("p", { class: "score" }, metric.name + " ", make("b", {}, best.text.mean)),
     tied.length > 0 && make("p", { class: "equals" }, "no significant difference: ", ...joined(tied)),
     unsure.length > 0 && make("p", { class: "equals" }, "probably worse: ", ...joined(unsure)),
   ].filter(Boolean);
 }
 
-const mark1 = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, mark(name, 12, 12, 8.5));
+const crest = (name) => draw("svg", { class: "crest", viewBox: "0 0 24 24", "aria-hidden": "true" }, mark(name, 12, 12, 8.5));
 const joined = (names) => names.flatMap((name, at) => [at ? ", " : "", make("bdi", {}, name)]);
 
-// Only what is worth saying: a second prize for the winner itself says nothing new.
+// The fastest and the smallest of several leaders.
 function prizes() {
-  const found = [["fastest", "Quickest answers among the best"], ["smallest", "Smallest among the best"]];
-  return found.filter(([key]) => byName.has(verdict[key]) && (verdict.tied ?? []).length > 0).map(([key, text]) => {
+  const kinds = [["fastest", "Fastest predictions among the best"], ["smallest", "Smallest among the best"]];
+  return kinds.filter(([key]) => byName.has(verdict[key]) && (verdict.tied ?? []).length > 0).map(([key, text]) => {
     const family = byName.get(verdict[key]);
-    const size = verdict.shown[key] + (key === "fastest" ? " each" : "");
-    return make("div", {}, make("dt", {}, text), make("dd", {}, called(family.name), " ", make("small", {}, size)));
+    const size = verdict[key + "_text"] + (key === "fastest" ? " each" : "");
+    return make("div", {}, make("dt", {}, text), make("dd", {}, familyLabel(family.name), " ", make("small", {}, size)));
   });
 }
 
-function circumstances() {
+function conditions() {
   const names = families.length === 1 ? "1 family" : families.length + " families";
   const how = { parameters: "equal parameters", time: "equal time", tokens: "equal " + (report.unit ?? "tokens") };
   const rows = [
     ["Budget", (rules.budget ?? NONE) + " for each family and seed"],
     ["Compared", names + ", " + plural(seeds.length, "seed")],
-    ["Matched by", (how[rules.match] ?? rules.match ?? NONE) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.shown.parameters + ")" : "")],
+    ["Matched by", (how[rules.match] ?? rules.match ?? NONE) + (rules.match === "parameters" && exists(rules.parameters) ? " (" + rules.parameters_text + ")" : "")],
     ["Machine", report.machine?.in_words ?? NONE],
   ];
   return make("dl", { class: "facts" }, ...rows.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
@@ -48,8 +48,8 @@ function head() {
     make("p", { class: "label" }, "Seqwise comparison"),
     make("h1", {}, title),
     make("div", { class: "verdict" },
-      make("div", { class: "named" }, ...winner()),
-      make("div", { class: "said" }, ...(verdict.sentences ?? []).map((sentence) => make("p", {}, tight(sentence))),
+      make("div", { class: "winner-box" }, ...winner()),
+      make("div", { class: "sentences-box" }, ...(verdict.sentences ?? []).map((sentence) => make("p", {}, tight(sentence))),
         second.length > 0 && make("dl", { class: "prizes" }, ...second))),
-    circumstances());
+    conditions());
 }

@@ -1,0 +1,343 @@
+"""The report of a comparison as frozen dataclasses: the one schema of `report.json`, the page and the terminal table.
+
+`to_json` writes and `from_json` reads any dataclass; both also serve the results of jobs. Keys of version 0.1 are
+accepted when reading. A number that does not exist, or is infinite, is None. This module computes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AliasChoices, AliasPath, BeforeValidator, Field, TypeAdapter
+
+FORMAT = 2  # 1 was written by version 0.1
+
+Number = float | None
+Rank = Literal["best", "tied", "unsure", "worse", "failed"]
+Significance = Literal["significant", "probable", "inconclusive"]
+Source = Literal["seeds", "examples"]
+Covers = Literal["seeds and examples", "examples"]
+T = TypeVar("T")
+
+
+def to_json(value: Any) -> str:
+    """Returns a dataclass as JSON text; numbers that JSON cannot hold, such as an infinite perplexity, become null."""
+    return _adapter(value.__class__).dump_json(value, indent=1).decode() + "\n"
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """Returns the dataclass in a JSON text. Raises ValueError where the text is not JSON or a field is missing."""
+    return _adapter(kind).validate_json(text)  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def accept_old_key(name: str, *old: str | AliasPath) -> Any:
+    """Returns the metadata of a field that had another key in version 0.1."""
+    return Field(validation_alias=AliasChoices(name, *old))
+
+
+def _rename_level(outcome: str) -> str:
+    return "inconclusive" if outcome == "level" else outcome
+
+
+# Families
+
+
+@dataclass(frozen=True)
+class Range:
+    """The two ends of an interval."""
+
+    low: Number
+    high: Number
+
+
+@dataclass(frozen=True)
+class SeedValue:
+    """The metric of the training with one seed on the test split."""
+
+    seed: int
+    value: Number
+
+
+@dataclass(frozen=True)
+class LearningRateTrial:
+    """A short training with one of the learning rates of the search."""
+
+    rate: Number
+    validation: Number
+    status: str
+    reason: str
+    rate_text: str = ""
+    validation_text: str = ""
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """What one training took, mean over the seeds."""
+
+    tokens: float
+    seconds: float
+    updates: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One validation; `training_loss` is the mean training loss since the validation before."""
+
+    tokens: Number
+    seconds: Number
+    value: Number
+    loss: Number = None
+    training_loss: Annotated[Number, accept_old_key("training_loss", "trained")] = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The validations of the training with one seed."""
+
+    seed: int
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True)
+class FamilyText:
+    """The numbers of a family as text, with as many digits as their noise allows."""
+
+    mean: str
+    interval: str
+    interval_source: Source | None
+    seeds_interval: str
+    examples_interval: str
+    metrics: dict[str, str]
+    parameters: str
+    tokens_per_second: str
+    seconds: str
+    tokens: str
+    memory: str
+    weights: str
+    latency: str
+    latency_range: str
+    evaluation_seconds: str
+    learning_rate: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family or variant: its quality, what it costs, its learning curves and settings."""
+
+    name: str
+    model: str | None
+    status: str  # done; partly: only some seeds were trained and tested; failed
+    reason: str  # why it is not done, or has no mean
+    mean: Number  # of the metric on the test split, over the seeds
+    low: Number  # 95 % interval of the mean over seeds
+    high: Number
+    parameters: int | None = None
+    is_baseline: Annotated[bool, accept_old_key("is_baseline", "baseline")] = (
+        False  # fitted by counting, without a budget
+    )
+    learning_rate: Number = None
+    lr_trials: Annotated[tuple[LearningRateTrial, ...], accept_old_key("lr_trials", "tries")] = ()
+    values: tuple[SeedValue, ...] = ()
+    sampling: Range | None = None  # 95 % interval of the mean over resampled test examples
+    metrics: dict[str, Number] = field(default_factory=dict)
+    training: TrainingCost | None = None
+    memory: Number = None  # bytes that training added
+    weights: Number = None  # bytes of the file of weights
+    latency: Annotated[Number, accept_old_key("latency", "answer")] = None  # median seconds of one prediction
+    latencies: Annotated[tuple[float, ...], accept_old_key("latencies", "answers")] = ()  # one per round
+    evaluation_seconds: Annotated[Number, accept_old_key("evaluation_seconds", AliasPath("evaluation", "seconds"))] = (
+        None  # to predict the whole test split in batches
+    )
+    curves: tuple[Curve, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    run: str | None = None  # folder of the run with the best validation, relative to the comparison
+    rank: Rank = "failed"
+    text: FamilyText | None = None
+
+
+# Pairs, trials, examples
+
+
+@dataclass(frozen=True)
+class PairText:
+    """The numbers of a pair as text."""
+
+    difference: str
+    low: str
+    high: str
+    p: str
+    adjusted_p: str
+    adjusted_p_with_best: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The difference between two families: metric(a) − metric(b), its 95 % interval, and its p-values.
+
+    `p` is of this pair alone; `adjusted_p` is corrected for all pairs (Holm), `adjusted_p_with_best` for the pairs with
+    the best family only, and None for a pair without it. `covers` names the sources of noise that the interval
+    includes: with a single training of a family the noise of seeds is missing, and no difference is called significant.
+    `larger_noise` is the larger source, or the missing one: more of it separates the families best.
+    """
+
+    a: str
+    b: str
+    difference: Number
+    low: Number
+    high: Number
+    p: Number
+    adjusted_p: Annotated[Number, accept_old_key("adjusted_p", "adjusted")]
+    significant: bool
+    covers: Covers
+    larger_noise: Annotated[Source, accept_old_key("larger_noise", "larger")]
+    adjusted_p_with_best: Annotated[Number, accept_old_key("adjusted_p_with_best", "with_best")] = None
+    outcome: Annotated[Significance, BeforeValidator(_rename_level)] = "inconclusive"
+    text: PairText | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval; None without one."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class TrialText:
+    """The numbers of a trial as text."""
+
+    rate: str
+    updates: str
+    tokens: str
+    seconds: str
+    validation: str
+
+
+@dataclass(frozen=True)
+class TrialSummary:
+    """One training, of the learning-rate search or with one seed."""
+
+    name: str
+    family: str
+    kind: str
+    seed: int
+    status: str
+    reason: str
+    rate: Number = None
+    tokens: Number = None
+    seconds: Number = None
+    updates: Number = None
+    validation: Number = None
+    text: TrialText | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a family predicted for an example, and the metric of that example."""
+
+    text: str
+    value: Number
+    value_text: str = ""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test example on which the families disagree."""
+
+    input: str
+    expected: str
+    answers: dict[str, Answer]
+
+
+# The whole
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The primary metric of the task."""
+
+    key: str
+    name: str
+    definition: str
+    lower_is_better: bool
+    example_unit: Annotated[str, accept_old_key("example_unit", "examples")] = ""  # what a test example is, plural
+    num_examples: Annotated[int | None, accept_old_key("num_examples", "count")] = None
+    on: str = ""  # what was evaluated
+    warnings: Annotated[tuple[str, ...], accept_old_key("warnings", "remarks")] = ()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The conditions that were equal for all families."""
+
+    budget: str
+    match: str
+    parameters: int | None
+    seeds: tuple[int, ...]
+    lr_trials: Annotated[int, accept_old_key("lr_trials", "tries")]
+    lr_trial_budget: Annotated[str | None, accept_old_key("lr_trial_budget", "try")]
+    training_budget: Annotated[str, accept_old_key("training_budget", "training")]
+    sentences: tuple[str, ...]
+    tested: str = ""  # when the test split was read
+    noise_warning: Annotated[str, accept_old_key("noise_warning", "disturbed")] = ""
+    parameters_text: str = ""
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """The metric of a rule without a model. It is neither ranked nor tested."""
+
+    name: str
+    value: Number
+    about: str
+    value_text: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The best family, those within the noise of it (`tied`) and those that are probably worse (`unsure`).
+
+    `fastest` and `smallest` are chosen among the best and the tied; None where the measurements do not decide.
+    """
+
+    best: str | None
+    tied: tuple[str, ...]
+    unsure: tuple[str, ...]
+    fastest: str | None
+    smallest: str | None
+    sentences: tuple[str, ...]
+    fastest_text: Annotated[str | None, accept_old_key("fastest_text", AliasPath("shown", "fastest"))] = None
+    smallest_text: Annotated[str | None, accept_old_key("smallest_text", AliasPath("shown", "smallest"))] = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results of a comparison. `families` are sorted, best first."""
+
+    seqwise: str  # version
+    task: str
+    data: str
+    split_rule: Annotated[str, accept_old_key("split_rule", "split")]
+    about: tuple[str, ...]  # sentences about the data
+    command: str
+    unit: str  # what is counted as a token
+    machine: dict[str, Any]  # `environment.describe()`, and `in_words`
+    rules: Rules
+    metric: Metric
+    families: tuple[Family, ...]
+    pairs: tuple[Pair, ...]
+    examples: tuple[Example, ...]
+    trials: tuple[TrialSummary, ...]
+    baselines: Annotated[tuple[BaselineResult, ...], accept_old_key("baselines", "yardsticks")] = ()
+    verdict: Verdict | None = None
+    format: int = FORMAT
+
+    def family(self, name: str) -> Family:
+        """Returns the family of that name."""
+        return next(family for family in self.families if family.name == name)
