@@ -350,9 +350,9 @@ def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     beams: list[int] = []
     from seqwise.tasks.translate import generation as translating
 
-    whole = translating.search
+    whole = translating.beam_search
     monkeypatch.setattr(
-        translating, "search", lambda *given, **known: beams.append(known["how"].beam) or whole(*given, **known)
+        translating, "beam_search", lambda *args, **named: beams.append(named["options"].beam) or whole(*args, **named)
     )
     assert made.task.measure_latency(made.model, made.settings, made.task.preprocessor, made.data, answers=2)() > 0
     assert beams == [5] * (latency.WARM_UP + 2)

@@ -378,17 +378,17 @@ def folder(tmp_path: Path, **texts: str) -> str:
 def test_long_lines_shared_between_splits_are_counted(tmp_path):
     line, other = "a line that is long enough to be no accident, for it goes on and on, " * 2, "b" * 100
     data = folder(tmp_path, train=f"{line}\nshort\n{other}\n", valid=f"{line}\nshort\n{line}\n", test="short\nelse\n")
-    assert Language.prepare(data, Settings()).remarks() == [
-        "2 long lines are in valid as well as in train: what was learned by heart is measured there."
+    assert Language.prepare(data, Settings()).warnings() == [
+        "2 long lines are in valid as well as in train: what was memorised is measured there."
     ]
 
 
 def test_many_unknown_tokens_are_said(tmp_path):
     data = folder(tmp_path, train="a b c\n" * 9, valid="a b x\n" * 9, test="a b c\n")
-    assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).remarks() == [
+    assert Language.prepare(data, parse_settings({"text": {"tokenizer": "words"}})).warnings() == [
         "25.0% of the valid tokens are <unk>: the vocabulary does not have them."
     ]
 
 
 def test_a_clean_text_has_no_remarks(book):
-    assert Language.prepare(str(book), Settings()).remarks() == []
+    assert Language.prepare(str(book), Settings()).warnings() == []

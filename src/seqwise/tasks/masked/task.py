@@ -10,25 +10,21 @@ filling in `[MASK]` is in `filling.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import islice
-from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from seqwise.config import Settings
 from seqwise.data.corpus.batching import WindowLoader
-from seqwise.data.corpus.prepare import prepare as prepare_stores
-from seqwise.data.corpus.sources import Corpus, open_corpus
+from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import TokenStore
-from seqwise.data.tables import reject_columns
 from seqwise.errors import DataError, UsageError
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language.task import Language, text_to_score
+from seqwise.tasks.corpus_task import CorpusTask
+from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.masked.blocks import Fillings
 from seqwise.tasks.masked.defaults import fill_masked
 from seqwise.tasks.masked.filling import MASK, PAD, fill_in
@@ -36,24 +32,18 @@ from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, Masks
 from seqwise.tasks.masked.model import AT_ONCE, MaskedModel, TwoWayModel, build_model
 from seqwise.tasks.task import (
     InferenceOptions,
-    LogFunction,
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
-    Size,
     Summing,
-    Task,
-    no_log,
 )
-from seqwise.text.choose import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 ROWS = 32  # windows scored at once
-INTERIM = 100_000  # tokens of the validation split that are scored during training; 15,000 of them are hidden
-ASKED = 100  # texts of the split that can be asked for the pace of an answer
-LEAST_WINDOW = 3  # a hidden token and one on each side
-EXAMPLE = "the [MASK] of"  # what the model card proposes to ask
+MAX_VALIDATION_TOKENS = 100_000  # of the validation split, scored during training; 15,000 of them are hidden
+MAX_LATENCY_INPUTS = 100
+MIN_WINDOW = 3  # a hidden token and one on each side
+EXAMPLE = "the [MASK] of"  # input on the model card
 
 DEFINITIONS = {
     "perplexity": "exp(N / masked_tokens), N the nats of the hidden tokens; depends on the tokeniser",
@@ -65,37 +55,24 @@ DEFINITIONS = {
 }
 
 
-class Masked(Task):
-    """The task on one corpus: tokeniser and token stores are ready."""
+class Masked(CorpusTask):
+    """Masked language modelling of one corpus."""
 
+    special_tokens = (PAD, MASK)
     fill_defaults = staticmethod(fill_masked)
     primary_metric = ("perplexity", "masked ppl")
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
-        self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
-        self.fingerprint, self.split_rule = corpus.fingerprint, corpus.split_rule
-        self.preprocessor = Preprocessor({"text": tokenizer}, {"example": EXAMPLE})
+        super().__init__(corpus, tokenizer, stores)
+        self.preprocessor.facts["example"] = EXAMPLE
 
     @classmethod
-    def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        preprocessor: Preprocessor | None = None,
-        log: LogFunction = no_log,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """Read the data; learn the tokeniser from the training split unless there is one already."""
-        reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
-        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
-        tokenizer = learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
-        stores = prepare_stores(corpus, tokenizer, progress)
-        sizes = ", ".join(f"{split} {len(store):,}" for split, store in stores.items())
-        log(f"tokens: {sizes}; vocabulary {len(tokenizer):,}. {corpus.split_rule[0].upper()}{corpus.split_rule[1:]}")
-        return cls(corpus, tokenizer, stores)
-
-    def size(self) -> Size:
-        return Size(len(self.stores["train"]), len(self.tokenizer))
+    def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
+        """Words or parts of words: hiding a letter would teach spelling."""
+        if kind == "characters":
+            settings.text.min_count = max(2, settings.text.min_count)  # one occurrence does not teach a meaning
+            return "words", "words that occur at least twice, because the text is smaller than 2 MB."
+        return ("wordpiece", reason.replace("bpe", "wordpiece")) if kind == "bpe" else (kind, reason)
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         recurrent = settings.recurrent
@@ -105,27 +82,19 @@ class Masked(Task):
                 "see what it predicts.",
                 repair="Leave out --recurrent.bidirectional and --recurrent.concat-directions.",
             )
-        if settings.data.window == "full" or settings.data.window < LEAST_WINDOW:
+        if settings.data.window == "full" or settings.data.window < MIN_WINDOW:
             raise UsageError(
-                f"--data.window: expected a number from {LEAST_WINDOW} on; received {settings.data.window}.",
+                f"--data.window: expected a number from {MIN_WINDOW} on; received {settings.data.window}.",
                 repair="Leave it out, or set it to 64.",
             )
         self._scored(self.stores["valid"], settings)
 
     def run_layers(self, model: MaskedModel | TwoWayModel) -> None:
-        model.states(torch.zeros(1, LEAST_WINDOW, dtype=torch.int64, device="meta"))
+        model.states(torch.zeros(1, MIN_WINDOW, dtype=torch.int64, device="meta"))
 
     def build(self, settings: ResolvedSettings) -> MaskedModel | TwoWayModel:
-        """An untrained model that already predicts each token by its frequency."""
+        """Returns an untrained model that already predicts each token by its frequency."""
         return build_model(settings, len(self.tokenizer), self.counts)
-
-    @cached_property
-    def counts(self) -> Tensor:
-        """How often each token occurs in the training split, (V,)."""
-        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
-
-    def token_counts(self) -> dict[str, Tensor]:
-        return {"text": self.counts}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> MaskedWindows:
         rows, window = settings.training.batch_size, settings.data.window
@@ -141,13 +110,10 @@ class Masked(Task):
         that reads in two directions is about other tokens, and about each direction by itself.
         """
         batches = self._scored(self.stores["valid"], settings)
-        some = -(-2 * INTERIM // (batches.rows * batches.window))
+        some = -(-2 * MAX_VALIDATION_TOKENS // (batches.rows * batches.window))
         sums = world.sum(*score(model, batches, world.rank, world.size, some))
         found = {"loss": sums[0] / sums[1], "perplexity": exp_or_inf(sums[2] / sums[4]), "accuracy": sums[3] / sums[4]}
         return found | {"goal": sums[2] / sums[4]}
-
-    def report(self) -> Report:
-        return Language(self.corpus, self.tokenizer, self.stores).report()
 
     # A trained model, without that data
 
@@ -168,26 +134,23 @@ class Masked(Task):
         options: InferenceOptions = InferenceOptions(),
         progress: ProgressCallback | None = None,
     ) -> Evaluation:
-        """Perplexity and accuracy of hidden tokens, on the test split of the data of the run or on a whole text."""
-        corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
+        """Returns perplexity and accuracy of hidden tokens, on the test split of the training data or a whole text."""
+        store, on = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
         batches = _batches_to_score(store, preprocessor.tokenizer, settings)
         fillings = Fillings() if options.examples else None
-        began = perf_counter()
-        _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
-        seconds = perf_counter() - began
+        with Stopwatch() as watch:
+            _, _, nats, hits, hidden = score(model, batches, progress=progress, fillings=fillings)
         metrics = {"perplexity": exp_or_inf(nats / hidden), "accuracy": hits / hidden, "masked_tokens": hidden}
         how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
         if isinstance(model, TwoWayModel):
             how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
             metrics |= score_ways(model, batches)
-        remarks: tuple[str, ...] = ()
+        warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
-            remarks = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
-        on = f"{data}, {'all of it' if split == 'all' else f'the {split} split'}"
+            warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
         examples = None if fillings is None else fillings.examples(store, preprocessor.tokenizer)
         how += model.output.describe()
-        return Evaluation(metrics, DEFINITIONS, on, how, warnings=remarks, seconds=seconds, examples=examples)
+        return Evaluation(metrics, DEFINITIONS, on, how, warnings=warnings, seconds=watch.seconds, examples=examples)
 
     @classmethod
     def latency_inputs(
@@ -199,18 +162,19 @@ class Masked(Task):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        """Windows of the split with the token in the middle hidden."""
-        corpus, split = text_to_score(data, settings, split, trained_on)
-        store = prepare_stores(corpus, preprocessor.tokenizer)[split]
-        window = min(settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW, len(store))
+        """Returns windows of the split with the token in the middle hidden."""
+        store, _ = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
+        window = min(settings.data.window if isinstance(settings.data.window, int) else MIN_WINDOW, len(store))
 
         def text(start: int) -> str:
             ids, middle = store.read(start, window), window // 2
             left, right = preprocessor.tokenizer.decode(ids[:middle]), preprocessor.tokenizer.decode(ids[middle + 1 :])
             return f"{left} [MASK] {right}"
 
-        texts = [text(start) for start in range(0, len(store) - window + 1, max(window, len(store) // ASKED))]
-        return texts, lambda given: list(cls.predict(model, settings, preprocessor, [given]))
+        texts = [
+            text(start) for start in range(0, len(store) - window + 1, max(window, len(store) // MAX_LATENCY_INPUTS))
+        ]
+        return texts, lambda masked: list(cls.predict(model, settings, preprocessor, [masked]))
 
     @classmethod
     def predict(
@@ -221,31 +185,12 @@ class Masked(Task):
         inputs: Sequence[str],
         options: InferenceOptions = InferenceOptions(),
     ) -> Iterator[Prediction]:
-        """The likeliest fillings of each [MASK], and the text with the first of them."""
-        window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
+        """Yields the most probable fillings of each [MASK], and the text with the best of them."""
+        window = settings.data.window if isinstance(settings.data.window, int) else MIN_WINDOW
         return fill_in(model, preprocessor.tokenizer, inputs, window, options.top)
 
     def _scored(self, store: TokenStore, settings: ResolvedSettings) -> EvaluationMasks:
         return _batches_to_score(store, self.tokenizer, settings)
-
-
-def learn_tokenizer(corpus: Corpus, settings: Settings, log: LogFunction) -> Tokenizer:
-    """Words or parts of words unless the user says otherwise: hiding a letter teaches spelling."""
-    text = settings.text
-    if text.tokenizer is None:
-        kind, size, why = choose_tokenizer(corpus.sample(), corpus.size("train"), settings.vectors is not None)
-        if kind == "characters":
-            kind, why = "words", "words that occur at least twice, because the text is smaller than 2 MB."
-            text.min_count = max(2, text.min_count)  # a word seen once has taught nobody what it means
-        elif kind == "bpe":
-            kind, why = "wordpiece", why.replace("bpe", "wordpiece")
-        text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
-        log(f"tokeniser: {why}")
-    tokenizer = Tokenizer.train(
-        str(text.tokenizer), corpus.texts("train"), text.vocabulary, text.min_count, text.lowercase, (PAD, MASK)
-    )
-    text.vocabulary = len(tokenizer)
-    return tokenizer
 
 
 def masks_of(tokenizer: Tokenizer, settings: ResolvedSettings) -> Masks:
@@ -253,8 +198,8 @@ def masks_of(tokenizer: Tokenizer, settings: ResolvedSettings) -> Masks:
 
 
 def _batches_to_score(store: TokenStore, tokenizer: Tokenizer, settings: ResolvedSettings) -> EvaluationMasks:
-    """Batches with fixed masks; an error if they hide nothing."""
-    window = settings.data.window if isinstance(settings.data.window, int) else LEAST_WINDOW
+    """Returns batches with fixed masks; rejects a text in which they hide nothing."""
+    window = settings.data.window if isinstance(settings.data.window, int) else MIN_WINDOW
     batches = EvaluationMasks(store, masks_of(tokenizer, settings), ROWS, window, settings.model not in AT_ONCE)
     if not any(bool(batch.chosen.any()) for batch in batches.epoch()):
         raise DataError(
@@ -295,7 +240,7 @@ def score(
 
 @torch.no_grad()
 def score_ways(model: TwoWayModel, batches: EvaluationMasks) -> dict[str, float]:
-    """The perplexity of each direction as a language model, and of both together."""
+    """Returns the perplexity of each direction as a language model, and of both together."""
     sums = torch.zeros(4, dtype=torch.float64)
     for batch in batches.epoch():
         ahead, back = model.ways(batch.to(model.embedding.weight.device))

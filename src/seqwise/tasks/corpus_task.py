@@ -1,0 +1,145 @@
+"""`CorpusTask`: the base of tasks on one long text, which is tokenised into files. It knows nothing of any model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from seqwise.config import Settings
+from seqwise.data.corpus.prepare import prepare as prepare_stores
+from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
+from seqwise.data.corpus.store import TokenStore
+from seqwise.data.splitting import TooShortError
+from seqwise.data.tables import reject_columns
+from seqwise.errors import UsageError, nearest
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
+from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Report, Size, Task, no_log
+from seqwise.text.choose import choose_tokenizer
+from seqwise.text.tokenizer import Tokenizer
+
+MIN_LINE = 80  # characters of a long line; shorter lines repeat by chance
+
+
+class CorpusTask(Task):
+    """A task on a corpus whose splits are token stores."""
+
+    special_tokens: ClassVar[Sequence[str]] = ()  # tokens that the vocabulary has besides those of the text
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, stores: dict[str, TokenStore]):
+        self.corpus, self.tokenizer, self.stores = corpus, tokenizer, stores
+        self.fingerprint, self.split_rule = corpus.fingerprint, corpus.split_rule
+        self.preprocessor = Preprocessor({"text": tokenizer})
+
+    @classmethod
+    def prepare(
+        cls,
+        data: str,
+        settings: Settings,
+        preprocessor: Preprocessor | None = None,
+        log: LogFunction = no_log,
+        progress: ProgressCallback | None = None,
+    ) -> Self:
+        """Reads the text; learns the tokenizer from the training split unless `preprocessor` has one."""
+        reject_columns(settings.columns, "It reads plain text, and `text` of .jsonl: leave --columns out.")
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+        tokenizer = cls.learn_tokenizer(corpus, settings, log) if preprocessor is None else preprocessor.tokenizer
+        stores = prepare_stores(corpus, tokenizer, progress)
+        sizes = {split: len(store) for split, store in stores.items()}
+        log(describe_splits("tokens", sizes, corpus.split_rule, f"vocabulary {len(tokenizer):,}"))
+        return cls(corpus, tokenizer, stores)
+
+    @classmethod
+    def learn_tokenizer(cls, corpus: Corpus, settings: Settings, log: LogFunction) -> Tokenizer:
+        """Chooses the kind and size unless they are set; learns the vocabulary from the training split."""
+        text = settings.text
+        if text.tokenizer is None:
+            kind, size, reason = choose_tokenizer(corpus.sample(), corpus.size("train"), settings.vectors is not None)
+            kind, reason = cls.adapt_tokenizer(kind, reason, settings)
+            text.tokenizer, text.vocabulary = kind, text.vocabulary or size  # type: ignore[assignment]
+            log(f"tokeniser: {reason}")
+        tokenizer = Tokenizer.train(
+            str(text.tokenizer),
+            corpus.texts("train"),
+            text.vocabulary,
+            text.min_count,
+            text.lowercase,
+            cls.special_tokens,
+        )
+        text.vocabulary = len(tokenizer)
+        return tokenizer
+
+    @classmethod
+    def adapt_tokenizer(cls, kind: str, reason: str, settings: Settings) -> tuple[str, str]:
+        """Returns another kind of tokenizer and its reason, where the task needs one."""
+        return kind, reason
+
+    def size(self) -> Size:
+        return Size(len(self.stores["train"]), len(self.tokenizer))
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How often each token occurs in the training split, (V,)."""
+        return torch.from_numpy(self.stores["train"].counts(len(self.tokenizer)))
+
+    def token_counts(self) -> dict[str, Tensor]:
+        return {"text": self.counts}
+
+    def report(self) -> Report:
+        columns = ("lines", "words", "characters", "tokens", "unknown")
+        rows = {split: tuple(getattr(store.info, name) for name in columns) for split, store in self.stores.items()}
+        vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
+        return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.warnings()))
+
+    def warnings(self) -> list[str]:
+        """Returns what is no error, but makes a result worse or too good."""
+        unknown = {split: (store.info.unknown, store.info.tokens) for split, store in self.stores.items()}
+        repeated = [
+            f"{count:,} long {'line is' if count == 1 else 'lines are'} in {split} as well as in train: "
+            "what was memorised is measured there."
+            for split, count in count_repeated_lines(self.corpus).items()
+        ]
+        return warn_about_unknown(unknown) + repeated
+
+    # A trained model, without that data
+
+    @classmethod
+    def open_store(
+        cls, data: str, settings: ResolvedSettings, tokenizer: Tokenizer, split: str | None, trained_on: str
+    ) -> tuple[TokenStore, str]:
+        """Returns the tokens to evaluate on, and which part of the data they are, in words."""
+        corpus, split = select_split(data, settings, split, trained_on)
+        return prepare_stores(corpus, tokenizer)[split], describe_part(data, split)
+
+
+def select_split(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:
+    """Returns the corpus, and the split to evaluate on: the test split of known data, else all of the text."""
+    try:
+        corpus = open_corpus(data, settings.data.valid_fraction, settings.data.test_fraction)
+    except TooShortError:
+        if split not in (None, "all"):
+            raise
+        return open_unsplit(data), "all"
+    is_known = corpus.has_predefined_splits or corpus.fingerprint == trained_on
+    if split == "all" or (split is None and not is_known):
+        return merge_splits(corpus), "all"
+    if split is not None and split not in corpus.parts:
+        raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
+    return corpus, split or "test"
+
+
+def count_repeated_lines(corpus: Corpus) -> dict[str, int]:
+    """Returns how many long lines of each held-out split occur in the training split too, where there are any."""
+    hashes = {split: list(map(hash, _long_lines(corpus, split))) for split in corpus.parts if split != "train"}
+    held_out = {line for lines in hashes.values() for line in lines}
+    repeated = {line for line in map(hash, _long_lines(corpus, "train")) if line in held_out}
+    counts = {split: sum(line in repeated for line in lines) for split, lines in hashes.items()}
+    return {split: count for split, count in counts.items() if count}
+
+
+def _long_lines(corpus: Corpus, split: str) -> Iterator[str]:
+    return (line for text in corpus.texts(split) for line in text.splitlines() if len(line) >= MIN_LINE)
