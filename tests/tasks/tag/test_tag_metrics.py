@@ -11,23 +11,22 @@ from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 
 from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_f1
-from seqwise.tasks.tag.schemes import extract_spans
+from seqwise.tasks.tag.schemes import extract_spans, to_bio
 
 TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "ORG", "LOC"))]
 
 
-def counted(true: list[list[str]], predicted: list[list[str]]) -> SpanCounts:
+def count_sentences(true: list[list[str]], predicted: list[list[str]]) -> SpanCounts:
     counts = SpanCounts()
-    for wanted, found in zip(true, predicted):
-        counts.add_spans(extract_spans(wanted), extract_spans(found))
-        counts.add_tags(wanted, found)
+    for true_tags, predicted_tags in zip(true, predicted):
+        counts.add_sentence(true_tags, predicted_tags, has_spans=True)
     return counts
 
 
 def test_metrics_equal_hand_computed_values():
     true = [["B-PER", "I-PER", "O", "B-ORG", "O"]]
     found = [["B-PER", "I-PER", "O", "B-LOC", "O"]]
-    metrics = counted(true, found).metrics(has_spans=True)
+    metrics = count_sentences(true, found).metrics(has_spans=True)
     assert metrics == {
         "span_f1": 0.5,
         "span_precision": 0.5,
@@ -39,7 +38,7 @@ def test_metrics_equal_hand_computed_values():
 
 
 def test_a_span_with_one_wrong_border_is_wrong():
-    counts = counted([["B-PER", "I-PER"]], [["B-PER", "O"]])
+    counts = count_sentences([["B-PER", "I-PER"]], [["B-PER", "O"]])
     assert counts.totals() == (0, 1, 1, 1, 2)
 
 
@@ -51,12 +50,13 @@ SENTENCES = st.lists(
 @given(SENTENCES)
 def test_metrics_equal_those_of_seqeval(pairs: list[list[tuple[str, str]]]):
     true, found = [[a for a, _ in row] for row in pairs], [[b for _, b in row] for row in pairs]
-    metrics = counted(true, found).metrics(has_spans=True)
+    metrics = count_sentences(true, found).metrics(has_spans=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about divisions by zero, which are 0 there as well
         assert metrics["span_precision"] == pytest.approx(precision_score(true, found))
         assert metrics["span_recall"] == pytest.approx(recall_score(true, found))
         assert metrics["span_f1"] == pytest.approx(f1_score(true, found))
+        true, found = ([to_bio(extract_spans(tags), len(tags)) for tags in rows] for rows in (true, found))
         assert metrics["token_accuracy"] == pytest.approx(accuracy_score(true, found))
 
 
@@ -64,7 +64,7 @@ def test_the_table_by_type_equals_that_of_seqeval():
     draw = random.Random(0)
     true = [draw.choices(TAGS, k=draw.randint(1, 15)) for _ in range(200)]
     found = [[tag if draw.random() < 0.7 else draw.choice(TAGS) for tag in row] for row in true]
-    table = counted(true, found).table()
+    table = count_sentences(true, found).table()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = classification_report(true, found, output_dict=True)

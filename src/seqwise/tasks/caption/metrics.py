@@ -51,8 +51,8 @@ def score_examples(
 ) -> ExampleScores:
     """Returns what each image contributes to BLEU or to the exact matches."""
     outputs = normalize_spacing(outputs)
-    shown = tuple(
+    texts = tuple(
         ExampleText.single_line(example.image, " / ".join(captions), output)
         for example, captions, output in zip(examples, references, outputs)
     )
-    return ExampleScores(metric, "images", compute_example_sums(metric, outputs, references), shown)
+    return ExampleScores(metric, "images", compute_example_sums(metric, outputs, references), texts)

@@ -259,13 +259,14 @@ def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
 
 
 def _find_images(store: ImageStore, examples: Sequence[CaptionedImage], findings: Findings) -> list[CaptionedImage]:
-    found = []
+    """Returns the examples whose image is in the store, with its location."""
+    located = []
     for example in examples:
         try:
-            found.append(replace(example, locations=tuple(store.find(example.image))))
+            located.append(replace(example, locations=tuple(store.find(example.image))))
         except DataError as error:
             findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
-    return found
+    return located
 
 
 def _read_array_rows(

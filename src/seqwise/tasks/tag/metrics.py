@@ -6,11 +6,11 @@ A predicted span is correct if its type, first and last token are. How tags beco
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from seqwise.metrics.evaluation import Table
-from seqwise.tasks.tag.schemes import Span, extract_spans, to_bio
+from seqwise.tasks.tag.schemes import extract_spans, to_bio
 
 DEFINITIONS = {
     "span_f1": "2 · precision · recall / (precision + recall), over spans of all types (micro-averaged), as conlleval",
@@ -38,22 +38,13 @@ class SpanCounts:
         """Counts one sentence; returns both tag sequences as they were compared: spans in BIO, whatever the scheme."""
         if has_spans:
             true_spans, predicted_spans = extract_spans(true), extract_spans(predicted)
-            self.add_spans(true_spans, predicted_spans)
+            self.true.update(span_type for span_type, _, _ in true_spans)
+            self.predicted.update(span_type for span_type, _, _ in predicted_spans)
+            self.correct.update(span_type for span_type, _, _ in {*true_spans} & {*predicted_spans})
             true, predicted = to_bio(true_spans, len(true)), to_bio(predicted_spans, len(true))
-        self.add_tags(true, predicted)
-        return true, predicted
-
-    def add_spans(self, true: Iterable[Span], predicted: Iterable[Span]) -> None:
-        """Counts the spans of one sentence."""
-        true, predicted = set(true), set(predicted)
-        self.true.update(span_type for span_type, _, _ in true)
-        self.predicted.update(span_type for span_type, _, _ in predicted)
-        self.correct.update(span_type for span_type, _, _ in true & predicted)
-
-    def add_tags(self, true: Sequence[str], predicted: Sequence[str]) -> None:
-        """Counts the tags of one sentence."""
         self.tokens += len(true)
         self.correct_tokens += sum(a == b for a, b in zip(true, predicted, strict=True))
+        return true, predicted
 
     def totals(self) -> tuple[int, int, int, int, int]:
         """Returns the numbers of correct, predicted and true spans, of correct tags and of tokens."""

@@ -31,7 +31,7 @@ def write_conll(path: Path, sentences: Sequence[Sentence], tags: Sequence[TagPai
 
 def score_examples(sentences: Sequence[Sentence], tags: Sequence[TagPair], has_spans: bool) -> ExampleScores:
     """Returns the counts of each sentence: correct, predicted and true spans, or correct tags and tokens."""
-    sums, shown = [], []
+    sums, texts = [], []
     for sentence, (true, predicted) in zip(sentences, tags):
         counts = SpanCounts()
         counts.add_sentence(true, predicted, has_spans)
@@ -39,11 +39,10 @@ def score_examples(sentences: Sequence[Sentence], tags: Sequence[TagPair], has_s
         text = " ".join(sentence.words)
         ends = np.cumsum([len(word) + 1 for word in sentence.words]) - 1
         offsets = [(int(end) - len(word), int(end)) for word, end in zip(sentence.words, ends)]
-        shown.append(
-            ExampleText.single_line(text, *(format_tags(text, offsets, each, has_spans) for each in (true, predicted)))
-        )
+        expected, answer = (format_tags(text, offsets, each, has_spans) for each in (true, predicted))
+        texts.append(ExampleText.single_line(text, expected, answer))
     metric = "span_f1" if has_spans else "token_accuracy"
-    return ExampleScores(metric, "sentences", np.array(sums, dtype=np.float64), tuple(shown))
+    return ExampleScores(metric, "sentences", np.array(sums, dtype=np.float64), tuple(texts))
 
 
 def format_prediction(text: str, offsets: list[Offset], tags: list[str], has_spans: bool) -> Prediction:

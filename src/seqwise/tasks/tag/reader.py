@@ -115,8 +115,8 @@ def _read_columns(path: Path, findings: Findings, columns: Sequence[str] | None)
         word, tag = fields[0], OUTSIDE
         if len(fields) != num_columns:
             missing = ": a tag is missing" if len(fields) < num_columns else ""
-            found = f"found {len(fields)}{missing} ({' '.join(fields)[:40]!r})"
-            problem = f"expected {num_columns} columns as in line {first_line}, {found}."
+            expected = f"expected {num_columns} columns as in line {first_line}"
+            problem = f"{expected}, found {len(fields)}{missing} ({' '.join(fields)[:40]!r})."
             findings.error(problem, repair=COLUMN_FORMAT, file=path, line=number)
         else:
             word, tag = fields[word_column].strip(), fields[tag_column].strip()
