@@ -21,7 +21,7 @@ from measuring import Column, Report, parser, settle
 
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
-from seqwise.text.learning import KINDS
+from seqwise.text.pipelines import KINDS
 from seqwise.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")

@@ -15,7 +15,7 @@ from seqwise.data.corpus.prepare import cache_folder, prepare
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import StoreWriter
 from seqwise.errors import SaveError
-from seqwise.text import learning
+from seqwise.text import pipelines
 from seqwise.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "valid", "test")
@@ -34,9 +34,9 @@ def corpus(tmp_path: Path) -> Corpus:
     return open_corpus(tmp_path / "text.txt")
 
 
-@pytest.mark.parametrize("kind", learning.KINDS)
+@pytest.mark.parametrize("kind", pipelines.KINDS)
 def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(pipelines, "CHUNK_CHARACTERS", 1000)
     tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)
     for split, store in prepare(corpus, tokenizer).items():
         text = "".join(corpus.texts(split))

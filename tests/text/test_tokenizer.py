@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqwise.errors import DataError, UsageError
-from seqwise.text.learning import KINDS, split_into_chunks
+from seqwise.text.pipelines import KINDS, split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
 TEXT = """It doesn't matter, and we're late: the train left at 10.30.

@@ -1,4 +1,4 @@
-"""Where one word ends and the next begins, and how words are joined again into readable text.
+"""Rules that split text into words, and that join words into readable text.
 
 Words follow the Penn Treebank where a rule, not a dictionary, decides: punctuation apart, English contractions and the
 possessive apart (does|n't, ca|n't, it|'s, we|'re, I|'ll, John|'s), numbers whole (3.14, 1,000), hyphenated words whole
@@ -43,27 +43,27 @@ _OPENS = frozenset([*"([{$#£€", "``", "“"])
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Readable text: punctuation and contractions attached again, `<eos>` as a line break.
+    """Return readable text: punctuation and contractions attached again, `<eos>` as a line break.
 
-    The blank before a word depends on the words before it only, so more words never change the text so far.
+    The blank before a word depends only on the words before it, so more words never change the text so far.
     """
     text: list[str] = []
-    glued, inside = True, False  # inside a pair of straight double quotes
+    attach_next, in_quotes = True, False  # within straight double quotes
     for word in words:
         if word == END:
             text.append("\n")
-            glued, inside = True, False
+            attach_next, in_quotes = True, False
             continue
-        quote = word == '"'
-        attaches = word in _CLOSES or _CONTRACTION.fullmatch(word) is not None or (quote and inside)
-        text.append(word if glued or attaches else f" {word}")
-        glued = word in _OPENS or (quote and not inside)
-        inside ^= quote
+        is_quote = word == '"'
+        attaches = word in _CLOSES or _CONTRACTION.fullmatch(word) is not None or (is_quote and in_quotes)
+        text.append(word if attach_next or attaches else f" {word}")
+        attach_next = word in _OPENS or (is_quote and not in_quotes)
+        in_quotes ^= is_quote
     return "".join(text)
 
 
 def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
-    """WordPiece tokens → words: a piece that starts with the prefix continues the word before it."""
+    """Return words from WordPiece tokens: a piece with the prefix continues the word before it."""
     words: list[str] = []
     for piece in pieces:
         if piece.startswith(prefix) and len(piece) > len(prefix) and words and words[-1] != END:
@@ -74,6 +74,6 @@ def join_pieces(pieces: Iterable[str], prefix: str = "##") -> list[str]:
 
 
 def join_spaces(words: Iterable[str]) -> str:
-    """Words with a blank between them, `<eos>` as a line break."""
+    """Return words separated by blanks, with `<eos>` as a line break."""
     text = " ".join("\n" if word == END else word for word in words)
     return text.replace(" \n", "\n").replace("\n ", "\n")

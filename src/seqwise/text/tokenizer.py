@@ -1,8 +1,8 @@
 """`Tokenizer`: text ↔ token ids. Five kinds, one interface, one file format.
 
-Every kind works line by line: a text cut after a line break has the same tokens as the whole text. Ids of characters,
-words and spaces fall with frequency, which the adaptive softmax relies on. It knows nothing of files of text or of
-tensors.
+Every kind works line by line: a text cut after a line break has the same tokens as the whole text. The ids of
+characters, words and spaces are sorted by falling frequency, which the adaptive softmax needs. The module knows nothing
+of text files or tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tokenizers
 
 from seqwise.errors import DataError, UsageError, nearest
 from seqwise.files import write_text
-from seqwise.text import learning
+from seqwise.text import pipelines
 from seqwise.text.patterns import END, UNKNOWN, join_pieces, join_spaces, join_words
 
 FORMAT = 1
@@ -30,7 +30,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is written
 
 @dataclass(frozen=True)
 class Encoding:
-    """Token ids and, for each, where it stands: `text[start:stop]`."""
+    """Token ids and their character offsets: `text[start:stop]`."""
 
     ids: np.ndarray  # (n,) int64
     offsets: np.ndarray  # (n, 2) int64, characters of the original text
@@ -40,7 +40,7 @@ class Encoding:
 
 
 class Tokenizer:
-    """Made by `Tokenizer.train` or `Tokenizer.load`."""
+    """Created by `Tokenizer.train` or `Tokenizer.load`."""
 
     num_extra_words = 0  # how many of `extra_words` were added; not saved
 
@@ -70,52 +70,54 @@ class Tokenizer:
         `size` bounds the whole vocabulary, specials included. `specials` get the first ids and are never produced by
         encoding text, except where text of kind `spaces` spells them out. Tokens rarer than `min_count` become
         `<unk>`; bpe and wordpiece merge no pair rarer than that (nor one seen only once). A vocabulary of words also
-        takes in the words that are `extra_words`, behind all others and beyond `size`.
+        contains the `extra_words`, after all others and beyond `size`.
         """
-        pipeline, num_extra = learning.train_pipeline(kind, texts, size, min_count, lowercase, specials, extra_words)
-        made = cls(kind, pipeline, lowercase, specials)
-        made.num_extra_words = num_extra
-        return made
+        pipeline, num_extra = pipelines.train_pipeline(kind, texts, size, min_count, lowercase, specials, extra_words)
+        tokenizer = cls(kind, pipeline, lowercase, specials)
+        tokenizer.num_extra_words = num_extra
+        return tokenizer
 
     # ---- text → ids
 
     def encode(self, text: str) -> Encoding:
-        """Ids with the characters each came from."""
+        """Return ids with the character offsets of each."""
         if self.kind == "characters":
-            places = np.arange(len(text), dtype=np.int64)
-            return Encoding(self._characters(text), np.stack([places, places + 1], axis=1))
-        encoding = self._pipeline.encode(_whole(text), add_special_tokens=False)
+            starts = np.arange(len(text), dtype=np.int64)
+            return Encoding(self._encode_characters(text), np.stack([starts, starts + 1], axis=1))
+        encoding = self._pipeline.encode(_replace_surrogates(text), add_special_tokens=False)
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return Encoding(np.array(encoding.ids, dtype=np.int64), offsets)
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each text, on all cores, without offsets."""
+        """Return the ids of each text, computed on all cores, without offsets."""
         if self.kind == "characters":
-            return [self._characters(text) for text in texts]
-        encodings = self._pipeline.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
+            return [self._encode_characters(text) for text in texts]
+        encodings = self._pipeline.encode_batch_fast(
+            [_replace_surrogates(text) for text in texts], add_special_tokens=False
+        )
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
-    def _characters(self, text: str) -> np.ndarray:
-        return self._table[learning.get_codepoints(text)]
+    def _encode_characters(self, text: str) -> np.ndarray:
+        return self._character_ids[pipelines.get_codepoints(text)]
 
     @cached_property
-    def _table(self) -> np.ndarray:
-        """Character number → id: ten times faster than a pipeline, and without its memory per token."""
+    def _character_ids(self) -> np.ndarray:
+        """The id of each code point: ten times faster than a pipeline, and without its memory per token."""
         table = np.full(sys.maxunicode + 1, self._ids[UNKNOWN], dtype=np.int64)
         for token, number in self._ids.items():
             if len(token) == 1:
                 table[ord(token)] = number
         if self.lowercase:
             for code in range(sys.maxunicode + 1):
-                small = learning.lowercase_character(chr(code))
-                if ord(small) != code:
-                    table[code] = table[ord(small)]
+                lower = pipelines.lowercase_character(chr(code))
+                if ord(lower) != code:
+                    table[code] = table[ord(lower)]
         return table
 
     # ---- ids → text
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text. Exact for characters and bpe; the other kinds put the blanks where English has them."""
+        """Return readable text. Exact for characters and bpe; the other kinds place blanks as in English."""
         if self.kind == "bpe":
             return self._decode_bytes(ids)
         tokens = self.tokens(ids)
@@ -137,7 +139,7 @@ class Tokenizer:
         return text + self._pipeline.decode(run)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The spelling of each id in the vocabulary; bpe shows bytes as its byte-level alphabet does."""
+        """Return the spelling of each id in the vocabulary; bpe spells bytes in its byte-level alphabet."""
         return [self._tokens[int(number)] for number in ids]
 
     # ---- the vocabulary
@@ -149,10 +151,10 @@ class Tokenizer:
         return self._tokens[number]
 
     def id(self, token: str) -> int:
-        """The id of a token of the vocabulary; the unknown id for any other, where the kind has one."""
+        """Return the id of a token; the unknown id for one outside the vocabulary, where the kind has it."""
         number = self._ids.get(token, self.unknown)
         if number is None:
-            raise UsageError(f"{token!r} is no token of this vocabulary.", repair="Encode the text instead.")
+            raise UsageError(f"{token!r} is not in this vocabulary.", repair="Encode the text instead.")
         return number
 
     @property
@@ -169,7 +171,7 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal for tokenisers that encode alike, also when another version of the library writes the file."""
+        """Hash that is equal for tokenisers that encode equally, whatever the version of the library."""
         merges = json.loads(self._pipeline.to_str())["model"].get("merges", [])
         content = [FORMAT, self.kind, self.lowercase, self.specials, self._tokens, merges]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
@@ -185,25 +187,25 @@ class Tokenizer:
         return json.dumps(content, ensure_ascii=False)
 
     def save(self, path: str | Path) -> None:
-        """Write the file whole or not at all."""
+        """Write the file atomically."""
         write_text(Path(path), self._json())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         content = _read(path)
         try:
-            if content["kind"] not in learning.KINDS:
-                raise DataError(f"unknown kind {content['kind']!r}.", repair=nearest(content["kind"], learning.KINDS))
+            if content["kind"] not in pipelines.KINDS:
+                raise DataError(f"unknown kind {content['kind']!r}.", repair=nearest(content["kind"], pipelines.KINDS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
         except DataError as error:
-            raise DataError(error.problem, repair=error.repair or _REPAIR, file=path) from None
+            raise DataError(error.problem, repair=error.repair or _FIX, file=path) from None
         except Exception as error:  # the Rust side raises bare Exceptions
-            raise DataError(f"the tokeniser file is damaged: {error}", repair=_REPAIR, file=path) from None
+            raise DataError(f"the tokeniser file is damaged: {error}", repair=_FIX, file=path) from None
 
 
-def _whole(text: str) -> str:
-    """The text, with � for each half surrogate: Python writes bytes so that it could not decode."""
+def _replace_surrogates(text: str) -> str:
+    """Return the text with � for each lone surrogate, as which Python represents bytes that are not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -211,21 +213,21 @@ def _whole(text: str) -> str:
     return text
 
 
-_REPAIR = "Copy it again from where it was made, or train the model again."
+_FIX = "Copy it again from where it was made, or train the model again."
 
 
 def _read(path: str | Path) -> dict[str, Any]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError("the tokeniser file does not exist.", repair=_REPAIR, file=path) from None
+        raise DataError("the tokeniser file does not exist.", repair=_FIX, file=path) from None
     except OSError as error:
         problem = f"the tokeniser file cannot be read: {error.strerror}."
         raise DataError(problem, repair="Check its permissions.", file=path) from None
     except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"the tokeniser file is damaged: {error}", repair=_REPAIR, file=path) from None
+        raise DataError(f"the tokeniser file is damaged: {error}", repair=_FIX, file=path) from None
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise DataError("this is not a tokeniser file.", repair=_REPAIR, file=path)
+        raise DataError("this is not a tokeniser file.", repair=_FIX, file=path)
     if content["format"] > FORMAT:
         raise DataError(
             f"the tokeniser file has format {content['format']}; this version reads up to {FORMAT}.",

@@ -1,4 +1,4 @@
-"""Text → words with their places, without a vocabulary: the words of `patterns.py`."""
+"""Splits text into words and punctuation by the rules of `patterns.py`, without a vocabulary."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from seqwise.text.patterns import WORD
 
 
 def find_word_offsets(text: str) -> list[tuple[int, int]]:
-    """(begin, end) of each word or mark: `text[begin:end]`."""
-    return [place for _, place in _splitter().pre_tokenize_str(text)]
+    """Return (start, stop) of each word or punctuation mark: `text[start:stop]`."""
+    return [offsets for _, offsets in _splitter().pre_tokenize_str(text)]
 
 
 def split_words(text: str) -> list[str]:
-    """The words and marks themselves."""
+    """Return the words and punctuation marks."""
     return [word for word, _ in _splitter().pre_tokenize_str(text)]
 
 

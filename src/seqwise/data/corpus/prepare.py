@@ -20,7 +20,7 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import FORMAT, StoreInfo, StoreWriter, TokenStore
 from seqwise.environment import cache_folder
 from seqwise.errors import DataError, SaveError
-from seqwise.text.learning import split_into_chunks
+from seqwise.text.pipelines import split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
 ProgressCallback = Callable[[int, int], None]

@@ -113,4 +113,4 @@ def _as_text(chosen: Iterator[Tensor], stream: TextStream, blank: bool) -> Itera
     """Pieces that are not empty. After a prompt that ends in a blank, words bring no second one."""
     texts = chain((stream.add(int(number)) for number in chosen), (stream.end() for _ in range(1)))
     for number, text in enumerate(filter(None, texts)):
-        yield text if blank or number or stream.exact else text.removeprefix(" ")
+        yield text if blank or number or stream.is_exact else text.removeprefix(" ")

@@ -1,6 +1,6 @@
-"""Learning a vocabulary from a stream of texts. Only counts are kept, never the texts; equal texts give equal results.
+"""Training of tokenisers: a stream of texts → a vocabulary → a pipeline of the `tokenizers` library.
 
-It knows nothing of encoding: it returns a `tokenizers` pipeline that does that.
+Only counts are in memory, never the texts; equal texts give equal vocabularies. Encoding is in `tokenizer.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seqwise.errors import DataError, UsageError, nearest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
 KINDS = TOKENIZERS
-DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece when no size is given
+DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
 CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 
 
@@ -32,31 +32,30 @@ def train_pipeline(
     specials: Sequence[str],
     extra_words: Sequence[str] = (),
 ) -> tuple[tokenizers.Tokenizer, int]:
-    """A pipeline of the given kind whose vocabulary comes from the texts; specials get the first ids.
+    """Return a pipeline whose vocabulary is learned from the texts, and how many of `extra_words` it contains.
 
-    `extra_words` get the last ids, where tokens are words and a text can contain them; also returns how many did.
+    Specials get the first ids. `extra_words` get the last ids, where tokens are words and a text can contain them.
     """
     if kind not in KINDS:
         raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=nearest(kind, KINDS))
-    texts = _checked(texts)
+    texts = _check_texts(texts)
     if kind == "bpe":
-        return _learn_bytes(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
+        return _train_bpe(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "wordpiece":
-        return _learn_pieces(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
+        return _train_wordpiece(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "characters":
-        return build_pipeline(
-            kind, _ranked(count_characters(texts, lowercase), size, min_count, specials), lowercase
-        ), 0
-    known = _ranked(_count_words(texts, kind, lowercase), size, min_count, specials)
-    more = [word for word in dict.fromkeys(extra_words) if word not in known]
-    joined = list(_readable(more, kind, lowercase))
-    return build_pipeline(kind, _numbered([*known, *joined]), lowercase), len(joined)
+        vocabulary = _build_vocabulary(count_characters(texts, lowercase), size, min_count, specials)
+        return build_pipeline(kind, vocabulary, lowercase), 0
+    vocabulary = _build_vocabulary(_count_words(texts, kind, lowercase), size, min_count, specials)
+    candidates = [word for word in dict.fromkeys(extra_words) if word not in vocabulary]
+    added = _filter_single_tokens(candidates, kind, lowercase)
+    return build_pipeline(kind, _number_tokens([*vocabulary, *added]), lowercase), len(added)
 
 
 def build_pipeline(
     kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()
 ) -> tokenizers.Tokenizer:
-    """The pipeline of a kind around a vocabulary."""
+    """Return the pipeline of a kind with a given vocabulary."""
     model: Any
     if kind in ("characters", "bpe"):
         unknown = UNKNOWN if kind == "characters" else None
@@ -66,11 +65,12 @@ def build_pipeline(
     else:
         model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
     pipeline = tokenizers.Tokenizer(model)
-    _dress(pipeline, kind, lowercase)
+    _configure(pipeline, kind, lowercase)
     return pipeline
 
 
-def _dress(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> None:
+def _configure(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> None:
+    """Set normaliser, pre-tokeniser and decoder."""
     steps: list[Any] = [normalizers.Lowercase()] if lowercase else []
     if kind == "bpe":
         # Line breaks are tokens of their own, so that a text cut at a line break has the tokens of the whole text.
@@ -86,7 +86,7 @@ def _dress(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> None:
 
 
 def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
-    """Consecutive parts of about `size` characters, cut after a line break, else at a blank, else anywhere."""
+    """Yield consecutive chunks of about `size` characters, cut after a line break, else at a blank, else anywhere."""
     start = 0
     while len(text) - start > size:
         stop = text.rfind("\n", start, start + size) + 1 or text.rfind(" ", start + 1, start + size)
@@ -99,20 +99,20 @@ def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
 
 
 def get_codepoints(text: str) -> np.ndarray:
-    """The characters of a text as numbers."""
+    """Return the Unicode code points of a text."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
 def lowercase_character(character: str) -> str:
-    """The lower case of one character as one character."""
+    """Return the lower case of a character as one character."""
     return character.lower()[0]
 
 
 def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
     totals = np.zeros(0x110000, dtype=np.int64)
     for text in texts:
-        seen = np.bincount(get_codepoints(text))
-        totals[: len(seen)] += seen
+        counted = np.bincount(get_codepoints(text))
+        totals[: len(counted)] += counted
     counts: Counter[str] = Counter()
     for code in np.flatnonzero(totals):
         character = chr(code)
@@ -121,7 +121,7 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
-    """Words never reach over a blank, so what stands between blanks is counted first and cut into words only once."""
+    """Return how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
     pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
     chunks: Counter[str] = Counter()
     for text in texts:
@@ -133,46 +133,54 @@ def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[st
     return counts
 
 
-def _readable(words: Iterable[str], kind: str, lowercase: bool) -> Iterator[str]:
-    """Those of the words that a text read in this way can hold as one token."""
+def _filter_single_tokens(words: Iterable[str], kind: str, lowercase: bool) -> list[str]:
+    """Return the words that the pipeline does not split or change."""
     pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
-    for word in words:
+
+    def split(word: str) -> list[str]:
         pieces = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(word))
-        if [piece for piece, _ in pieces] == [word]:
-            yield word
+        return [piece for piece, _ in pieces]
+
+    return [word for word in words if split(word) == [word]]
 
 
-def _ranked(counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]) -> dict[str, int]:
-    """Specials, then tokens by falling frequency (ties by spelling); what is dropped counts as unknown."""
-    kept = {token: count for token, count in counts.items() if count >= min_count or token in (UNKNOWN, END)}
-    kept.setdefault(UNKNOWN, 0)
+def _build_vocabulary(
+    counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]
+) -> dict[str, int]:
+    """Return the ids of specials, then of tokens by falling frequency (ties by spelling).
+
+    Dropped tokens are counted as <unk>.
+    """
+    frequencies = {token: count for token, count in counts.items() if count >= min_count or token in (UNKNOWN, END)}
+    frequencies.setdefault(UNKNOWN, 0)
     for special in specials:
-        kept.pop(special, None)
-    order = sorted(kept, key=lambda token: (-kept[token], token))
+        frequencies.pop(special, None)
+    order = sorted(frequencies, key=lambda token: (-frequencies[token], token))
     if size is not None:
-        always = [token for token in (UNKNOWN, END) if token in kept]
-        room = size - len(specials) - len(always)
+        required = [token for token in (UNKNOWN, END) if token in frequencies]
+        room = size - len(specials) - len(required)
         if room < 2:
             raise UsageError(
-                f"a vocabulary of {size} has no room beside {', '.join([*specials, *always])}.",
+                f"a vocabulary of {size} has no room beside {', '.join([*specials, *required])}.",
                 repair="Choose a larger --text.vocabulary.",
             )
-        order = [*[token for token in order if token not in always][:room], *always]
+        order = [*[token for token in order if token not in required][:room], *required]
     order = [token for token in order if token not in specials]
-    kept[UNKNOWN] = kept.get(UNKNOWN, 0) + sum(counts.values()) - sum(counts[token] for token in order)
-    order.sort(key=lambda token: (-kept[token], token))
+    dropped = sum(counts.values()) - sum(counts[token] for token in order)
+    frequencies[UNKNOWN] = frequencies.get(UNKNOWN, 0) + dropped
+    order.sort(key=lambda token: (-frequencies[token], token))
     if len([token for token in order if token not in (UNKNOWN, END, "\n")]) < 2:
-        raise _one_symbol()
-    return _numbered([*specials, *order])
+        raise _single_symbol_error()
+    return _number_tokens([*specials, *order])
 
 
-def _learn_bytes(
+def _train_bpe(
     texts: Iterable[str], size: int, min_count: int, lowercase: bool, specials: Sequence[str]
 ) -> tokenizers.Tokenizer:
-    """Byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): every byte is a token, so nothing is unknown."""
-    _require_room("bpe", size, len(specials) + 257)
+    """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): every byte is a token, so none is unknown."""
+    _require_size("bpe", size, len(specials) + 257)
     pipeline = tokenizers.Tokenizer(models.BPE())
-    _dress(pipeline, "bpe", lowercase)
+    _configure(pipeline, "bpe", lowercase)
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(specials),
         min_frequency=max(2, min_count),
@@ -183,64 +191,66 @@ def _learn_bytes(
     model = json.loads(pipeline.to_str())["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     return build_pipeline(
-        "bpe", _numbered([*specials, *sorted(model["vocab"], key=model["vocab"].get)]), lowercase, merges
+        "bpe", _number_tokens([*specials, *sorted(model["vocab"], key=model["vocab"].get)]), lowercase, merges
     )
 
 
-def _learn_pieces(
+def _train_wordpiece(
     texts: Iterable[str], size: int, min_count: int, lowercase: bool, specials: Sequence[str]
 ) -> tokenizers.Tokenizer:
-    """WordPiece from the counts of words.
+    """Train WordPiece from the counts of words.
 
-    The library numbers the letters in the order of a hash table, which breaks ties differently in each process. Given
-    to it as fixed first entries, they have the same numbers always, and so has everything made of them.
+    The library numbers the letters in the order of a hash table, which breaks ties differently in each process. As
+    special tokens they always get the same numbers, so the result is the same too.
     """
     counts = _count_words(texts, "wordpiece", lowercase)
     words = sorted(word for word in counts if word not in (END, UNKNOWN, *specials))
     letters = sorted({word[0] for word in words}) + sorted({f"##{letter}" for word in words for letter in word[1:]})
     extra = [*specials, *(token for token in (UNKNOWN, END) if token not in specials)]
-    _require_room("wordpiece", size, len(extra) + len(letters))
+    _require_size("wordpiece", size, len(extra) + len(letters))
     pipeline = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.WordPieceTrainer(
         vocab_size=size - len(extra), min_frequency=max(2, min_count), special_tokens=letters, show_progress=False
     )
-    pipeline.train_from_iterator((part for word in words for part in _repeated(word, counts[word])), trainer)
-    learnt = pipeline.get_vocab()
-    return build_pipeline("wordpiece", _numbered([*extra, *sorted(learnt, key=learnt.__getitem__)]), lowercase)
+    pipeline.train_from_iterator((part for word in words for part in _repeat(word, counts[word])), trainer)
+    vocabulary = pipeline.get_vocab()
+    tokens = [*extra, *sorted(vocabulary, key=vocabulary.__getitem__)]
+    return build_pipeline("wordpiece", _number_tokens(tokens), lowercase)
 
 
-def _repeated(word: str, count: int, most: int = 10_000) -> Iterator[str]:
-    for start in range(0, count, most):
-        yield f"{word} " * min(most, count - start)
+def _repeat(word: str, count: int, limit: int = 10_000) -> Iterator[str]:
+    """Yield texts that contain the word `count` times."""
+    for start in range(0, count, limit):
+        yield f"{word} " * min(limit, count - start)
 
 
-def _numbered(tokens: Iterable[str]) -> dict[str, int]:
+def _number_tokens(tokens: Iterable[str]) -> dict[str, int]:
     return {token: number for number, token in enumerate(tokens)}
 
 
-def _require_room(kind: str, size: int, least: int) -> None:
-    if size < least:
+def _require_size(kind: str, size: int, required: int) -> None:
+    if size < required:
         raise UsageError(
-            f"a {kind} vocabulary of {size:,} is too small: this text needs at least {least:,}.",
+            f"a {kind} vocabulary of {size:,} is too small: this text needs at least {required:,}.",
             repair="Choose a larger --text.vocabulary, or --text.tokenizer characters.",
         )
 
 
-def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """The texts as they pass by; an error at the end if they held fewer than two different characters."""
-    seen: set[str] = set()
+def _check_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts; raise at the end if they contain fewer than two different characters."""
+    characters: set[str] = set()
     for text in texts:
-        if len(seen) < 2:
-            seen |= set(text) - {"\n"}
+        if len(characters) < 2:
+            characters |= set(text) - {"\n"}
         yield text
-    if not seen:
+    if not characters:
         raise DataError("the training text is empty.", repair="Give a file with text in it.")
-    if len(seen) < 2:
-        raise _one_symbol(f" ({seen.pop()!r})")
+    if len(characters) < 2:
+        raise _single_symbol_error(f" ({characters.pop()!r})")
 
 
-def _one_symbol(which: str = "") -> DataError:
+def _single_symbol_error(which: str = "") -> DataError:
     return DataError(
         f"the training text has a vocabulary of one symbol{which}: there is nothing to predict.",
         repair="Give a text with at least two different symbols, or another --text.tokenizer.",
