@@ -189,7 +189,7 @@ def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.Mo
         raise RuntimeError("Triton Error [CUDA]: no such luck")
 
     monkeypatch.setattr(persistent, "verify_backward_launch", broken)
-    monkeypatch.setattr(fused, "_refused", set())
+    monkeypatch.setattr(fused, "_failed", set())
     layer = layer_of("lstm", 8, 16, torch.float32)
     x = torch.randn(2, 5, 8, device=DEVICE)
     with pytest.warns(UserWarning, match="no such luck"):

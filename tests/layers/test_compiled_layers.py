@@ -45,7 +45,7 @@ def some_input() -> Tensor:
 
 
 def opened(layer: Recurrent, x: Tensor) -> Tensor:
-    return scan(layer.cell, x, layer.begin(x, None), layer.cell.weight_hidden, None)[0]
+    return scan(layer.cell, x, layer.initial_state(x, None), layer.cell.weight_hidden, None)[0]
 
 
 # --- tensors that do not belong together ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: 
         raise RuntimeError("first line\ncannot select")
 
     monkeypatch.setattr(memory, "_loop", broken)
-    monkeypatch.setattr(fused, "_refused", set())
+    monkeypatch.setattr(fused, "_failed", set())
     x = some_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):
         both = Bidirectional(layer_of(name), layer_of(name))

@@ -80,14 +80,14 @@ def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monke
 
     monkeypatch.setattr(persistent, "run_scan", broken)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: None)
-    monkeypatch.setattr(fused, "_refused", set())
+    monkeypatch.setattr(fused, "_failed", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.warns(UserWarning, match="lstm with 4 units does not run here.*no such luck"):
         assert (
             fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None
         )
-    assert len(fused._refused) == 1
+    assert len(fused._failed) == 1
 
 
 def test_memory_that_runs_out_and_mistakes_are_not_taken_for_a_broken_kernel(monkeypatch):
@@ -97,11 +97,11 @@ def test_memory_that_runs_out_and_mistakes_are_not_taken_for_a_broken_kernel(mon
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(persistent, "verify_backward_launch", full)
-    monkeypatch.setattr(fused, "_refused", set())
+    monkeypatch.setattr(fused, "_failed", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
-    assert not fused._refused
+    assert not fused._failed

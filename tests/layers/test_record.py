@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seqwise.layers.record import is_recorded, is_recorded_live, may_hold, record, record_value
+from seqwise.layers.record import can_match_below, is_recorded, is_recorded_live, record, record_value
 
 
 class Doubles(nn.Module):
@@ -132,10 +132,10 @@ def test_layers_whose_names_cannot_match_are_not_observed() -> None:
 def test_a_path_is_never_left_out_that_holds_a_matching_name(pattern: str) -> None:
     assert fnmatchcase("deep.layer.0.lstm.forget", pattern)
     for path in ("", "deep", "deep.layer", "deep.layer.0", "deep.layer.0.lstm"):
-        assert may_hold(path, pattern)
+        assert can_match_below(path, pattern)
 
 
 def test_a_path_is_left_out_that_no_beginning_of_the_pattern_matches() -> None:
-    assert not may_hold("deep", "encoder*")
-    assert not may_hold("deep.layer.1.lstm", "deep.layer.0.*")
-    assert not may_hold("head", "deep")
+    assert not can_match_below("deep", "encoder*")
+    assert not can_match_below("deep.layer.1.lstm", "deep.layer.0.*")
+    assert not can_match_below("head", "deep")

@@ -143,7 +143,7 @@ class Fed:
     """
 
     def __init__(self, layer: Recurrent, x: Tensor):
-        self.cell, self.tape = layer.cell, StepRecorder(layer.cell, x.shape[1])
+        self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
         self.weight_hidden = drop_weights(layer.cell.weight_hidden, layer.weight_dropout, layer.training)
         own, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
         self.apart = type(self.cell).project is Cell.project  # a cell that norms the product needs it whole
@@ -154,7 +154,7 @@ class Fed:
             a = self.x[t] + F.linear(fed, self.weight_fed)
         else:
             a = self.cell.project(torch.cat([self.x[t], fed], dim=-1))
-        return self.cell.step(a, state, self.weight_hidden, self.tape.record)
+        return self.cell.step(a, state, self.weight_hidden, self.recorder.record)
 
 
 class Bahdanau(Decoder):
@@ -187,17 +187,17 @@ class Bahdanau(Decoder):
         self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (state, above, past) = begun(carry, memory, self)
-        tape, layer = StepRecorder(self, vectors.shape[1]), Fed(self.first, vectors)
+        recorder, layer = StepRecorder(self, vectors.shape[1]), Fed(self.first, vectors)
         outputs, contexts, looked = [], [], []
         for t in range(vectors.shape[1]):
             context, weight = look(self.score, state[0][:, None], shared)
-            tape.record("weights", weight[:, 0])
+            recorder.record("weights", weight[:, 0])
             state = layer.step(t, context[:, 0], state)
             outputs.append(state[0])
             contexts.append(context)
             looked.append(weight)
-        tape.close(None)
-        layer.tape.close(None)
+        recorder.finish(None)
+        layer.recorder.finish(None)
         h = torch.stack(outputs, dim=1)
         if self.above is not None:
             h, above = self.above(self.dropout(h), above)
@@ -230,17 +230,17 @@ class Feeding(Decoder):
         self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> Decoded:
         shared, (states, h) = begun(carry, memory, self)
-        tape, stack, looked, outputs = StepRecorder(self, vectors.shape[1]), self._stack(vectors), [], []
+        recorder, stack, looked, outputs = StepRecorder(self, vectors.shape[1]), self._stack(vectors), [], []
         for t in range(vectors.shape[1]):
             states = stack(t, h, states)
             context, weight = look(self.score, states[-1][0][:, None], shared)
-            tape.record("weights", weight[:, 0])
+            recorder.record("weights", weight[:, 0])
             h = self.readout(context[:, 0], states[-1][0])
             outputs.append(h)
             looked.append(weight)
-        tape.close(None)
+        recorder.finish(None)
         for fed in stack.fed:
-            fed.tape.close(None)
+            fed.recorder.finish(None)
         found = torch.cat(looked, dim=1) if weights else None
         return Decoded(torch.stack(outputs, dim=1), (shared, (states, h)), found)
 

@@ -3,8 +3,8 @@
 `AttentiveRecurrent` is the equation as written: a_t flows back into the next step, so it runs step by step.
 `StateAttention` stands behind any recurrent layer without feedback, so all steps run at once.
 
-Both look back at most `memory` steps and carry the keys and values of those steps over a cut. They know nothing of
-heads or positions: the recurrent state itself tells the time.
+Both attend to at most `memory` earlier steps; the keys and values of those are their state between segments. They know
+nothing of heads or positions: the recurrent state itself encodes the time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from seqwise.layers.cells import Cell, State
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.recurrent import valid_steps
-from seqwise.layers.scan import StepRecorder, choose, zero_padding
+from seqwise.layers.scan import StepRecorder, select_state, zero_padding
 
 SCORE = ScaledDot()
 
 Memory = tuple[Tensor, Tensor, Tensor]
-"""Keys (B, M, D), values (B, M, D) and which of them are there (B, M), the newest at the end."""
+"""Keys (B, M, D), values (B, M, D) and a mask of the valid ones (B, M), the newest at the end."""
 
 
 class AttentiveRecurrent(nn.Module):
-    """h_t = RNN(x_t, h_{t−1}) + a_t, where RNN(…) itself asks the past states h_{t−memory} … h_{t−1}.
+    """h_t = RNN(x_t, h_{t−1}) + a_t, where RNN(…) is the query over h_{t−memory} … h_{t−1}.
 
-    The state is (state of the cell, memory). At the first step there is no past, and a is zero.
+    The state is (state of the cell, memory). At the first step there is nothing to attend to, and a is zero.
     """
 
     def __init__(self, cell: Cell, memory: int):
@@ -47,43 +47,45 @@ class AttentiveRecurrent(nn.Module):
     def forward(
         self, x: Tensor, state: tuple[State, Memory] | None = None, lengths: Tensor | None = None
     ) -> tuple[Tensor, tuple[State, Memory]]:
-        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
+        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last valid step."""
         cell, steps = self.cell, x.shape[1]
-        real = valid_steps(x, cell.inputs, lengths)
-        x = zero_padding(x, real)
-        inner, past = (cell.start(len(x), x), _nothing(x, self.units)) if state is None else state
-        inside, outside = StepRecorder(cell, steps), StepRecorder(self, steps)
-        outputs, here = [], _nothing(x, self.units)
+        valid = valid_steps(x, cell.inputs, lengths)
+        x = zero_padding(x, valid)
+        cell_state, past = (cell.start(len(x), x), _empty_memory(x, self.units)) if state is None else state
+        cell_recorder, recorder = StepRecorder(cell, steps), StepRecorder(self, steps)
+        outputs, present = [], _empty_memory(x, self.units)
         for t, x_t in enumerate(cell.project(x).unbind(1)):
-            h, *rest = cell.step(x_t, inner, cell.weight_hidden, inside.record)
-            a = outside.record("context", self._context(h, past, here, steps, outside))
+            h, *rest = cell.step(x_t, cell_state, cell.weight_hidden, cell_recorder.record)
+            a = recorder.record("context", self._attend(h, past, present, steps, recorder))
             h = h + a
             outputs.append(h)
-            here = self._remember(h, here)
-            inner = (h, *rest) if real is None else choose(real[:, t], (h, *rest), inner)
-        inside.close(real)
-        outside.close(real)
-        after = inner, _newest(_join(past, here), lengths, steps, self.memory)
-        return zero_padding(torch.stack(outputs, dim=1), real), after
+            present = self._append(h, present)
+            cell_state = (h, *rest) if valid is None else select_state(valid[:, t], (h, *rest), cell_state)
+        cell_recorder.finish(valid)
+        recorder.finish(valid)
+        new_state = cell_state, _newest(_concatenate(past, present), lengths, steps, self.memory)
+        return zero_padding(torch.stack(outputs, dim=1), valid), new_state
 
-    def _context(self, h: Tensor, past: Memory, here: Memory, steps: int, tape: StepRecorder) -> Tensor:
-        """a_t (B, U): `attend_with_weights`, with a look at the weights before they are used.
+    def _attend(self, h: Tensor, past: Memory, present: Memory, steps: int, recorder: StepRecorder) -> Tensor:
+        """a_t (B, U) over the states before this call (`past`) and of this call (`present`).
 
-        Carried and new states stay apart, because joining them would copy both at every step.
+        It is `attend_with_weights`, with the weights recorded before they are used. The two memories stay separate
+        because concatenating them would copy both at every step.
         """
-        before, t = past[0].shape[1], here[0].shape[1]
-        first = max(0, before + t - self.memory)  # columns count the carried states, then those of this call
-        old, new = tuple(part[:, first:] for part in past), tuple(part[:, max(0, t - self.memory) :] for part in here)
+        before, t = past[0].shape[1], present[0].shape[1]
+        first = max(0, before + t - self.memory)  # columns count the states of `past`, then those of `present`
+        old = tuple(part[:, first:] for part in past)
+        new = tuple(part[:, max(0, t - self.memory) :] for part in present)
         query = F.linear(h, self.weight_query)[:, None]
         scores = torch.cat([SCORE(query, old[0]), SCORE(query, new[0])], dim=-1)[:, 0]
-        weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # a row without any past gets zeros
-        weights = tape.record("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
+        weights = masked_softmax(scores, torch.cat([old[2], new[2]], dim=-1))  # zeros in a row without any past
+        weights = recorder.record("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
         split = old[0].shape[1]
         return (weights[:, None, :split] @ old[1] + weights[:, None, split:] @ new[1])[:, 0]
 
-    def _remember(self, h: Tensor, here: Memory) -> Memory:
+    def _append(self, h: Tensor, memory: Memory) -> Memory:
         key, value = F.linear(h, self.weight_memory)[:, None].chunk(2, dim=-1)
-        return _join(here, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
+        return _concatenate(memory, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
 
     @property
     def cell(self) -> Cell:
@@ -91,66 +93,66 @@ class AttentiveRecurrent(nn.Module):
 
 
 class StateAttention(nn.Module):
-    """s → s + a, where a_t is attention of s_t over s_{t−memory} … s_t. Parallel over time; the carry is a memory."""
+    """s → s + a, where a_t is attention of s_t over s_{t−memory} … s_t. Parallel over time; the state is a memory."""
 
     def __init__(self, width: int, memory: int):
         super().__init__()
         self.units, self.memory = width, memory
         self.weight = nn.Parameter(xavier_(torch.empty(3 * width, width), blocks=3))  # query, key, value
 
-    def forward(self, s: Tensor, carry: Memory | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """s (B, T, D) → (B, T, D), zero in the padding, and what the next steps may look back at."""
-        real = valid_steps(s, self.units, lengths)
-        s = zero_padding(s, real)
+    def forward(self, s: Tensor, past: Memory | None = None, lengths: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """s (B, T, D) → (B, T, D), zero in the padding, and the memory that later steps may attend to."""
+        valid = valid_steps(s, self.units, lengths)
+        s = zero_padding(s, valid)
         queries, keys, values = F.linear(s, self.weight).chunk(3, dim=-1)
-        there = torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
-        memory = (keys, values, there) if carry is None else _join(carry, (keys, values, there))
+        present = keys, values, torch.ones(s.shape[:2], dtype=torch.bool, device=s.device)
+        memory = present if past is None else _concatenate(past, present)
         mask = _window(s.shape[1], memory[0].shape[1], self.memory, s.device)
-        if carry is not None:
+        if past is not None:
             mask = mask & memory[2][:, None, :]  # (B, T, S)
-        a = self._context(queries, memory[0], memory[1], mask, real)
-        return zero_padding(s + a, real), _newest(memory, lengths, s.shape[1], self.memory)
+        a = self._attend(queries, memory[0], memory[1], mask, valid)
+        return zero_padding(s + a, valid), _newest(memory, lengths, s.shape[1], self.memory)
 
-    def _context(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, real: Tensor | None) -> Tensor:
-        """a (B, T, D). The fused function, unless the weights are to be part of the result."""
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, valid: Tensor | None) -> Tensor:
+        """a (B, T, D), by the fused function unless a live recording needs the weights in the graph."""
         if is_recorded(self):
-            visible = mask if real is None else mask & real[..., None]  # padding looks at nothing
+            visible = mask if valid is None else mask & valid[..., None]  # padding attends to nothing
             with torch.set_grad_enabled(torch.is_grad_enabled() and is_recorded_live(self)):
                 context, weights = attend_with_weights(queries, keys, values, visible, SCORE)
             record_value(self, "weights", weights)
             if is_recorded_live(self):
                 return context
         mask = mask if mask.dim() == 2 else mask[:, None]
-        heads = [part[:, None] for part in (queries, keys, values)]  # one head, (B, 1, T, D): only so there is a kernel
+        heads = [part[:, None] for part in (queries, keys, values)]  # one head, (B, 1, T, D): so that a kernel applies
         return attend(heads[0], heads[1], heads[2], mask, SCORE)[:, 0]
 
 
 def _window(steps: int, columns: int, memory: int, device: Any) -> Tensor:
-    """(T, S): step t, which stands in column S − T + t, sees itself and `memory` columns before it."""
+    """The mask (T, S): step t, which is column S − T + t, attends to itself and `memory` columns before it."""
     here = torch.arange(columns - steps, columns, device=device)[:, None]
     column = torch.arange(columns, device=device)
     return (column <= here) & (column >= here - memory)
 
 
-def _nothing(like: Tensor, width: int) -> Memory:
+def _empty_memory(like: Tensor, width: int) -> Memory:
     empty = like.new_zeros(len(like), 0, width)
     return empty, empty, torch.ones(len(like), 0, dtype=torch.bool, device=like.device)
 
 
-def _join(old: Memory, new: Memory) -> Memory:
-    keys, values, there = (torch.cat(parts, dim=1) for parts in zip(old, new, strict=True))
-    return keys, values, there
+def _concatenate(old: Memory, new: Memory) -> Memory:
+    keys, values, valid = (torch.cat(parts, dim=1) for parts in zip(old, new, strict=True))
+    return keys, values, valid
 
 
-def _newest(memory: Memory, lengths: Tensor | None, steps: int, most: int) -> Memory:
-    """The last `most` columns that are real. Shorter rows move to the right, so that distances stay true."""
-    keys, values, there = memory
+def _newest(memory: Memory, lengths: Tensor | None, steps: int, max_columns: int) -> Memory:
+    """The last `max_columns` valid columns of each row, aligned at the end so that distances in time stay the same."""
+    keys, values, valid = memory
     columns = keys.shape[1]
-    kept = min(most, columns)
+    count = min(max_columns, columns)
     if lengths is None:
-        return keys[:, columns - kept :], values[:, columns - kept :], there[:, columns - kept :]
+        return keys[:, columns - count :], values[:, columns - count :], valid[:, columns - count :]
     ends = columns - steps + lengths.to(keys.device)[:, None]
-    source = ends - kept + torch.arange(kept, device=keys.device)  # (B, kept); negative: there was none
-    there = there.gather(1, source.clamp(min=0)) & (source >= 0)
-    wide = source.clamp(min=0)[..., None].expand(-1, -1, keys.shape[2])
-    return keys.gather(1, wide), values.gather(1, wide), there
+    source = ends - count + torch.arange(count, device=keys.device)  # (B, count); negative: no such column
+    valid = valid.gather(1, source.clamp(min=0)) & (source >= 0)
+    index = source.clamp(min=0)[..., None].expand(-1, -1, keys.shape[2])
+    return keys.gather(1, index), values.gather(1, index), valid

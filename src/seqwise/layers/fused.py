@@ -1,7 +1,7 @@
-"""Scans of cells by compiled kernels: persistent programs on a GPU, compiled loops on a CPU.
+"""Scans of cells by our own kernels: persistent Triton programs on a GPU, compiled loops on a CPU.
 
-Here is which cell is whose, whether a kernel applies to a call, and what happens where it cannot be launched. Kernels
-know nothing of cells; cells know nothing of kernels.
+This module says which kernel computes which cell, chooses the backend of each call, and falls back where a kernel
+cannot be compiled or launched. Kernels know nothing of cells; cells know nothing of kernels.
 """
 
 from __future__ import annotations
@@ -38,41 +38,42 @@ KINDS: dict[type[Cell], CellSpec] = {
     cells.LayerNormGRUCell: CellSpec("gru", layer_norm=True),
     cells.LayerNormReplacingGRUCell: CellSpec("gru", update="replaces", layer_norm=True),
 }
-NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # norms of a step, in the kernels' order
+# The norms of a step, in the order of the kernels' arguments.
+NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")
 
 FUSED = ("triton", "compiled")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_refused: set[tuple[Any, ...]] = set()  # what could not be launched, or compiled, on this machine
+_failed: set[tuple[Any, ...]] = set()  # kernels that could not be launched, or compiled, on this machine
 
 
 def _untraced(function: F) -> F:
-    """`torch.compile` calls the function and does not look inside.
+    """The function as `torch.compiler.disable` makes it: `torch.compile` calls it without tracing it.
 
-    That is `torch.compiler.disable`, which imports the compiler, for two seconds; here that waits until somebody has.
+    `disable` itself imports the compiler, which takes two seconds; here that waits until the compiler is imported.
     """
-    apart: list[Any] = []
+    disabled: list[Any] = []
 
     @wraps(function)
-    def call(*given: Any) -> Any:
+    def call(*arguments: Any) -> Any:
         if "torch._dynamo" not in sys.modules:
-            return function(*given)
-        if not apart:
-            apart.append(torch.compiler.disable(function))
-        return apart[0](*given)
+            return function(*arguments)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*arguments)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
 
 
 def get_kind(cell: Cell) -> CellSpec | None:
-    """None for a class of somebody's own, also if it is derived from one of these: it is another equation."""
+    """The kind that the kernels know the cell by; None for other classes, also subclasses: they may differ."""
     kind = KINDS.get(type(cell))
     if kind is None or kind.name != "rnn":
         return kind
-    own: Any = cell.activation
-    return kind if own == kind.activation else replace(kind, activation=own)
+    activation: Any = cell.activation
+    return kind if activation == kind.activation else replace(kind, activation=activation)
 
 
 def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
@@ -82,10 +83,10 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
     if kind is None:
         return other
     if choice.transformed():
-        return "reference"  # ATen's scans cannot be batched, nor all of them be differentiated forwards
+        return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
-        return _path_on_cpu(kind, cell, x, lengths, scans, other)
-    if get_unavailable_reason(x.device) is not None or _key(kind, x, cell.units, scans) in _refused:
+        return _choose_on_cpu(kind, cell, x, lengths, scans, other)
+    if get_unavailable_reason(x.device) is not None or _gpu_key(kind, x, cell.units, scans) in _failed:
         return other
     from seqwise.kernels.recurrence.gpu import persistent
 
@@ -95,47 +96,47 @@ def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: 
 
 
 @_untraced
-def _path_on_cpu(kind: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
-    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_refused and _key_on_cpu(kind, x) in _refused):
+def _choose_on_cpu(kind: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
+    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_failed and _cpu_key(kind, x) in _failed):
         return other
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
-    alone = other == "reference" and x.shape[1] > 1
-    suits = alone or choice.pays(kind, x, cell.units, scans, padded)
-    return "compiled" if suits and get_unavailable_reason(x.device) is None else other
+    faster = other == "reference" and x.shape[1] > 1
+    faster = faster or choice.pays(kind, x, cell.units, scans, padded)
+    return "compiled" if faster and get_unavailable_reason(x.device) is None else other
 
 
 def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
-    """What a kernel needs of a cell."""
+    """What a kernel needs of a cell: weights, the vectors beside them, the state."""
     norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
     vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
     if isinstance(cell, cells.GRUCell):
         vectors.append(cell.bias_hidden)
-    plain = type(cell).project is Cell.project
-    project: Any = Projection(cell.weight_input, cell.bias) if plain else cell.project
+    is_linear = type(cell).project is Cell.project
+    project: Any = Projection(cell.weight_input, cell.bias) if is_linear else cell.project
     return Direction(project, weight_hidden, tuple(vectors), state, reverse)
 
 
 class Scanned(NamedTuple):
-    """Outputs (B, T, U) of all directions side by side; for each direction its last state, and what is inside."""
+    """Outputs (B, T, directions · U); for each direction its last state and, if recorded, its gates by name."""
 
     outputs: Tensor
     states: list[State]
-    seen: list[dict[str, Tensor]]
+    gates: list[dict[str, Tensor]]
 
 
 def fused_scan(
-    backend: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+    backend: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
 ) -> Scanned | None:
-    """The scan of x (B, T, D) by a kernel; with `look`, every gate by its name.
+    """The scan of x (B, T, D) by a kernel; with `should_record`, every gate by its name.
 
-    None if the kernel cannot be launched: then that is said, once, and this machine does not try it again.
+    None if the kernel cannot be launched: a warning says so, and this process does not try it again.
     """
     kind = get_kind(cell)
     assert kind is not None
     if backend == "compiled":
-        scanned = _scan_on_cpu(kind, x, directions, lengths, look)
+        scanned = _scan_on_cpu(kind, x, directions, lengths, should_record)
         if isinstance(scanned, Exception):
-            _refuse(_key_on_cpu(kind, x), cell, scanned)
+            _warn_failed(_cpu_key(kind, x), cell, scanned)
             return None
         return scanned
     from seqwise.kernels.recurrence.gpu import persistent
@@ -145,31 +146,32 @@ def fused_scan(
         ready = persistent.prepare_inputs(x, directions, packing)
         try:
             persistent.verify_backward_launch(kind, ready)
-            done = persistent.run_scan(kind, ready, packing, look)
+            done = persistent.run_scan(kind, ready, packing, should_record)
         except Exception as error:
-            # While a graph is recorded nothing is ever launched; that says nothing about this kernel.
+            # While a CUDA graph is captured no kernel can be warmed up; that says nothing about this one.
             if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
                 raise
-            _refuse(_key(kind, x, cell.units, len(directions)), cell, error)
+            _warn_failed(_gpu_key(kind, x, cell.units, len(directions)), cell, error)
             return None
         return Scanned(*done)
 
 
 @_untraced
 def _scan_on_cpu(
-    kind: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, look: bool
+    kind: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
 ) -> Scanned | Exception:
-    """Or why it cannot be compiled."""
+    """The scan, or the error because of which it cannot be compiled."""
     try:
         compiled.prepare(kind, x.dtype)
     except choice.REFUSALS as error:
         return error
     with pause_recording():
-        return Scanned(*compiled.scan(kind, x, directions, SequencePacking(len(x), x.shape[1], lengths), look))
+        packing = SequencePacking(len(x), x.shape[1], lengths)
+        return Scanned(*compiled.scan(kind, x, directions, packing, should_record))
 
 
-def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
-    _refused.add(key)
+def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
+    _failed.add(key)
     reason = (str(error).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
         f"the fused kernel of {cell.name} with {cell.units} units does not run here; continuing without it. "
@@ -178,10 +180,10 @@ def _refuse(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
     )
 
 
-def _key(kind: CellSpec, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
+def _gpu_key(kind: CellSpec, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
     return kind, units, scans, scan_dtype(x), x.device
 
 
-def _key_on_cpu(kind: CellSpec, x: Tensor) -> tuple[Any, ...]:
-    """What is compiled there serves any number of units and directions."""
+def _cpu_key(kind: CellSpec, x: Tensor) -> tuple[Any, ...]:
+    """One compiled loop serves any number of units and directions."""
     return kind, x.dtype, x.device

@@ -1,13 +1,13 @@
-"""Looking inside: every interior value has a dotted name and can be recorded without touching the layer.
+"""Records interior values of a model: each has a dotted name and can be read without changing the layer.
 
-    with record(model) as seen:
+    with record(model) as recording:
         model(batch)
-    seen["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
+    recording["backbone.deep.layer.0.lstm.forget"]   # (B, T, U)
 
-A layer calls `record_value(self, "forget", f)` where the value exists. Outside `record` that costs one look at an empty
-tuple. A layer with a fast path asks `is_recorded(self)`. If somebody looks at a name that may be its own, the fast path
-keeps the value and shows it, or, where it never forms it, the open twin runs as well, for the record only: the result
-stays that of the fast path, to the bit.
+A layer calls `record_value(self, "forget", f)` where the value exists. Outside `record` that costs one check of an
+empty tuple. A layer with a fast kernel asks `is_recorded(self)`: whether a value with one of its names may be recorded.
+The kernel then returns the value too, or, where it never computes it, the reference implementation runs as well, for the
+recording only: the result stays that of the kernel, to the bit.
 With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
 
 This module knows nothing of any particular layer.
@@ -29,13 +29,13 @@ _active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", de
 
 
 class Recording(Mapping[str, Tensor]):
-    """Dotted name → tensor. A layer that ran several times keeps every value; `seen[name]` is the last."""
+    """Dotted name → tensor. A layer that ran several times keeps every value; `recording[name]` is the last."""
 
     def __init__(self, model: nn.Module, pattern: str, live: bool):
         self.paths = {id(module): path for path, module in model.named_modules()}
-        self.wanted = {module for module, path in self.paths.items() if may_hold(path, pattern)}
+        self.modules = {module for module, path in self.paths.items() if can_match_below(path, pattern)}
         self.pattern, self.live = pattern, live
-        self.values_of: dict[str, list[Tensor]] = {}
+        self._values: dict[str, list[Tensor]] = {}
 
     def add(self, module: nn.Module, name: str, value: Tensor) -> None:
         path = self.paths.get(id(module))
@@ -43,26 +43,26 @@ class Recording(Mapping[str, Tensor]):
             return
         full = f"{path}.{name}" if path else name
         if fnmatchcase(full, self.pattern):
-            self.values_of.setdefault(full, []).append(value if self.live else value.detach())
+            self._values.setdefault(full, []).append(value if self.live else value.detach())
 
     def every(self, name: str) -> list[Tensor]:
         """All values recorded under the name, in the order the layer ran."""
-        return self.values_of[name]
+        return self._values[name]
 
     def __getitem__(self, name: str) -> Tensor:
-        if name not in self.values_of:
-            raise KeyError(f"nothing was recorded under {name!r}. {nearest(name, self.values_of)}")
-        return self.values_of[name][-1]
+        if name not in self._values:
+            raise KeyError(f"nothing was recorded under {name!r}. {nearest(name, self._values)}")
+        return self._values[name][-1]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values_of)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self.values_of)
+        return len(self._values)
 
 
-def may_hold(path: str, pattern: str) -> bool:
-    """Can a name below `path` match? Only if some beginning of the pattern matches all of the path and its dot."""
+def can_match_below(path: str, pattern: str) -> bool:
+    """Whether a name below `path` can match: some prefix of the pattern must match the whole path and its dot."""
     start = f"{path}." if path else ""
     return any(fnmatchcase(start, pattern[:end]) for end in range(len(pattern) + 1))
 
@@ -80,7 +80,7 @@ def record(model: nn.Module, pattern: str = "*", *, live: bool = False) -> Itera
 
 @contextmanager
 def pause_recording() -> Iterator[None]:
-    """Nobody sees what happens in the block: values pass there in another order, and are shown afterwards."""
+    """Record nothing inside the block: a kernel computes values there in another order and returns them afterwards."""
     if torch.compiler.is_compiling():
         yield
         return
@@ -92,31 +92,31 @@ def pause_recording() -> Iterator[None]:
 
 
 def is_recording() -> bool:
-    """Does anybody record anything?"""
+    """Whether any recording is active."""
     return bool(_recordings())
 
 
 def record_value(module: nn.Module, name: str, value: Tensor) -> None:
-    """Offer one interior value of `module` to whoever records it."""
+    """Offer one interior value of `module` to the active recordings."""
     for recording in _recordings():
         recording.add(module, name, value)
 
 
 def is_recorded(module: nn.Module) -> bool:
-    """Does anybody record values that this module may have?"""
-    return any(id(module) in recording.wanted for recording in _recordings())
+    """Whether values that this module may have are recorded."""
+    return any(id(module) in recording.modules for recording in _recordings())
 
 
 def is_recorded_within(module: nn.Module) -> bool:
-    """Does anybody record values of this module or of one inside it?"""
+    """Whether values of this module or of one inside it are recorded."""
     return bool(_recordings()) and any(is_recorded(part) for part in module.modules())
 
 
 def is_recorded_live(module: nn.Module) -> bool:
-    """Must the result be computed from the recorded values, so that gradients flow through them?"""
-    return any(recording.live and id(module) in recording.wanted for recording in _recordings())
+    """Whether the result must be computed from the recorded values, so that gradients flow through them."""
+    return any(recording.live and id(module) in recording.modules for recording in _recordings())
 
 
 def _recordings() -> tuple[Recording, ...]:
-    """Nobody looks into what torch.compile compiles: it cannot read a context variable."""
+    """The active recordings; none inside torch.compile, which cannot read a context variable."""
     return () if torch.compiler.is_compiling() else _active.get()

@@ -1,6 +1,6 @@
-"""Recurrent layers: one cell over time, layers on top of each other, both directions.
+"""Recurrent layers: one cell over time, stacked layers, and two layers that read in opposite directions.
 
-They know nothing of tokens, and not what a state is for. The loop over time itself is in `scan.py`.
+They know nothing of tokens, and not what a state is used for. The loops over time are in `scan.py` and `fused.py`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.dropout import VariationalDropout, drop_weights
-from seqwise.layers.fused import FUSED, build_direction, choose_backend, fused_scan, get_kind
+from seqwise.layers.fused import FUSED, Scanned, build_direction, choose_backend, fused_scan, get_kind
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.scan import aten_scan, scan, zero_padding
 
-NOWHERE = torch.empty(0, device="meta")  # what is made like it has a shape and no memory
+META = torch.empty(0, device="meta")  # tensors made like this one have a shape and no memory
 
 
 class Recurrent(nn.Module):
@@ -30,66 +30,67 @@ class Recurrent(nn.Module):
     def __init__(self, cell: Cell, weight_dropout: float = 0.0):
         super().__init__()
         self.name, self.units, self.weight_dropout = cell.name, cell.units, weight_dropout
-        self.backend: str | None = None  # how the last call was computed: "triton", "compiled", "aten" or "reference"
+        self.backend: str | None = None  # of the last call: "triton", "compiled", "aten" or "reference"
         self.add_module(cell.name, cell)
 
     def forward(self, x: Tensor, state: State | None = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
-        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last real step."""
+        """x (B, T, D) → outputs (B, T, U), zero in the padding, and the state after each row's last valid step."""
         cell = self.cell
-        real = valid_steps(x, cell.inputs, lengths)
-        backend = self._take("reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths))
-        start, weight, look = self.begin(x, state, backend), self.matrix(), is_recorded(cell)
+        valid = valid_steps(x, cell.inputs, lengths)
+        backend = "reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths)
         if backend in FUSED:
-            done = fused_scan(backend, cell, x, [build_direction(cell, weight, start)], lengths, look)
-            if done is not None:
-                if look:
-                    self.show(done.seen[0], x, start, weight, real)
-                return done.outputs, done.states[0]
-            backend = self._take(choose_backend(cell, x, lengths))
-            start = self.begin(x, state, backend)
-        x = zero_padding(x, real)  # not even a NaN in the padding may reach a gradient
+            scanned = _scan_directions(backend, [self], x, [state], lengths, valid)
+            if scanned is not None:
+                return scanned.outputs, scanned.states[0]
+            backend = choose_backend(cell, x, lengths)  # another one, now that the kernel is known to fail
+        self._set_backend(backend)
+        start, weight = self.initial_state(x, state), self.recurrent_matrix()
+        x = zero_padding(x, valid)  # a NaN in the padding would reach the gradients
         if backend == "reference":
-            return scan(cell, x, start, weight, real)
-        if look:
-            self.show({}, x, start, weight, real)
+            return scan(cell, x, start, weight, valid)
+        if is_recorded(cell):
+            self.record_gates({}, x, start, weight, valid)
         return aten_scan(cell, x, start, weight, lengths)
 
-    def _take(self, backend: str) -> str:
-        if self.backend != backend:  # a module is slow at noting the same again
+    def _set_backend(self, backend: str) -> None:
+        if self.backend != backend:  # assigning an attribute of a module is slow
             self.backend = backend
-        return backend
 
-    def begin(self, x: Tensor, state: State | None, backend: str = "reference") -> State:
-        """The state before the first step, of the type of x; kernels of a GPU take any. One of another size or device
-        is refused: kernels would read and write beside it."""
-        zeros = self.cell.start(x.shape[0], x if state is None else NOWHERE)
+    def initial_state(self, x: Tensor, state: State | None, backend: str = "reference") -> State:
+        """The state before the first step, with the dtype of x (GPU kernels take any): zeros, or `state` checked.
+
+        A state of another size or device is refused, because kernels would access memory outside of it.
+        """
+        zeros = self.cell.start(x.shape[0], x if state is None else META)
         if state is None:
             return zeros
         shapes = [tuple(part.shape) for part in state]
         if shapes != [tuple(part.shape) for part in zeros]:
-            wanted = " and ".join(str(tuple(part.shape)) for part in zeros)
-            raise UsageError(f"expected a state of {wanted}, received {' and '.join(map(str, shapes)) or 'nothing'}.")
+            expected = " and ".join(str(tuple(part.shape)) for part in zeros)
+            raise UsageError(f"expected a state of {expected}, received {' and '.join(map(str, shapes)) or 'nothing'}.")
         if any(part.device != x.device for part in state):
-            found = " and ".join(str(part.device) for part in state)
-            raise UsageError(f"expected a state on {x.device}, received one on {found}.")
+            devices = " and ".join(str(part.device) for part in state)
+            raise UsageError(f"expected a state on {x.device}, received one on {devices}.")
         return state if backend == "triton" else tuple(part.to(x.dtype) for part in state)
 
-    def matrix(self) -> Tensor:
-        """The recurrent matrix of one sequence."""
+    def recurrent_matrix(self) -> Tensor:
+        """U for one sequence; in training with weight dropout."""
         return drop_weights(self.cell.weight_hidden, self.weight_dropout, self.training)
 
-    def show(self, seen: dict[str, Tensor], x: Tensor, state: State, weight: Tensor, real: Tensor | None) -> None:
-        """To whoever looks: what a kernel saw on its way, or else what the open scan sees."""
+    def record_gates(
+        self, gates: dict[str, Tensor], x: Tensor, state: State, weight: Tensor, valid: Tensor | None
+    ) -> None:
+        """Record the gates that a kernel has returned, or, where some are missing, those of the reference scan."""
         cell = self.cell
         with torch.no_grad():
-            x = zero_padding(x, real)
-            if not set(cell.gates) <= set(seen):
-                scan(cell, x, tuple(part.to(x.dtype) for part in state), weight, real)
+            x = zero_padding(x, valid)
+            if not set(cell.gates) <= set(gates):
+                scan(cell, x, tuple(part.to(x.dtype) for part in state), weight, valid)
                 return
             if any(isinstance(part, LayerNorm) for part in cell.children()):
-                cell.project(x)  # which has norms of its own to show
+                cell.project(x)  # records the norms of the input
         for name in cell.gates:
-            record_value(cell, name, zero_padding(seen[name], real))
+            record_value(cell, name, zero_padding(gates[name], valid))
 
     @property
     def cell(self) -> Cell:
@@ -114,17 +115,17 @@ class StackedRecurrent(nn.Module):
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, ...]]:
         """x (B, T, D) → outputs (B, T, U) of the last layer, and the states of all."""
         states = []
-        for depth, layer in enumerate(self.layer):
-            x = self.dropout(x) if depth else x
-            x, after = layer(x, None if state is None else state[depth], lengths)
-            states.append(after)
+        for number, layer in enumerate(self.layer):
+            x = self.dropout(x) if number else x
+            x, layer_state = layer(x, None if state is None else state[number], lengths)
+            states.append(layer_state)
         return x, tuple(states)
 
 
 class Bidirectional(nn.Module):
-    """Two layers, one reading from the end; outputs side by side. Each output has seen the whole row.
+    """Two layers that read in opposite directions, outputs concatenated: each output depends on the whole row.
 
-    A row is turned around at its own length, so the backward layer begins with the last real step.
+    A row is reversed within its own length, so the backward layer begins with the last valid step.
     """
 
     def __init__(self, forwards: Recurrent, backwards: Recurrent):
@@ -134,49 +135,58 @@ class Bidirectional(nn.Module):
 
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
         """x (B, T, D) → outputs (B, T, 2U) and (state of forwards, state of backwards)."""
-        before_forwards, before_backwards = (None, None) if state is None else state
-        done = self._at_once(x, before_forwards, before_backwards, lengths)
-        if done is not None:
-            return done
-        ahead, after_forwards = self.forwards(x, before_forwards, lengths)
-        reverse, after_backwards = self.backwards(reverse_steps(x, lengths), before_backwards, lengths)
-        return torch.cat([ahead, reverse_steps(reverse, lengths)], dim=-1), (after_forwards, after_backwards)
+        forward_state, backward_state = (None, None) if state is None else state
+        scanned = self._scan_both(x, [forward_state, backward_state], lengths)
+        if scanned is not None:
+            return scanned.outputs, (scanned.states[0], scanned.states[1])
+        outputs, forward_state = self.forwards(x, forward_state, lengths)
+        reversed_outputs, backward_state = self.backwards(reverse_steps(x, lengths), backward_state, lengths)
+        outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
+        return outputs, (forward_state, backward_state)
 
-    def _at_once(
-        self, x: Tensor, before_forwards: Any, before_backwards: Any, lengths: Tensor | None
-    ) -> tuple[Tensor, tuple[Any, Any]] | None:
-        """Both directions by one kernel, where there is one."""
-        sides, cell, other = (self.forwards, self.backwards), self.forwards.cell, self.backwards.cell
-        same = (get_kind(cell), cell.inputs, cell.units) == (get_kind(other), other.inputs, other.units)
-        if not same or any(is_recorded_live(side.cell) for side in sides):
+    def _scan_both(self, x: Tensor, states: list[State | None], lengths: Tensor | None) -> Scanned | None:
+        """Both directions by one kernel, where there is one for this call."""
+        layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
+        first, second = ((get_kind(cell), cell.inputs, cell.units) for cell in cells)
+        if first != second or any(map(is_recorded_live, cells)):
             return None
-        real = valid_steps(x, cell.inputs, lengths)
-        backend = choose_backend(cell, x, lengths, scans=2)
-        if backend not in FUSED:
-            return None
-        ahead = build_direction(cell, self.forwards.matrix(), self.forwards.begin(x, before_forwards, backend))
-        back = build_direction(
-            other, self.backwards.matrix(), self.backwards.begin(x, before_backwards, backend), reverse=True
+        valid = valid_steps(x, cells[0].inputs, lengths)
+        backend = choose_backend(cells[0], x, lengths, scans=2)
+        return _scan_directions(backend, layers, x, states, lengths, valid) if backend in FUSED else None
+
+
+def _scan_directions(
+    backend: str,
+    layers: Sequence[Recurrent],
+    x: Tensor,
+    states: Sequence[State | None],
+    lengths: Tensor | None,
+    valid: Tensor | None,
+) -> Scanned | None:
+    """One or two directions, the second reversed, by one kernel; None if it cannot be launched."""
+    directions = [
+        build_direction(
+            layer.cell, layer.recurrent_matrix(), layer.initial_state(x, state, backend), reverse=number == 1
         )
-        look = any(is_recorded(side.cell) for side in sides)
-        done = fused_scan(backend, cell, x, [ahead, back], lengths, look)
-        if done is None:
-            return None
-        for place, (side, direction) in enumerate(zip(sides, (ahead, back), strict=True)):
-            side._take(backend)
-            if is_recorded(side.cell):  # the kernel shows gates in the order of x, the layer in that of its own reading
-                read, seen = x, done.seen[place]
-                if direction.reverse:
-                    read, seen = (
-                        reverse_steps(x, lengths),
-                        {name: reverse_steps(value, lengths) for name, value in seen.items()},
-                    )
-                side.show(seen, read, direction.state, direction.weight_hidden, real)
-        return done.outputs, (done.states[0], done.states[1])
+        for number, (layer, state) in enumerate(zip(layers, states, strict=True))
+    ]
+    should_record = any(is_recorded(layer.cell) for layer in layers)
+    scanned = fused_scan(backend, layers[0].cell, x, directions, lengths, should_record)
+    if scanned is None:
+        return None
+    for number, (layer, direction) in enumerate(zip(layers, directions, strict=True)):
+        layer._set_backend(backend)
+        if is_recorded(layer.cell):
+            inputs, gates = x, scanned.gates[number]
+            if direction.reverse:  # kernels return gates in the order of x, a layer records them as it reads
+                inputs = reverse_steps(x, lengths)
+                gates = {name: reverse_steps(value, lengths) for name, value in gates.items()}
+            layer.record_gates(gates, inputs, direction.state, direction.weight_hidden, valid)
+    return scanned
 
 
 def valid_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:
-    """The steps (B, T) that are no padding, or None without lengths. Refuses what cannot be scanned."""
+    """The mask (B, T) of steps that are no padding, None without lengths. Refuses shapes that cannot be scanned."""
     if x.dim() != 3 or x.shape[1] == 0 or x.shape[2] != inputs:
         raise UsageError(f"expected vectors (batch, time > 0, {inputs}), received {tuple(x.shape)}.")
     if lengths is None:
@@ -189,7 +199,7 @@ def valid_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None
 
 
 def reverse_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each row's real steps in reverse order; its padding stays where it is."""
+    """Each row's valid steps in reverse order; its padding stays at the end."""
     if lengths is None:
         return x.flip(1)
     time, length = torch.arange(x.shape[1], device=x.device), lengths.to(x.device)[:, None]

@@ -1,8 +1,8 @@
-"""The scan of one cell over time, twice: open, as a loop over the cell's own equation, and by ATen (on a GPU, cuDNN).
+"""The scan of one cell over time, twice: the reference implementation and PyTorch's ATen (cuDNN on a GPU).
 
-Both run on the same weights, and the tests hold them together. Somebody who looks inside ATen's sees the open one's
-values. Scans by kernels of our own, which show their gates themselves, are in `fused.py`.
-This module knows nothing of stacks, directions or dropout.
+The reference implementation is a loop over the cell's own equation. Both use the same weights, and the tests compare
+them. ATen does not return its gates, so recording runs the reference implementation as well. Scans by our own kernels
+are in `fused.py`. This module knows nothing of stacked layers, directions or dropout.
 """
 
 from __future__ import annotations
@@ -23,34 +23,36 @@ from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 
 
 class StepRecorder:
-    """Collects what each step sees and offers it to the recordings as (B, T, …) when the scan ends.
+    """Collects the values of a module step by step and records them as (B, T, …) when the scan ends.
 
-    If nobody looks at the module, values pass untouched. Live, a leaf of zeros is added to each value on its way.
-    The leaf takes the recorded values afterwards, so a gradient with respect to it is the total one: through this
-    step and all that follow.
+    A live recording adds a leaf of zeros to each value, from which the scan continues. When the scan ends, the leaf
+    takes the recorded values, so that a gradient with respect to it is the total one: through this step and all later
+    ones. If the module is not recorded, values pass unchanged.
     """
 
     def __init__(self, module: nn.Module, steps: int):
         self.module, self.steps = module, steps
-        self.is_recording, self.live = is_recorded(module), is_recorded_live(module)
+        self.is_recorded, self.live = is_recorded(module), is_recorded_live(module)
         self.values: dict[str, list[Tensor]] = {}
         self.leaves: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}
 
     def record(self, name: str, value: Tensor) -> Tensor:
-        if not self.is_recording:
+        """Collect one value of the current step; returns the value from which the scan continues."""
+        if not self.is_recorded:
             return value
-        past = self.values.setdefault(name, [])
-        past.append(value.detach())
+        values = self.values.setdefault(name, [])
+        values.append(value.detach())
         if not self.live:
             return value
         if name not in self.leaves:
             leaf = value.new_zeros(len(value), self.steps, *value.shape[1:]).requires_grad_()
             self.leaves[name] = leaf, leaf.unbind(1)
-        return value + self.leaves[name][1][len(past) - 1]
+        return value + self.leaves[name][1][len(values) - 1]
 
-    def close(self, real: Tensor | None) -> None:
+    def finish(self, valid: Tensor | None) -> None:
+        """Record what was collected, zero in the padding."""
         for name, steps in self.values.items():
-            value = zero_padding(torch.stack(steps, dim=1), real)
+            value = zero_padding(torch.stack(steps, dim=1), valid)
             if self.live:
                 leaf, _ = self.leaves[name]
                 leaf.data.copy_(value)
@@ -58,57 +60,59 @@ class StepRecorder:
             record_value(self.module, name, value)
 
 
-def scan(cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, real: Tensor | None) -> tuple[Tensor, State]:
-    """The open scan, step by step. A row whose real steps (B, T) have ended keeps its state."""
-    tape = StepRecorder(cell, x.shape[1])
+def scan(cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, valid: Tensor | None) -> tuple[Tensor, State]:
+    """The reference implementation, step by step. A row keeps its state after its last valid step (B, T)."""
+    recorder = StepRecorder(cell, x.shape[1])
     outputs = []
     for t, x_t in enumerate(cell.project(x).unbind(1)):
-        after = cell.step(x_t, state, weight_hidden, tape.record)
-        outputs.append(after[0])
-        state = after if real is None else choose(real[:, t], after, state)
-    tape.close(real)
-    return zero_padding(torch.stack(outputs, dim=1), real), state
+        new_state = cell.step(x_t, state, weight_hidden, recorder.record)
+        outputs.append(new_state[0])
+        state = new_state if valid is None else select_state(valid[:, t], new_state, state)
+    recorder.finish(valid)
+    return zero_padding(torch.stack(outputs, dim=1), valid), state
 
 
 def aten_scan(
     cell: Cell, x: Tensor, state: State, weight_hidden: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, State]:
-    """The same scan by ATen. Padding is packed away; ATen knows no empty rows, so they run one step that is undone."""
+    """The same scan by ATen, on packed rows. It refuses empty rows, so they run one step whose result is discarded."""
     if lengths is None or bool((lengths == x.shape[1]).all()):
         return _aten(cell, x, None, state, weight_hidden)
     packed = pack_padded_sequence(x, lengths.cpu().clamp(min=1), batch_first=True, enforce_sorted=False)
-    data, sizes, order, back = packed
+    data, sizes, order, original_order = packed
     data, after = _aten(cell, data, sizes, tuple(part[order] for part in state), weight_hidden)
-    outputs, _ = pad_packed_sequence(PackedSequence(data, sizes, order, back), True, total_length=x.shape[1])
-    some = lengths.to(x.device) > 0
-    return zero_padding(outputs, some[:, None]), choose(some, tuple(part[back] for part in after), state)
+    packed = PackedSequence(data, sizes, order, original_order)
+    outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.shape[1])
+    is_nonempty = lengths.to(x.device) > 0
+    after = select_state(is_nonempty, tuple(part[original_order] for part in after), state)
+    return zero_padding(outputs, is_nonempty[:, None]), after
 
 
 def has_aten_scan(cell: Cell) -> bool:
-    """Has ATen this very cell? A class derived from one of these is another equation, and scans openly."""
+    """Whether ATen has this cell. A subclass may have another equation: it uses the reference implementation."""
     return type(cell) in ATEN_SCANS and (not isinstance(cell, RNNCell) or cell.activation in ("tanh", "relu"))
 
 
-def choose(rows: Tensor, new: State, old: State) -> State:
+def select_state(rows: Tensor, new: State, old: State) -> State:
     """The new state where `rows` (B,) is True, the old one elsewhere."""
     return tuple(torch.where(rows[:, None], a, b) for a, b in zip(new, old, strict=True))
 
 
-def zero_padding(values: Tensor, real: Tensor | None) -> Tensor:
-    """Zeros where a step (B, T) is not real."""
-    return values if real is None else values.masked_fill(~real[..., None], 0)
+def zero_padding(values: Tensor, valid: Tensor | None) -> Tensor:
+    """The values (B, T, …) with zeros at steps that are not valid (B, T)."""
+    return values if valid is None else values.masked_fill(~valid[..., None], 0)
 
 
 def _aten(
     cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
 ) -> tuple[Tensor, State]:
     function, weights = ATEN_SCANS[type(cell)](cell, weight_hidden)
-    hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's state counts layers first
+    hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's first dimension is the layer
     before = hidden if len(hidden) == 2 else hidden[0]
-    # cuDNN trains in training mode only, also where an evaluated layer is asked for gradients; no dropout hangs on it.
+    # cuDNN computes gradients in training mode only, so an evaluated layer needs that mode as well. Dropout is 0.
     options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
-    with _quiet() if x.is_cuda else nullcontext():
-        if batch_sizes is None and x.is_cuda:  # cuDNN wants time first, and would reorder everything slowly
+    with _ignore_warnings() if x.is_cuda else nullcontext():
+        if batch_sizes is None and x.is_cuda:  # cuDNN would copy batch-first input slowly
             outputs, *after = function(time_first(x), before, *options, False)
             outputs = outputs.transpose(0, 1)
         elif batch_sizes is None:
@@ -118,8 +122,8 @@ def _aten(
     return outputs, tuple([part.squeeze(0) for part in after])
 
 
-def _quiet() -> Any:
-    """cuDNN copies weights that do not lie in one buffer, and warns. The copy is small beside the scan."""
+def _ignore_warnings() -> Any:
+    """No warning that cuDNN copies weights which are not in one buffer: the copy is cheap beside the scan."""
     return warnings.catch_warnings(action="ignore", category=UserWarning)
 
 
@@ -137,7 +141,7 @@ def _gru(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
 
 
 def _replacing_gru(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
-    """ATen's z keeps. 1 − σ(a) = σ(−a), so the update gate's weights change their sign."""
+    """In ATen's GRU, z near 1 keeps the old state. 1 − σ(a) = σ(−a), so the update gate's weights change their sign."""
     function, weights = _gru(cell, weight_hidden)
     sign = weight_hidden.new_ones(3, cell.units)
     sign[1] = -1
