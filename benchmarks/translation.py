@@ -30,7 +30,7 @@ from measuring import QUICK, Column, Report, parser, settle
 from torch import Tensor, nn
 
 from seqwise.backbones.encoder import build_encoder
-from seqwise.backbones.memory import Memory, join_memories
+from seqwise.backbones.memory import Memory, concat_memories
 from seqwise.config import NetworkSettings, Settings, TransformerSettings
 from seqwise.decoding.beam import beam_search
 from seqwise.decoding.options import BeamSearchOptions
@@ -118,7 +118,7 @@ class Ours(nn.Module):
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[list[int]], targets: Sequence[int]) -> list[list[int]]:
-        memory = join_memories([self.encode(sources[i : i + ENCODED]) for i in range(0, len(sources), ENCODED)])
+        memory = concat_memories([self.encode(sources[i : i + ENCODED]) for i in range(0, len(sources), ENCODED)])
         how, longest = BeamSearchOptions(beam=BEAM), torch.tensor(targets)
         found = beam_search(
             self.writer, memory, begin=BEGIN, end=END, options=how, max_length=longest, banned=(PAD, END)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.decoder import Decoder, Memory, build_decoder
-from seqwise.backbones.memory import join_memories
-from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
+from seqwise.backbones.memory import concat_memories
+from seqwise.backbones.recurrent_decoder import BahdanauDecoder, InitialStateDecoder, InputFeedingDecoder, LuongDecoder
 from seqwise.backbones.transformer_decoder import TransformerDecoder
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, ScaledDot
@@ -69,11 +69,11 @@ def memory_of(rows: int = 2, width: int = WIDTH) -> Memory:
     return Memory(draw(rows, SOURCE, width, seed=2), torch.tensor([SOURCE, 4, 1][:rows]))
 
 
-def step_by_step(decoder: Decoder, x: Tensor, carry) -> Tensor:
+def step_by_step(decoder: Decoder, x: Tensor, state) -> Tensor:
     outputs = []
     for t in range(x.shape[1]):
-        states = decoder(x[:, t : t + 1], carry)
-        carry = states.carry
+        states = decoder(x[:, t : t + 1], state)
+        state = states.state
         outputs.append(states.vectors)
     return torch.cat(outputs, dim=1)
 
@@ -96,7 +96,7 @@ def test_one_step_at_a_time_equals_reading_at_once(variant):
 def test_a_forced_start_may_be_read_at_once_and_continued(variant):
     decoder, x, memory = build(variant), draw(2, TIME, WIDTH), memory_of()
     first = decoder(x[:, :3], decoder.start(memory))
-    second = decoder(x[:, 3:], first.carry)
+    second = decoder(x[:, 3:], first.state)
     both = torch.cat([first.vectors, second.vectors], dim=1)
     torch.testing.assert_close(both, decoder(x, None, memory).vectors)
 
@@ -132,16 +132,16 @@ def test_beams_read_the_memory_of_their_row(variant):
     """Three beams per row, split, reordered and thinned out, equal sequences that were read alone."""
     decoder, memory, beams = build(variant), memory_of(3), 3
     x = draw(9, TIME, WIDTH)  # row r belongs to memory row r // 3
-    carry = decoder(x[::3, :1], decoder.start(memory)).carry
-    carry = decoder.select(carry, torch.arange(3).repeat_interleave(beams))
+    state = decoder(x[::3, :1], decoder.start(memory)).state
+    state = decoder.select(state, torch.arange(3).repeat_interleave(beams))
     x[:, 0] = x[::3, 0].repeat_interleave(beams, dim=0)
-    carry = decoder(x[:, 1:2], carry).carry
+    state = decoder(x[:, 1:2], state).state
     parents = torch.tensor([2, 0, 0, 5, 5, 4, 6, 8, 7])
-    carry, x[:, :2] = decoder.select(carry, parents), x[parents, :2]
-    carry = decoder(x[:, 2:3], carry).carry
+    state, x[:, :2] = decoder.select(state, parents), x[parents, :2]
+    state = decoder(x[:, 2:3], state).state
     kept, rows = torch.tensor([0, 2]), torch.tensor([0, 1, 2, 6, 7, 8])
-    carry, x = decoder.select(carry, rows, kept), x[rows]
-    last = decoder(x[:, 3:], carry).vectors
+    state, x = decoder.select(state, rows, kept), x[rows]
+    last = decoder(x[:, 3:], state).vectors
     chosen = kept.repeat_interleave(beams)
     whole = decoder(x, None, Memory(memory.vectors[chosen], memory.lengths[chosen])).vectors
     torch.testing.assert_close(last, whole[:, 3:])
@@ -236,7 +236,7 @@ def test_the_summary_is_first_last_and_mean():
 
 def test_memories_join_to_one():
     parts = [Memory(torch.ones(2, 3, 1)), Memory(torch.full((1, 4, 1), 2.0), torch.tensor([2]))]
-    joined = join_memories(parts)
+    joined = concat_memories(parts)
     assert joined.vectors.shape == (3, 4, 1)
     assert joined.lengths.tolist() == [3, 3, 2]
     assert joined.vectors[0, :, 0].tolist() == [1, 1, 1, 0]
@@ -281,7 +281,7 @@ def test_bahdanau_by_hand():
         c = sum(w * h for w, h in zip(weights, SOURCES))
         s = math.tanh(0.5 * x + 0.5 * c + 0.5 * s + 0.5)
         expected.append(math.tanh(0.5 * c + 0.5 * s))
-    assert isinstance(tiny("additive"), Bahdanau)
+    assert isinstance(tiny("additive"), BahdanauDecoder)
     assert run_tiny(tiny("additive")) == pytest.approx(expected, rel=1e-12)
 
 
@@ -293,7 +293,7 @@ def test_luong_by_hand(attention, factor):
         weights = plain_softmax([factor * s * h for h in SOURCES])  # from the new state
         c = sum(w * h for w, h in zip(weights, SOURCES))
         expected.append(math.tanh(0.5 * c + 0.5 * s))
-    assert isinstance(tiny(attention), Luong)
+    assert isinstance(tiny(attention), LuongDecoder)
     assert run_tiny(tiny(attention)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -305,7 +305,7 @@ def test_input_feeding_by_hand():
         c = sum(w * h for w, h in zip(weights, SOURCES))
         attentional = math.tanh(0.5 * c + 0.5 * s)
         expected.append(attentional)
-    assert isinstance(tiny("dot", fed=True), Feeding)
+    assert isinstance(tiny("dot", fed=True), InputFeedingDecoder)
     assert run_tiny(tiny("dot", fed=True)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -314,7 +314,7 @@ def test_a_state_handed_over_by_hand():
     for x in X:
         s = math.tanh(0.5 * x + 0.5 * s + 0.5)
         expected.append(s)
-    assert isinstance(tiny("none"), HandedOver)
+    assert isinstance(tiny("none"), InitialStateDecoder)
     assert run_tiny(tiny("none")) == pytest.approx(expected, rel=1e-12)
 
 
@@ -381,10 +381,10 @@ def test_a_task_with_its_own_attention_is_fed_only_if_it_says_so():
     settings = ResolvedSettings.model_validate(
         {"model": "gru", "network": {"width": 4}, "translate": {"input_feeding": True}}
     )
-    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general"), Luong)
-    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", feeding=True), Feeding)
+    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general"), LuongDecoder)
+    assert isinstance(build_decoder(settings, 4, 4, 9, attention="general", feeding=True), InputFeedingDecoder)
 
 
-def test_a_decoder_begins_over_a_memory():
-    with pytest.raises(ValueError, match="over a memory"):
+def test_a_decoder_needs_a_state_or_a_memory():
+    with pytest.raises(ValueError, match="a state or a memory"):
         build("lstm additive")(draw(1, 2, WIDTH))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from seqwise.backbones.states import detach, flatten, join_rows, map_state, structure, unflatten
+from seqwise.backbones.states import concat_states, detach, flatten, map_state, structure, unflatten
 
 
 def example():
@@ -10,22 +10,22 @@ def example():
 
 
 def test_a_carry_survives_being_saved():
-    carry = example()
-    back = unflatten(structure(carry), flatten(carry))
+    state = example()
+    back = unflatten(structure(state), flatten(state))
     assert back[0][1] is None
-    assert torch.equal(back[0][0], carry[0][0])
-    assert torch.equal(back[1], carry[1])
-    assert sorted(flatten(carry)) == ["carry.0.0", "carry.1"]
+    assert torch.equal(back[0][0], state[0][0])
+    assert torch.equal(back[1], state[1])
+    assert sorted(flatten(state)) == ["carry.0.0", "carry.1"]
 
 
 def test_rows_that_were_cut_apart_join_again():
-    carry = example()
-    parts = [map_state(lambda t, i=i: t[i : i + 1], carry) for i in range(3)]
-    assert torch.equal(join_rows(parts)[0][0], carry[0][0])
+    state = example()
+    parts = [map_state(lambda t, i=i: t[i : i + 1], state) for i in range(3)]
+    assert torch.equal(concat_states(parts)[0][0], state[0][0])
 
 
 def test_no_carry_stays_no_carry():
     assert flatten(None) == {}
     assert unflatten(structure(None), {}) is None
-    assert join_rows([None, None]) is None
+    assert concat_states([None, None]) is None
     assert detach(None) is None

@@ -408,7 +408,7 @@ ROWS = [
         lambda layer, x: plain.turn(x),
         causal=True,
         carried=placed,
-        records=("turned",),
+        records=("rotated",),
     ),
     score_row("attend-dot", Dot),
     score_row("attend-scaled-dot", ScaledDot),

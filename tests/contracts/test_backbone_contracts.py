@@ -63,17 +63,17 @@ def test_reading_on_from_a_carry_equals_reading_at_once(variant, cut):
     backbone, x = build(variant), vectors()
     whole = backbone(x).vectors
     first = backbone(x[:, :cut])
-    second = backbone(x[:, cut:], first.carry)
+    second = backbone(x[:, cut:], first.state)
     torch.testing.assert_close(torch.cat([first.vectors, second.vectors], 1), whole)
 
 
 @every
 def test_one_token_at_a_time_equals_reading_at_once(variant):
     backbone, x = build(variant), vectors()
-    carry, outputs = None, []
+    state, outputs = None, []
     for t in range(WINDOW):
-        states = backbone(x[:, t : t + 1], carry)
-        carry = states.carry
+        states = backbone(x[:, t : t + 1], state)
+        state = states.state
         outputs.append(states.vectors)
     torch.testing.assert_close(torch.cat(outputs, 1), backbone(x).vectors)
 
@@ -95,7 +95,7 @@ def test_padding_changes_no_real_position(variant):
     for row, length in enumerate(LENGTHS.tolist()):
         alone = backbone(x[row : row + 1, :length]).vectors
         torch.testing.assert_close(padded.vectors[row : row + 1, :length], alone)
-    if backbone.carries:
+    if backbone.stateful:
         assert padded.vectors[1, 3:].abs().max() == 0
 
 
@@ -103,13 +103,13 @@ def test_padding_changes_no_real_position(variant):
 def test_the_carry_of_padded_rows_is_that_of_their_last_real_step(variant):
     """A row that is read on equals the same row without padding; a Transformer has no such carry."""
     backbone, x, more = build(variant), vectors(rows=3), vectors(time=4)[:1].expand(3, -1, -1)
-    carry = backbone(x, None, LENGTHS).carry
-    if not backbone.carries:
-        assert carry is None
+    state = backbone(x, None, LENGTHS).state
+    if not backbone.stateful:
+        assert state is None
         with pytest.raises(UsageError, match="cannot be continued together"):
-            backbone(more, backbone(x).carry, LENGTHS)
+            backbone(more, backbone(x).state, LENGTHS)
         return
-    after = backbone(more, carry).vectors
+    after = backbone(more, state).vectors
     for row, length in enumerate(LENGTHS.tolist()):
         whole = torch.cat([x[row : row + 1, :length], more[:1]], dim=1)
         torch.testing.assert_close(after[row : row + 1], backbone(whole).vectors[:, length:])
@@ -147,11 +147,11 @@ def test_names_inside_are_stable():
 def test_a_full_cache_is_read_again_from_half_a_window(variant):
     """Token by token far beyond the window: the newest output is that of at least half a window read afresh."""
     backbone, x = build(variant), vectors(time=4 * WINDOW)
-    carry = None
+    state = None
     for t in range(4 * WINDOW):
-        states = backbone(x[:, t : t + 1], carry)
-        carry = states.carry
-        held = carry[0].shape[1]
+        states = backbone(x[:, t : t + 1], state)
+        state = states.state
+        held = state[0].shape[1]
         assert held <= WINDOW
         fresh = backbone(x[:, t + 1 - held : t + 1]).vectors[:, -1:]
         torch.testing.assert_close(states.vectors, fresh)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqwise.layers import cells
 from seqwise.layers.norm import EPSILON, LayerNorm
-from seqwise.layers.scan import choose, zero_padding
+from seqwise.layers.scan import select_state, zero_padding
 
 pytest.importorskip("triton")
 
@@ -111,7 +111,7 @@ class Case:
             for t in range(steps):
                 after = cell.step(inputs[t], state, weight[n], record_into(recorded))
                 outputs.append(zero_padding(after[0], real[:, t]))
-                state = choose(real[:, t], after, state)
+                state = select_state(real[:, t], after, state)
             results.append((self.reorder(torch.stack(outputs), n), *state))
             activations.append({name: self.reorder(torch.stack(values), n) for name, values in recorded.items()})
         return leaves, [torch.stack(parts) for parts in zip(*results, strict=True)], activations
@@ -172,9 +172,9 @@ def test_statistics_of_two_norms_are_loaded_in_parts(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_a_batch_that_needs_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups of eight sequences at a time; in the second launch, a group beyond the end of the batch."""
-    choose = launch.choose_tiling
+    select_state = launch.choose_tiling
     monkeypatch.setattr(
-        launch, "choose_tiling", lambda *sizes: dataclasses.replace(choose(*sizes), batch_groups=2, batch_tile=8)
+        launch, "choose_tiling", lambda *sizes: dataclasses.replace(select_state(*sizes), batch_groups=2, batch_tile=8)
     )
     check(Case("rnn", REVERSE, 3, 20, 20, [3, 1, 2, 1, 3] * 3 + [3, 1, 2, 0, 3]))
 

@@ -125,7 +125,7 @@ def test_a_block_has_the_losses_of_its_tokens(readers, family):
 
 def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
     states = model.backbone(model.embedding(ids))
-    return model.head(states.vectors), states.carry
+    return model.head(states.vectors), states.state
 
 
 def test_counts_are_told_block_by_block(readers):

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import seqwise
-from seqwise.backbones.encoder import BothWays
+from seqwise.backbones.encoder import SeparateDirections
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.defaults import DefaultsContext, resolve
@@ -94,7 +94,7 @@ def test_a_batch_is_the_sum_of_its_rows(family: str):
 def test_no_direction_sees_what_it_predicts(family: str):
     """A token changes what comes after it in its own direction, and nothing of what predicts it."""
     model = model_of(family)
-    assert isinstance(model.encoder, BothWays)
+    assert isinstance(model.encoder, SeparateDirections)
     ids = torch.randint(3, 20, (1, 7), generator=torch.Generator().manual_seed(1))
     other = ids.clone()
     other[0, 3] = (ids[0, 3] + 1) % 17 + 3

@@ -156,7 +156,7 @@ def test_evaluation_is_not_compiled():
     compiled = model().eval()
     compile_layers(compiled, GPU, backend=Counted())
     with record(compiled, "*.attention.weights") as seen, torch.no_grad():
-        carry = compiled.backbone(torch.randn(2, 9, 16), None).carry
+        carry = compiled.backbone(torch.randn(2, 9, 16), None).state
     assert len(seen) == 3
     assert carry is not None, "the cache with which decoding goes on"
 
@@ -167,8 +167,8 @@ def test_a_copy_is_the_same_model_and_not_compiled(copied):
     compile_layers(compiled, GPU, backend=counted)
     x = torch.randn(2, 4, 8)
     other = copied(compiled)
-    assert other.encoder.through is None
-    assert compiled.encoder.through is not None
+    assert other.encoder.compiled_layer is None
+    assert compiled.encoder.compiled_layer is not None
     torch.testing.assert_close(other(x, x), both_stacks()(x, x))
     assert counted.graphs == 0
 

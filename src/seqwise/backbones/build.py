@@ -11,7 +11,7 @@ from seqwise.resolved_settings import ResolvedSettings
 
 
 def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
-    """The backbone of a resolved run, for vectors of width `inputs`."""
+    """The backbone that the settings describe, for vectors of width `inputs`."""
     network = settings.network
     width, depth, dropout = network.width, network.depth, network.dropout
     if settings.model == "feedforward":

@@ -1,12 +1,17 @@
-"""Settings → decoder: something that writes over a memory. What decoders promise is in `memory.py`."""
+"""Builds the decoder that the settings describe. The interface of decoders is in `memory.py`."""
 
 from __future__ import annotations
 
-from seqwise.backbones.memory import Decoded as Decoded
 from seqwise.backbones.memory import Decoder as Decoder
+from seqwise.backbones.memory import DecoderOutput as DecoderOutput
 from seqwise.backbones.memory import Memory as Memory
-from seqwise.backbones.memory import begun as begun
-from seqwise.backbones.recurrent_decoder import Bahdanau, Feeding, HandedOver, Luong
+from seqwise.backbones.memory import continue_or_start as continue_or_start
+from seqwise.backbones.recurrent_decoder import (
+    BahdanauDecoder,
+    InitialStateDecoder,
+    InputFeedingDecoder,
+    LuongDecoder,
+)
 from seqwise.backbones.transformer_decoder import TransformerDecoder
 from seqwise.config import RECURRENT
 from seqwise.errors import UsageError
@@ -22,11 +27,11 @@ def build_decoder(
     attention: str | None = None,
     feeding: bool | None = None,
 ) -> Decoder:
-    """The decoder of a resolved run, for vectors of width `inputs` over a memory of width `memory_width`.
+    """The decoder that the settings describe, for vectors of width `inputs` over a memory of width `memory_width`.
 
-    `attention` is that of recurrent and fixed-window decoders: none, additive, dot or general. Unless given it is
-    `translate.attention`, and `feeding` is `translate.input_feeding`; a task with its own attention is not fed unless
-    it says so. `longest` bounds learned positions.
+    `attention` of recurrent and fixed-window decoders is none, additive, dot or general; the default is
+    `translate.attention`. The default of `feeding` is `translate.input_feeding`, or False for a task that passes its
+    own `attention`. `longest` is the number of learned positions.
     """
     if feeding is None:
         feeding = attention is None and settings.translate.input_feeding
@@ -38,24 +43,24 @@ def build_decoder(
     if attention == "none":
         if settings.model not in RECURRENT:
             raise UsageError(
-                f"the {settings.model} decoder has no state to begin with, so it needs attention; received none.",
+                f"the {settings.model} decoder has no initial state, so it needs attention; received none.",
                 repair="Pass --translate.attention general.",
             )
-        return HandedOver(settings, inputs, memory_width)
+        return InitialStateDecoder(settings, inputs, memory_width)
     if settings.model in RECURRENT and attention == "additive":
-        return Bahdanau(settings, inputs, memory_width, score_of(attention, width, memory_width))
-    if feeding and can_be_fed(settings.model, attention):
-        return Feeding(settings, inputs, memory_width, score_of(attention, width, memory_width))
-    return Luong(settings, inputs, memory_width, score_of(attention, width, memory_width))
+        return BahdanauDecoder(settings, inputs, memory_width, build_score(attention, width, memory_width))
+    if feeding and supports_input_feeding(settings.model, attention):
+        return InputFeedingDecoder(settings, inputs, memory_width, build_score(attention, width, memory_width))
+    return LuongDecoder(settings, inputs, memory_width, build_score(attention, width, memory_width))
 
 
-def can_be_fed(model: str, attention: str) -> bool:
-    """May what a step saw enter the next one? A Transformer has no steps, and additive attention looks first anyway."""
+def supports_input_feeding(model: str, attention: str) -> bool:
+    """Whether the attention of a step can enter the next one: in recurrent decoders that attend after the cell."""
     return model in ("rnn", "gru", "lstm") and attention in ("dot", "general")
 
 
-def score_of(attention: str, width: int, memory_width: int) -> Score:
-    """The module that compares states of `width` with vectors of the memory."""
+def build_score(attention: str, width: int, memory_width: int) -> Score:
+    """The module that scores states of `width` against vectors of the memory."""
     if attention == "additive":
         return Additive(width, memory_width, width)
     if attention == "general":

@@ -1,7 +1,7 @@
-"""Encoders: backbones that read a whole sequence at once and may look in both directions. Settings → encoder.
+"""Encoders: backbones that read whole sequences and may be bidirectional.
 
-An encoder is called as `encoder(vectors, lengths=…) → States`. It never continues a sequence, so the carry of its
-`States` is that after the last real step, for decoders that begin there, or None.
+An encoder is called as `encoder(vectors, lengths=…) → States`. It never continues a sequence; the state that it returns
+is the one after the last valid step, or None.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ CELLS = ("rnn", "gru", "lstm")
 
 
 def build_encoder(settings: ResolvedSettings, inputs: int, longest: int) -> nn.Module:
-    """The encoder of a resolved run, for vectors of width `inputs` and sequences up to `longest`."""
+    """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `longest`."""
     network = settings.network
     width, depth, dropout = network.width, network.depth, network.dropout
-    both = settings.recurrent.bidirectional
+    bidirectional = settings.recurrent.bidirectional
     if settings.model == "transformer":
         return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
-    if settings.model in CELLS and both and settings.recurrent.concat_directions:
+    if settings.model in CELLS and bidirectional and settings.recurrent.concat_directions:
         return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
-    if not both:
+    if not bidirectional:
         return build_backbone(settings, inputs)
     half = settings.model_copy(update={"network": network.model_copy(update={"width": -(-width // 2)})})
-    return BothWays(build_backbone(half, inputs), build_backbone(half, inputs))
+    return SeparateDirections(build_backbone(half, inputs), build_backbone(half, inputs))
 
 
 class BidirectionalBackbone(nn.Module):
-    """A deep stack in which every layer reads in both directions: `width` is that of the two together."""
+    """Stacked bidirectional layers: each layer reads both directions of the layer below. `width` counts both."""
 
-    carries = False
+    stateful = False
 
     def __init__(
         self, cell: str, inputs: int, width: int, depth: int, settings: ResolvedSettings, dropout: float = 0.0
@@ -54,35 +54,35 @@ class BidirectionalBackbone(nn.Module):
             bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout
         )
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
-        outputs, state = self.deep(vectors, carry, lengths)
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        outputs, state = self.deep(vectors, state, lengths)
         return States(outputs, state)
 
 
-class BothWays(nn.Module):
-    """Two backbones of one family, one reading from the end; outputs side by side. Neither sees what the other read."""
+class SeparateDirections(nn.Module):
+    """Two independent backbones, one reading in reverse; outputs concatenated after the last layer."""
 
-    carries = False
+    stateful = False
 
     def __init__(self, forwards: nn.Module, backwards: nn.Module):
         super().__init__()
         self.forwards, self.backwards = forwards, backwards
         self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.forwards(vectors, None, lengths)
         back = self.backwards(reverse_steps(vectors, lengths), None, lengths)
         both = torch.cat([ahead.vectors, reverse_steps(back.vectors, lengths)], dim=-1)
-        return States(both, (ahead.carry, back.carry))
+        return States(both, (ahead.state, back.state))
 
 
 class CentredFeedForward(FeedForwardBackbone):
-    """A fixed window whose middle is the position it stands for: it sees as much before as behind."""
+    """A fixed window centred on its position: it covers as many vectors before as after it."""
 
-    carries = False
+    stateful = False
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
         ahead = self.window // 2
-        real = valid_steps(vectors, self.inputs, lengths)
-        h = super().forward(F.pad(zero_padding(vectors, real), (0, 0, 0, ahead))).vectors[:, ahead:]
-        return States(zero_padding(h, real))
+        valid = valid_steps(vectors, self.inputs, lengths)
+        h = super().forward(F.pad(zero_padding(vectors, valid), (0, 0, 0, ahead))).vectors[:, ahead:]
+        return States(zero_padding(h, valid))

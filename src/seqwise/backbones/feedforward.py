@@ -1,6 +1,6 @@
 """The fixed-window network (Bengio et al. 2003): the last n vectors side by side, through a multilayer perceptron.
 
-It has no memory beyond its window; the carry is only the end of the piece before.
+It has no memory beyond its window; its state is the end of the segment before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seqwise.layers.scan import zero_padding
 class FeedForwardBackbone(nn.Module):
     """h = relu(W [x_{t-n+1}; …; x_t] + b), then further layers of the same width, each added to its input."""
 
-    carries = True
+    stateful = True
 
     def __init__(self, inputs: int, width: int, depth: int, window: int, dropout: float = 0.0):
         super().__init__()
@@ -31,23 +31,23 @@ class FeedForwardBackbone(nn.Module):
             he_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
-        real = valid_steps(vectors, self.inputs, lengths)
-        vectors = zero_padding(vectors, real)
-        past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if carry is None else carry
-        known = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
-        windows = known.unfold(1, self.window, 1)  # (B, T, D, window)
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        valid = valid_steps(vectors, self.inputs, lengths)
+        vectors = zero_padding(vectors, valid)
+        past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if state is None else state
+        padded = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
+        windows = padded.unfold(1, self.window, 1)  # (B, T, D, window)
         h = self.dropout(F.relu(self.first(windows.flatten(2))))
         record_value(self, "hidden.0", h)
         for depth, linear in enumerate(self.layer, start=1):
             h = h + self.dropout(F.relu(linear(h)))
             record_value(self, f"hidden.{depth}", h)
-        return States(zero_padding(h, real), self._last(known, lengths))
+        return States(zero_padding(h, valid), self._last(padded, lengths))
 
-    def _last(self, known: Tensor, lengths: Tensor | None) -> Tensor:
-        """The last window - 1 vectors that are real, (B, window - 1, D)."""
-        kept = self.window - 1
+    def _last(self, padded: Tensor, lengths: Tensor | None) -> Tensor:
+        """The last window - 1 valid vectors, (B, window - 1, D)."""
+        count = self.window - 1
         if lengths is None:
-            return known[:, known.shape[1] - kept :]
-        places = lengths.to(known.device)[:, None] + torch.arange(kept, device=known.device)
-        return known.gather(1, places[..., None].expand(-1, -1, known.shape[2]))
+            return padded[:, padded.shape[1] - count :]
+        index = lengths.to(padded.device)[:, None] + torch.arange(count, device=padded.device)
+        return padded.gather(1, index[..., None].expand(-1, -1, padded.shape[2]))

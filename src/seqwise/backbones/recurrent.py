@@ -1,4 +1,4 @@
-"""Recurrent backbones: a deep stack of one cell, plain or with self-attention added to its states."""
+"""Recurrent backbones: stacked layers of one cell, plain or with self-attention added to their states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _layers(cell: str, inputs: int, width: int, depth: int, settings: ResolvedRe
 def bidirectional_layers(
     cell: str, inputs: int, units: int, depth: int, settings: ResolvedRecurrentSettings
 ) -> list[Bidirectional]:
-    """Layers that read in both directions, each `units` wide per direction."""
+    """Bidirectional layers, `units` wide in each direction."""
     return [
         Bidirectional(*(_layers(cell, inputs if i == 0 else 2 * units, units, 1, settings)[0] for _ in range(2)))
         for i in range(depth)
@@ -34,7 +34,7 @@ def bidirectional_layers(
 class RecurrentBackbone(nn.Module):
     """RNN, GRU or LSTM, one cell scanned over time per layer."""
 
-    carries = True
+    stateful = True
 
     def __init__(
         self, cell: str, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0
@@ -43,15 +43,15 @@ class RecurrentBackbone(nn.Module):
         self.width = width
         self.deep = StackedRecurrent(_layers(cell, inputs, width, depth, settings), dropout=dropout)
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
-        outputs, state = self.deep(vectors, carry, lengths)
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        outputs, state = self.deep(vectors, state, lengths)
         return States(outputs, state)
 
 
 class AttentiveBackbone(nn.Module):
-    """A recurrent stack whose states look back: h_t = s_t + a_t, with a_t attending to the last `memory` states."""
+    """Stacked recurrent layers with self-attention: h_t = s_t + a_t, where a_t attends to the last `memory` states."""
 
-    carries = True
+    stateful = True
 
     def __init__(self, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0):
         super().__init__()
@@ -59,8 +59,8 @@ class AttentiveBackbone(nn.Module):
         self.deep = StackedRecurrent(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
         self.look_back = StateAttention(width, settings.attention_span)
 
-    def forward(self, vectors: Tensor, carry: ModelState = None, lengths: Tensor | None = None) -> States:
-        state, past = (None, None) if carry is None else carry
-        outputs, state = self.deep(vectors, state, lengths)
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        recurrent_state, past = (None, None) if state is None else state
+        outputs, recurrent_state = self.deep(vectors, recurrent_state, lengths)
         outputs, past = self.look_back(outputs, past, lengths)
-        return States(outputs, (state, past))
+        return States(outputs, (recurrent_state, past))

@@ -1,12 +1,12 @@
 """Recurrent decoders: without attention, with Luong's, with Luong's and input feeding, with Bahdanau's.
 
-Each begins in a state made from a summary of the memory and ends in one vector per step. They differ in when they
-look at the memory:
+Each computes its initial state from a summary of the memory, and returns one vector per step. They differ in when they
+attend to the memory:
 
-    HandedOver   never: the first state is all that is known of it (Sutskever et al. 2014)
-    Luong        after the network has made its state: all steps run at once
-    Feeding      the same, and what was seen enters the next step (Luong et al. 2015, §3.3): step by step
-    Bahdanau     before: the previous state asks, the answer enters the cell (Bahdanau et al. 2015): step by step
+    InitialStateDecoder   never: the initial state is all it gets of the memory (Sutskever et al. 2014)
+    LuongDecoder          after the recurrent layers: all steps run in parallel
+    InputFeedingDecoder   the same, and the result enters the next step (Luong et al. 2015, §3.3): step by step
+    BahdanauDecoder       before: the previous state is the query, the context enters the cell (Bahdanau et al. 2015)
 
 They know nothing of tokens. Scores are in `layers/attention.py`, cells in `layers/cells.py`.
 """
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.build import build_backbone
-from seqwise.backbones.memory import Decoded, Decoder, Memory, begun
+from seqwise.backbones.memory import Decoder, DecoderOutput, Memory, continue_or_start
 from seqwise.backbones.states import ModelState
 from seqwise.layers.attention import Score, masked_softmax
 from seqwise.layers.attentive import StateAttention
 from seqwise.layers.cells import Cell, State, make_cell
-from seqwise.layers.dropout import VariationalDropout, drop_weights
+from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
@@ -34,9 +34,9 @@ from seqwise.resolved_settings import ResolvedSettings
 
 
 class Bridge(nn.Module):
-    """The first states of all layers from the memory: h = tanh(W s + b), an LSTM's c without the tanh.
+    """The initial states of all layers: h = tanh(W s + b), an LSTM's c without the tanh, s a summary of the memory.
 
-    s is the memory's summary, so that encoder and decoder may differ in width, depth and kind.
+    So encoder and decoder may differ in width, depth and kind.
     """
 
     def __init__(self, memory_width: int, cells: list[Cell]):
@@ -63,105 +63,107 @@ class Readout(nn.Module):
         return torch.tanh(F.linear(torch.cat([context, h], dim=-1), self.weight))
 
 
-def look(score: Score, queries: Tensor, shared: ModelState) -> tuple[Tensor, Tensor]:
+def attend_memory(score: Score, queries: Tensor, shared: ModelState) -> tuple[Tensor, Tensor]:
     """queries (R, T, U) over the memory → context (R, T, D) and weights (R, T, S).
 
-    The beams of a memory row are folded into its queries, so that keys and values lie in memory once.
+    The beams of a memory row are folded into its queries, so that keys and values are stored once.
     """
-    prepared, values, mask = shared
+    keys, values, mask = shared
     folded = queries.reshape(len(values), -1, queries.shape[-1])  # (B, k·T, U)
-    weights = masked_softmax(score.compare(folded, prepared), mask)
+    weights = masked_softmax(score.compare(folded, keys), mask)
     context = weights @ values
     return context.view(*queries.shape[:2], -1), weights.view(*queries.shape[:2], -1)
 
 
-def projected(score: Score, memory: Memory) -> ModelState:
-    """What `look` needs of a memory: keys multiplied once, values, and which are there."""
+def prepare_memory(score: Score, memory: Memory) -> ModelState:
+    """What `attend_memory` needs of a memory: keys projected once, values, and their mask."""
     return score.prepare(memory.vectors), memory.vectors, memory.mask()
 
 
-class HandedOver(Decoder):
-    """A recurrent network that begins where the encoder ended."""
+class BackboneDecoder(Decoder):
+    """A causal backbone whose initial state comes from the memory; a fixed-window backbone has no state."""
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int):
         super().__init__()
         self.backbone = build_backbone(settings, inputs)
         self.width: int = self.backbone.width  # type: ignore[assignment]
-        self.looks_back = settings.model == "attentive-rnn"
-        self.bridge = Bridge(memory_width, [layer.cell for layer in self.backbone.deep.layer])  # type: ignore[union-attr]
-
-    def start(self, memory: Memory) -> ModelState:
-        state = self.bridge(memory)
-        return (), (state, None) if self.looks_back else state
-
-    def forward(
-        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
-        shared, own = begun(carry, memory, self)
-        states = self.backbone(vectors, own)
-        return Decoded(states.vectors, (shared, states.carry))
-
-
-class Luong(Decoder):
-    """Attention after the network: h_t asks the memory, h~_t = tanh(W [c_t; h_t]) is the state of the step.
-
-    Without input feeding no step waits for the attention of the one before, so all run at once. It serves any causal
-    backbone; the fixed-window one begins without a state.
-    """
-
-    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
-        super().__init__()
-        self.backbone = build_backbone(settings, inputs)
-        self.width: int = self.backbone.width  # type: ignore[assignment]
-        self.looks_back = settings.model == "attentive-rnn"
+        self.is_attentive = settings.model == "attentive-rnn"
         self.bridge = None
         if settings.model != "feedforward":
             cells = [layer.cell for layer in self.backbone.deep.layer]  # type: ignore[union-attr]
             self.bridge = Bridge(memory_width, cells)
+
+    def _initial_state(self, memory: Memory) -> ModelState:
+        state = None if self.bridge is None else self.bridge(memory)
+        return (state, None) if self.is_attentive else state
+
+
+class InitialStateDecoder(BackboneDecoder):
+    """A recurrent network that begins in the encoder's final state, through a `Bridge`."""
+
+    def start(self, memory: Memory) -> ModelState:
+        return (), self._initial_state(memory)
+
+    def forward(
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        shared, own = continue_or_start(state, memory, self)
+        states = self.backbone(vectors, own)
+        return DecoderOutput(states.vectors, (shared, states.state))
+
+
+class LuongDecoder(BackboneDecoder):
+    """Attention after the network: h_t is the query, h~_t = tanh(W [c_t; h_t]) the output of the step.
+
+    Without input feeding no step needs the attention of the one before, so all run in parallel.
+    """
+
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
+        super().__init__(settings, inputs, memory_width)
         self.score = score
         self.readout = Readout(memory_width, self.width)
 
     def start(self, memory: Memory) -> ModelState:
-        state = None if self.bridge is None else self.bridge(memory)
-        return projected(self.score, memory), (state, None) if self.looks_back else state
+        return prepare_memory(self.score, memory), self._initial_state(memory)
 
     def forward(
-        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
-        shared, own = begun(carry, memory, self)
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        shared, own = continue_or_start(state, memory, self)
         states = self.backbone(vectors, own)
-        context, looked = look(self.score, states.vectors, shared)
-        record_value(self, "weights", looked)
+        context, memory_weights = attend_memory(self.score, states.vectors, shared)
+        record_value(self, "weights", memory_weights)
         h = self.readout(context, states.vectors)
-        return Decoded(h, (shared, states.carry), looked if weights else None)
+        return DecoderOutput(h, (shared, states.state), memory_weights if weights else None)
 
 
-class Fed:
-    """A layer stepped by hand, whose input is x_t and beside it something that only then is known.
+class LayerStepper:
+    """A layer run step by step on [x_t; f_t], where f_t is known only when step t runs.
 
-    The product of x runs for all steps at once where the cell allows, and the weight's mask is drawn once.
+    The product of x is computed for all steps together where the cell allows it, and the dropout mask of the recurrent
+    weights is drawn once.
     """
 
     def __init__(self, layer: Recurrent, x: Tensor):
         self.cell, self.recorder = layer.cell, StepRecorder(layer.cell, x.shape[1])
-        self.weight_hidden = drop_weights(layer.cell.weight_hidden, layer.weight_dropout, layer.training)
+        self.weight_hidden = layer.recurrent_matrix()
         own, self.weight_fed = self.cell.weight_input.split([x.shape[2], self.cell.inputs - x.shape[2]], dim=1)
-        self.apart = type(self.cell).project is Cell.project  # a cell that norms the product needs it whole
-        self.x = (F.linear(x, own, self.cell.bias) if self.apart else x).unbind(1)
+        self.is_linear = type(self.cell).project is Cell.project  # a layer norm needs the whole product
+        self.x = (F.linear(x, own, self.cell.bias) if self.is_linear else x).unbind(1)
 
     def step(self, t: int, fed: Tensor, state: State) -> State:
-        if self.apart:
+        if self.is_linear:
             a = self.x[t] + F.linear(fed, self.weight_fed)
         else:
             a = self.cell.project(torch.cat([self.x[t], fed], dim=-1))
         return self.cell.step(a, state, self.weight_hidden, self.recorder.record)
 
 
-class Bahdanau(Decoder):
-    """s_t = cell([x_t; c_t], s_{t−1}), where s_{t−1} asks the memory for c_t (Bahdanau et al. 2015, §3.1 and A.2.2).
+class BahdanauDecoder(Decoder):
+    """s_t = cell([x_t; c_t], s_{t−1}), where s_{t−1} is the query for c_t (Bahdanau et al. 2015, §3.1 and A.2.2).
 
-    The first layer attends. Layers above it read its states and run at once, as does the readout: h~ = tanh(W [c; h])
-    stands where the paper has a maxout layer.
+    The first layer attends. Layers above it run in parallel over time, as does the readout h~ = tanh(W [c; h]), which
+    replaces the maxout layer of the paper.
     """
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
@@ -181,34 +183,35 @@ class Bahdanau(Decoder):
 
     def start(self, memory: Memory) -> ModelState:
         first, *above = self.bridge(memory)
-        return projected(self.score, memory), (first, tuple(above), None)
+        return prepare_memory(self.score, memory), (first, tuple(above), None)
 
     def forward(
-        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
-        shared, (state, above, past) = begun(carry, memory, self)
-        recorder, layer = StepRecorder(self, vectors.shape[1]), Fed(self.first, vectors)
-        outputs, contexts, looked = [], [], []
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        shared, (first, above, past) = continue_or_start(state, memory, self)
+        recorder, stepper = StepRecorder(self, vectors.shape[1]), LayerStepper(self.first, vectors)
+        outputs, contexts, step_weights = [], [], []
         for t in range(vectors.shape[1]):
-            context, weight = look(self.score, state[0][:, None], shared)
+            context, weight = attend_memory(self.score, first[0][:, None], shared)
             recorder.record("weights", weight[:, 0])
-            state = layer.step(t, context[:, 0], state)
-            outputs.append(state[0])
+            first = stepper.step(t, context[:, 0], first)
+            outputs.append(first[0])
             contexts.append(context)
-            looked.append(weight)
+            step_weights.append(weight)
         recorder.finish(None)
-        layer.recorder.finish(None)
+        stepper.recorder.finish(None)
         h = torch.stack(outputs, dim=1)
         if self.above is not None:
             h, above = self.above(self.dropout(h), above)
         if self.look_back is not None:
             h, past = self.look_back(h, past)
         h = self.readout(torch.cat(contexts, dim=1), h)
-        return Decoded(h, (shared, (state, above, past)), torch.cat(looked, dim=1) if weights else None)
+        memory_weights = torch.cat(step_weights, dim=1) if weights else None
+        return DecoderOutput(h, (shared, (first, above, past)), memory_weights)
 
 
-class Feeding(Decoder):
-    """Luong's attention with input feeding: cell([x_t; h~_{t−1}]), so that a step knows where the last one looked."""
+class InputFeedingDecoder(Decoder):
+    """Luong's attention with input feeding: cell([x_t; h~_{t−1}]), so that a step knows what the last attended to."""
 
     def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, score: Score):
         super().__init__()
@@ -224,44 +227,42 @@ class Feeding(Decoder):
 
     def start(self, memory: Memory) -> ModelState:
         states = self.bridge(memory)
-        return projected(self.score, memory), (states, torch.zeros_like(states[0][0]))
+        return prepare_memory(self.score, memory), (states, torch.zeros_like(states[0][0]))
 
     def forward(
-        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
-        shared, (states, h) = begun(carry, memory, self)
-        recorder, stack, looked, outputs = StepRecorder(self, vectors.shape[1]), self._stack(vectors), [], []
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        shared, (states, h) = continue_or_start(state, memory, self)
+        recorder = StepRecorder(self, vectors.shape[1])
+        stack = StackStepper(list(self.layer), vectors, self.dropout if self.training else 0.0)
+        outputs, step_weights = [], []
         for t in range(vectors.shape[1]):
-            states = stack(t, h, states)
-            context, weight = look(self.score, states[-1][0][:, None], shared)
+            states = stack.step(t, h, states)
+            context, weight = attend_memory(self.score, states[-1][0][:, None], shared)
             recorder.record("weights", weight[:, 0])
             h = self.readout(context[:, 0], states[-1][0])
             outputs.append(h)
-            looked.append(weight)
+            step_weights.append(weight)
         recorder.finish(None)
-        for fed in stack.fed:
-            fed.recorder.finish(None)
-        found = torch.cat(looked, dim=1) if weights else None
-        return Decoded(torch.stack(outputs, dim=1), (shared, (states, h)), found)
-
-    def _stack(self, vectors: Tensor) -> Stack:
-        return Stack(list(self.layer), vectors, self.dropout if self.training else 0.0)
+        for stepper in stack.steppers:
+            stepper.recorder.finish(None)
+        memory_weights = torch.cat(step_weights, dim=1) if weights else None
+        return DecoderOutput(torch.stack(outputs, dim=1), (shared, (states, h)), memory_weights)
 
 
-class Stack:
-    """Layers stepped together, the lowest of them fed. Dropout between them has one mask per row."""
+class StackStepper:
+    """Stacked layers run step by step, the lowest with an additional input. Dropout has one mask per row."""
 
     def __init__(self, layers: list[Any], vectors: Tensor, dropout: float):
         rows, steps = vectors.shape[:2]
-        self.fed = [Fed(layers[0], vectors)]
-        nothing = vectors.new_zeros(rows, steps, 0)  # the layers above have no input but what is fed
-        self.fed += [Fed(layer, nothing) for layer in layers[1:]]
+        empty = vectors.new_zeros(rows, steps, 0)  # all input of the upper layers is known only when a step runs
+        self.steppers = [LayerStepper(layer, empty if number else vectors) for number, layer in enumerate(layers)]
         ones = vectors.new_ones(rows, layers[0].units)
         self.masks = [F.dropout(ones, dropout) if dropout else None for _ in layers[1:]]
 
-    def __call__(self, t: int, h: Tensor, states: tuple[State, ...]) -> tuple[State, ...]:
-        after = [self.fed[0].step(t, h, states[0])]
-        for fed, mask, state in zip(self.fed[1:], self.masks, states[1:], strict=True):
-            x = after[-1][0]
-            after.append(fed.step(t, x if mask is None else x * mask, state))
-        return tuple(after)
+    def step(self, t: int, h: Tensor, states: tuple[State, ...]) -> tuple[State, ...]:
+        new_states = [self.steppers[0].step(t, h, states[0])]
+        for stepper, mask, state in zip(self.steppers[1:], self.masks, states[1:], strict=True):
+            x = new_states[-1][0]
+            new_states.append(stepper.step(t, x if mask is None else x * mask, state))
+        return tuple(new_states)

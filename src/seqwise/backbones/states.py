@@ -1,7 +1,7 @@
-"""`States`: what crosses from backbones to heads, and the carry that links one piece of a sequence to the next.
+"""`States`: what backbones return, and the model state that links one segment of a sequence to the next.
 
-A carry is `None`, a tensor whose first dimension is the batch, or a nested tuple of carries. It knows nothing of
-which model made it, so that it can be cut into micro-batches, gathered over processes and saved.
+A model state is None, a tensor whose first dimension is the batch, or a nested tuple of model states. The functions
+here do not know which model made it, so a state can be cut into micro-batches, gathered over processes and saved.
 """
 
 from __future__ import annotations
@@ -13,55 +13,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ModelState = Any  # None | Tensor | tuple[Carry, ...]
+ModelState = Any  # None | Tensor | tuple[ModelState, ...]
 
 
 @dataclass(frozen=True)
 class States:
-    """One vector per position, and what the next piece of the same sequences needs to know."""
+    """One vector per position, and the state from which the next segment of the same sequences continues."""
 
     vectors: Tensor  # (B, T, D)
-    carry: ModelState = None
+    state: ModelState = None
 
 
-def map_state(function: Callable[[Tensor], Tensor], carry: ModelState) -> ModelState:
-    """The same carry with `function` applied to each tensor."""
-    if carry is None:
+def map_state(function: Callable[[Tensor], Tensor], state: ModelState) -> ModelState:
+    """The state with `function` applied to each tensor."""
+    if state is None:
         return None
-    if isinstance(carry, Tensor):
-        return function(carry)
-    return tuple(map_state(function, part) for part in carry)
+    if isinstance(state, Tensor):
+        return function(state)
+    return tuple(map_state(function, part) for part in state)
 
 
-def detach(carry: ModelState) -> ModelState:
-    """The carry without its history: truncated backpropagation stops here."""
-    return map_state(Tensor.detach, carry)
+def detach(state: ModelState) -> ModelState:
+    """The state without its autograd history: truncated backpropagation stops here."""
+    return map_state(Tensor.detach, state)
 
 
-def join_rows(carries: list[ModelState]) -> ModelState:
-    """Carries of consecutive rows as one."""
-    first = carries[0]
+def concat_states(states: list[ModelState]) -> ModelState:
+    """The states of consecutive rows as one."""
+    first = states[0]
     if first is None:
         return None
     if isinstance(first, Tensor):
-        return torch.cat(carries)
-    return tuple(join_rows(list(parts)) for parts in zip(*carries))
+        return torch.cat(states)
+    return tuple(concat_states(list(parts)) for parts in zip(*states))
 
 
-def flatten(carry: ModelState, name: str = "carry") -> dict[str, Tensor]:
-    """Tensors under dotted names, for saving."""
-    if carry is None:
+def flatten(state: ModelState, name: str = "carry") -> dict[str, Tensor]:
+    """The tensors under dotted names, for saving. Checkpoints have always called them "carry.0", "carry.1", …"""
+    if state is None:
         return {}
-    if isinstance(carry, Tensor):
-        return {name: carry}
-    return {key: value for i, part in enumerate(carry) for key, value in flatten(part, f"{name}.{i}").items()}
+    if isinstance(state, Tensor):
+        return {name: state}
+    return {key: value for i, part in enumerate(state) for key, value in flatten(part, f"{name}.{i}").items()}
 
 
-def structure(carry: ModelState) -> Any:
-    """The nesting of a carry as plain data: what `unflatten` needs besides the tensors."""
-    if carry is None:
+def structure(state: ModelState) -> Any:
+    """The nesting of a state as plain data: what `unflatten` needs besides the tensors."""
+    if state is None:
         return None
-    return "tensor" if isinstance(carry, Tensor) else [structure(part) for part in carry]
+    return "tensor" if isinstance(state, Tensor) else [structure(part) for part in state]
 
 
 def unflatten(shape: Any, tensors: dict[str, Tensor], name: str = "carry") -> ModelState:

@@ -1,9 +1,9 @@
-"""The Transformer decoder: reads all at once over a memory, or step by step with the beams of a search side by side.
+"""The Transformer decoder: reads a whole sequence over a memory, or step by step with the beams of a search together.
 
-Searching, the keys and values of all beams of a memory row lie in *slots* that they share: a new step fills one slot
-per beam, and a table says which slots each beam descends from. When the search drops one beam and splits another, only
-that table changes; no key is copied. The queries of a row's beams are folded into one product over the row's slots, as
-they are over its memory. It knows nothing of tokens, nor of how beams are chosen.
+In a search, the keys and values of all beams of a memory row are stored in *slots* that the beams share: a new step
+fills one slot per beam, and a mask says which slots each beam descends from. When the search drops one beam and splits
+another, only that mask changes; no key is copied. The queries of a row's beams are folded into one product over the
+row's slots, as they are over its memory. It knows nothing of tokens, nor of how beams are selected.
 """
 
 from __future__ import annotations
@@ -12,32 +12,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqwise.backbones.memory import Decoded, Decoder, Memory
+from seqwise.backbones.memory import Decoder, DecoderOutput, Memory
 from seqwise.backbones.states import ModelState
-from seqwise.backbones.transformer import added_positions
+from seqwise.backbones.transformer import build_layers, build_positions, build_projection, compute_position_scale
 from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
-from seqwise.layers.initialise import EMBEDDING_STD
-from seqwise.layers.positions import rotary as turn
+from seqwise.layers.positions import rotary as rotate
 from seqwise.layers.record import is_recorded
-from seqwise.layers.transformer import Decoder as Layers
+from seqwise.layers.transformer import Decoder as DecoderStack
 from seqwise.layers.transformer import DecoderLayer, PreNormDecoderLayer
 from seqwise.resolved_settings import ResolvedTransformerSettings
 
-ROOM = 16  # slots that are made at first; they double when full
+MIN_SLOTS = 16  # allocated at first; they double when full
 
 
 @dataclass(frozen=True)
-class Slots:
-    """The carry of a search: B memory rows, R = B·k beams."""
+class SearchState:
+    """The state of a search: B memory rows, R = B·k beams."""
 
-    layers: tuple[Stepper, ...]
+    layers: tuple[LayerStepper, ...]
     memory: tuple[KeysValues, ...]  # per layer, (B, H, S, K) each
-    mask: Tensor | None  # (B, 1, 1, S): 0 for positions of the memory that are there, else -inf
-    kept: tuple[Tensor, ...]  # per layer keys and values (B, capacity, 2, H, K), filled in place; none at first
-    seen: Tensor  # (R, filled): slots a beam descends from
+    memory_mask: Tensor | None  # (B, 1, 1, S): 0 for valid positions of the memory, else -inf
+    slots: tuple[Tensor, ...]  # per layer keys and values (B, capacity, 2, H, K), filled in place; none at first
+    visible: Tensor  # (R, filled): the slots that each beam descends from
     time: int  # steps read
 
 
@@ -56,172 +55,160 @@ class TransformerDecoder(Decoder):
     ):
         super().__init__()
         self.width = width
-        self.enter, self.remember = _entrance(inputs, width), _entrance(memory_width, width)
-        self.positions = added_positions(settings.positions, width, longest)
-        self.factor = 1 / EMBEDDING_STD if settings.positions == "sinusoidal" else 1.0  # as in TransformerBackbone
+        self.enter, self.remember = build_projection(inputs, width), build_projection(memory_width, width)
+        self.positions = build_positions(settings.positions, width, longest)
+        self.factor = compute_position_scale(settings.positions)
         kind = PreNormDecoderLayer if settings.norm == "pre" else DecoderLayer
-        heads, hidden = settings.heads, settings.hidden
-        rotary = settings.positions == "rotary"
-        self.decoder = Layers([kind(width, heads, hidden, settings.activation, dropout, rotary) for _ in range(depth)])
+        self.decoder = DecoderStack(build_layers(kind, width, depth, settings, dropout))
 
     def forward(
-        self, vectors: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
-        """Without a carry everything is read at once, with gradients, and nothing is kept to continue it."""
-        if carry is None and memory is not None and not weights:
-            x = self._enter(vectors, 0)
-            return Decoded(self.decoder(x, self.remember(memory.vectors), memory.lengths)[0])
-        if carry is None and memory is not None:
-            carry = self.start(memory)
-        return self._read_on(self._enter(vectors, carry.time), carry, weights)
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        """Without a state the whole sequence is read in one pass, with gradients, and no state is returned."""
+        if state is None and memory is not None and not weights:
+            x = self._add_positions(vectors, 0)
+            return DecoderOutput(self.decoder(x, self.remember(memory.vectors), memory.lengths)[0])
+        if state is None and memory is not None:
+            state = self.start(memory)
+        return self._step(self._add_positions(vectors, state.time), state, weights)
 
-    def _enter(self, vectors: Tensor, start: int) -> Tensor:
+    def _add_positions(self, vectors: Tensor, start: int) -> Tensor:
         x = self.enter(vectors)
         return x if self.positions is None else self.positions(x * self.factor, start=start)
 
-    def start(self, memory: Memory) -> Slots:
+    def start(self, memory: Memory) -> SearchState:
         vectors, mask = self.remember(memory.vectors), memory.mask()
-        layers = tuple(Stepper(layer, len(vectors)) for layer in self.decoder.layer)
-        projected = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
-        seen = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
-        additive = None if mask is None else _additive(mask[:, None], vectors)
-        return Slots(layers, projected, additive, (), seen, 0)
+        layers = tuple(LayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
+        keys_values = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
+        visible = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
+        memory_mask = None if mask is None else _to_additive(mask[:, None], vectors)
+        return SearchState(layers, keys_values, memory_mask, (), visible, 0)
 
-    def select(self, carry: Slots, rows: Tensor, sources: Tensor | None = None) -> Slots:
-        carry = replace(carry, seen=carry.seen.index_select(0, rows))
+    def select(self, state: SearchState, rows: Tensor, sources: Tensor | None = None) -> SearchState:
+        state = replace(state, visible=state.visible.index_select(0, rows))
         if sources is None:
-            return carry
+            return state
         return replace(
-            carry,
+            state,
             memory=tuple(
-                (keys.index_select(0, sources), values.index_select(0, sources)) for keys, values in carry.memory
+                (keys.index_select(0, sources), values.index_select(0, sources)) for keys, values in state.memory
             ),
-            mask=None if carry.mask is None else carry.mask.index_select(0, sources),
-            kept=tuple(slots.index_select(0, sources) for slots in carry.kept),
+            memory_mask=None if state.memory_mask is None else state.memory_mask.index_select(0, sources),
+            slots=tuple(slots.index_select(0, sources) for slots in state.slots),
         )
 
-    def _read_on(self, x: Tensor, carry: Slots, weights: bool) -> Decoded:
-        rows, steps = len(carry.memory[0][0]), x.shape[1]
-        beams, filled = len(x) // rows, carry.seen.shape[1]
-        seen = _see_new(carry.seen, beams, steps)  # (R, T, slots)
-        moment = Moment(_additive(seen.view(rows, 1, beams * steps, -1), x), carry.mask, filled, carry.time, steps)
+    def _step(self, x: Tensor, state: SearchState, weights: bool) -> DecoderOutput:
+        rows, steps = len(state.memory[0][0]), x.shape[1]
+        beams, filled = len(x) // rows, state.visible.shape[1]
+        visible = _extend_visible(state.visible, beams, steps)  # (R, T, slots)
+        mask = _to_additive(visible.view(rows, 1, beams * steps, -1), x)
+        context = StepContext(mask, state.memory_mask, filled, state.time, steps)
         x = x.reshape(rows, beams * steps, self.width)  # the beams of a row side by side
-        kept, looked = [], None
-        for number, (stepper, memory) in enumerate(zip(carry.layers, carry.memory, strict=True)):
-            x, slots = stepper.look_back(x, carry.kept[number] if carry.kept else None, moment)
-            x, looked = stepper.look_over(x, memory, moment, weights and number == len(carry.layers) - 1)
-            x = stepper.think(x)
-            kept.append(slots)
+        all_slots, memory_weights = [], None
+        for number, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
+            x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, context)
+            is_last = number == len(state.layers) - 1
+            x, memory_weights = stepper.attend_memory(x, memory, context, weights and is_last)
+            x = stepper.feed_forward(x)
+            all_slots.append(slots)
         vectors = self.decoder.norm(x).view(rows * beams, steps, self.width)
-        if looked is not None:
-            looked = looked.reshape(rows * beams, steps, -1)
-        after = replace(carry, kept=tuple(kept), seen=seen[:, -1], time=carry.time + steps)
-        return Decoded(vectors, after, looked)
+        if memory_weights is not None:
+            memory_weights = memory_weights.reshape(rows * beams, steps, -1)
+        state = replace(state, slots=tuple(all_slots), visible=visible[:, -1], time=state.time + steps)
+        return DecoderOutput(vectors, state, memory_weights)
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What all layers share while some steps are read. Masks are added to scores: 0 or -inf."""
+class StepContext:
+    """What all layers share in one call. Masks are added to scores: 0 or -inf."""
 
-    seen: Tensor  # (B, 1, k·T, slots)
-    memory: Tensor | None  # (B, 1, 1, S)
-    filled: int  # slots before these steps
-    time: int  # steps before
+    mask: Tensor  # (B, 1, k·T, slots)
+    memory_mask: Tensor | None  # (B, 1, 1, S)
+    filled: int  # slots before this call
+    time: int  # steps before this call
     steps: int
 
 
-class Stepper:
-    """One layer, part by part, over slots; equal to the layer itself. It holds the layer's weights, packed."""
+class LayerStepper:
+    """One layer, part by part, over slots; equal to the layer itself. Its weights are packed for the processor."""
 
     def __init__(self, layer: Any, rows: int):
-        self.layer, attention, cross, forward = layer, layer.attention, layer.cross, layer.feedforward
+        self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
         self.heads, copy = attention.heads, rows >= MIN_SEQUENCES
 
-        def packed(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
+        def pack(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
             return PackedLinear(weight, bias, rows, copy, activation)
 
-        self.inward = packed(attention.inward.weight, attention.inward.bias)
-        self.outward = packed(attention.outward.weight, attention.outward.bias)
+        self.project_self = pack(attention.inward.weight, attention.inward.bias)
+        self.join_self = pack(attention.outward.weight, attention.outward.bias)
         queries = slice(0, cross.width)
-        self.ask = packed(cross.inward.weight[queries], cross.inward.bias[queries])
-        self.answer = packed(cross.outward.weight, cross.outward.bias)
-        self.widen = packed(forward.inward.weight, forward.inward.bias, forward.activation)
-        self.narrow = packed(forward.outward.weight, forward.outward.bias)
+        self.project_queries = pack(cross.inward.weight[queries], cross.inward.bias[queries])
+        self.join_cross = pack(cross.outward.weight, cross.outward.bias)
+        self.widen = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
+        self.narrow = pack(feedforward.outward.weight, feedforward.outward.bias)
 
-    def look_back(self, x: Tensor, slots: Tensor | None, now: Moment) -> tuple[Tensor, Tensor]:
+    def attend_self(self, x: Tensor, slots: Tensor | None, context: StepContext) -> tuple[Tensor, Tensor]:
         """Self-attention. The new keys and values (B, k·T, …) fill the next slots."""
-        kept: list[Tensor] = []
+        layer, norm = self.layer, self.layer.attention_norm
+        stacked = self.project_self(layer.enter(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
+        if layer.attention.rotary:
+            rotated = stacked[:, :, :2].unflatten(1, (-1, context.steps)).transpose(2, -2)
+            rotated = rotate(rotated, context.time).transpose(2, -2).flatten(1, 2)
+            stacked = torch.cat([rotated, stacked[:, :, 2:]], dim=2)
+        slots = _fill(slots, stacked[:, :, 1:], context.filled)
+        queries, (keys, values) = stacked[:, :, 0], slots[:, : context.filled + x.shape[1]].unbind(2)
+        queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
+        attended = self.join_self(_attend(layer.attention, queries, keys, values, context.mask))
+        return layer.add(norm, x, attended), slots
 
-        def part(x: Tensor) -> Tensor:
-            stacked = self.inward(x).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
-            if self.layer.attention.rotary:
-                turned = turn(stacked[:, :, :2].unflatten(1, (-1, now.steps)).transpose(2, -2), now.time)
-                turned = turned.transpose(2, -2).flatten(1, 2)
-                stacked = torch.cat([turned, stacked[:, :, 2:]], dim=2)
-            kept.append(_fill(slots, stacked[:, :, 1:], now.filled))
-            queries, (keys, values) = stacked[:, :, 0], kept[0][:, : now.filled + x.shape[1]].unbind(2)
-            queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
-            return self.outward(_context(self.layer.attention, queries, keys, values, now.seen))
+    def attend_memory(
+        self, x: Tensor, memory: KeysValues, context: StepContext, weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention over the memory; with `weights` also its weights (B, k·T, S), the mean over heads."""
+        layer, norm = self.layer, self.layer.cross_norm
+        queries = self.project_queries(layer.enter(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        mean_weights = None
+        if weights:
+            mask = None if context.memory_mask is None else context.memory_mask == 0
+            mean_weights = attend_with_weights(queries, *memory, mask)[1].mean(1)
+        attended = self.join_cross(_attend(layer.cross, queries, *memory, context.memory_mask))
+        return layer.add(norm, x, attended), mean_weights
 
-        return self.layer.around(self.layer.attention_norm, x, part), kept[0]
-
-    def look_over(self, x: Tensor, memory: KeysValues, now: Moment, weights: bool) -> tuple[Tensor, Tensor | None]:
-        """Attention over the memory, and its weights (B, k·T, S) if asked for, the mean over heads."""
-        looked: list[Tensor] = []
-
-        def part(x: Tensor) -> Tensor:
-            queries = self.ask(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            if weights:
-                mask = None if now.memory is None else now.memory == 0
-                looked.append(attend_with_weights(queries, *memory, mask)[1].mean(1))
-            return self.answer(_context(self.layer.cross, queries, *memory, now.memory))
-
-        x = self.layer.around(self.layer.cross_norm, x, part)
-        return x, looked[0] if looked else None
-
-    def think(self, x: Tensor) -> Tensor:
-        """The feed-forward part."""
-        part = self.layer.feedforward
-        if not is_recorded(part):
-            part = lambda x: self.narrow(self.widen(x))  # noqa: E731
-        return self.layer.around(self.layer.feedforward_norm, x, part)
+    def feed_forward(self, x: Tensor) -> Tensor:
+        layer, norm = self.layer, self.layer.feedforward_norm
+        inputs = layer.enter(norm, x)
+        if is_recorded(layer.feedforward):
+            return layer.add(norm, x, layer.feedforward(inputs))
+        return layer.add(norm, x, self.narrow(self.widen(inputs)))
 
 
-def _context(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, H, T, K) each → (B, T, D), with a look at the weights for whoever records them."""
+def _attend(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, H, T, K) each → (B, T, D). Recording the weights needs a boolean mask."""
     if is_recorded(attention) and mask is not None:
         mask = mask == 0
-    return attention.look(queries, keys, values, mask, False).transpose(1, 2).flatten(2)
+    return attention.attend(queries, keys, values, mask, False).transpose(1, 2).flatten(2)
 
 
-def _see_new(seen: Tensor, beams: int, steps: int) -> Tensor:
-    """(R, filled) → (R, T, filled + k·T): a step sees the past of its beam and its beam's new steps up to itself."""
-    own = torch.eye(beams, dtype=torch.bool, device=seen.device)[:, None, :, None]
-    new = own & causal_mask(steps, device=seen.device)[None, :, None, :]  # (k, T, k, T)
-    new = new.reshape(beams, steps, -1).repeat(len(seen) // beams, 1, 1)
-    return torch.cat([seen[:, None].expand(-1, steps, -1), new], dim=-1)
+def _extend_visible(visible: Tensor, beams: int, steps: int) -> Tensor:
+    """(R, filled) → (R, T, filled + k·T): a step attends to its beam's past and its beam's new steps up to itself."""
+    own = torch.eye(beams, dtype=torch.bool, device=visible.device)[:, None, :, None]
+    new = own & causal_mask(steps, device=visible.device)[None, :, None, :]  # (k, T, k, T)
+    new = new.reshape(beams, steps, -1).repeat(len(visible) // beams, 1, 1)
+    return torch.cat([visible[:, None].expand(-1, steps, -1), new], dim=-1)
 
 
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
+def _to_additive(mask: Tensor, like: Tensor) -> Tensor:
     """0 where the mask is True, else -inf."""
     return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
 
 
 def _fill(slots: Tensor | None, new: Tensor, filled: int) -> Tensor:
-    """The slots with `new` (B, n, 2, H, K) behind those that are filled; twice the room where there is none."""
+    """The slots with `new` (B, n, 2, H, K) behind the filled ones; if they do not fit, twice as many slots."""
     stop = filled + new.shape[1]
     if slots is None or stop > slots.shape[1]:
-        larger = new.new_empty(len(new), max(2 * stop, ROOM), *new.shape[2:])
+        larger = new.new_empty(len(new), max(2 * stop, MIN_SLOTS), *new.shape[2:])
         if slots is not None:
             larger[:, :filled] = slots[:, :filled]
         slots = larger
     slots[:, filled:stop] = new
     return slots
-
-
-def _entrance(inputs: int, width: int) -> nn.Module:
-    if inputs == width:
-        return nn.Identity()
-    linear = nn.Linear(inputs, width, bias=False)
-    nn.init.normal_(linear.weight, std=inputs**-0.5)  # keeps the variance of the rows
-    return linear

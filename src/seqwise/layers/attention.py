@@ -1,8 +1,8 @@
 """Attention: queries, keys, values, mask → context and, on request, weights.
 
 One function serves every use: `attend`. A score is a small module (queries, keys) → (…, T, S). The dot products have a
-fused twin that never forms the weights; the others are computed openly. Masks are boolean, True means "may be looked
-at"; a query with nothing to look at gets zeros.
+fused kernel that never forms the weights; the others are computed step by step. Masks are boolean, True means "may be
+attended to"; a query that may attend to nothing gets zeros.
 
 `MultiHeadAttention` adds the projections, rotary positions and cached keys and values. This module knows nothing of
 the layers around it, nor of how long a cache may grow.
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from seqwise.errors import UsageError
 from seqwise.layers.initialise import xavier_
-from seqwise.layers.positions import rotary as turn
+from seqwise.layers.positions import rotary as rotate
 from seqwise.layers.positions import sines_and_cosines
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 
@@ -31,7 +31,7 @@ class Dot(nn.Module):
         return 1.0
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """The part of the score that hangs on keys alone, for decoders that ask the same keys at every step."""
+        """The part of the score that depends on keys alone, for decoders that use the same keys at every step."""
         return keys
 
     def compare(self, queries: Tensor, prepared: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def attend_with_weights(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """`attend`, and the weights (…, T, S) before dropout: each row sums to 1, or is 0 where nothing may be seen."""
+    """`attend`, and the weights (…, T, S) before dropout: each row sums to 1, or is 0 where the mask allows nothing."""
     scores = (score or _SCALED_DOT)(queries, keys)
     if causal:
         mask = _both(mask, causal_mask(queries.shape[-2], keys.shape[-2], device=queries.device))
@@ -146,7 +146,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Softmax over the last dimension where `mask` allows; zeros elsewhere, also in rows without any True."""
     if mask is None:
         return scores.softmax(-1)
-    # The smallest number instead of -inf: a row without any True stays finite, forwards and backwards.
+    # The smallest number instead of -inf: a row without any True stays finite, and so does its gradient.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest).softmax(-1).masked_fill(~mask, 0.0)
 
@@ -154,14 +154,14 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def causal_mask(
     time: int, source: int | None = None, offset: int | None = None, device: torch.device | str | None = None
 ) -> Tensor:
-    """(T, S): query t sees keys up to t + offset. `offset` is how many keys came before the first query: S - T."""
+    """(T, S): query t attends to keys up to t + offset. `offset` counts the keys before the first query: S - T."""
     source = time if source is None else source
     offset = source - time if offset is None else offset
     return torch.ones(time, source, dtype=torch.bool, device=device).tril(offset)
 
 
 def padding_mask(lengths: Tensor, source: int) -> Tensor:
-    """(B, 1, S): a row sees the first `lengths` keys. Of the source's lengths it is the mask of cross-attention."""
+    """(B, 1, S): a row attends to its first `lengths` keys. For source lengths it is the mask of cross-attention."""
     return (torch.arange(source, device=lengths.device) < lengths[:, None]).unsqueeze(1)
 
 
@@ -177,7 +177,7 @@ def _one_mask(mask: Tensor | None, causal: bool, queries: Tensor, keys: Tensor) 
     if mask is None and time == source:
         return None, True  # the kernel skips the upper triangle
     if mask is None and time == 1:
-        return None, False  # a single newest query sees everything
+        return None, False  # a single newest query attends to everything
     return _both(mask, causal_mask(time, source, device=queries.device)), False
 
 
@@ -185,9 +185,9 @@ class MultiHeadAttention(nn.Module):
     """H attentions side by side on D/H entries each (Vaswani et al. 2017, §3.2.2): self-attention, or over `memory`.
 
     Equal to `nn.MultiheadAttention` on the same weights. `dropout` acts on the attention weights; CPUs then lose the
-    fused kernel. `rotary` turns queries and keys of self-attention.
+    fused kernel. `rotary` rotates queries and keys of self-attention.
 
-    The cache holds keys *before* they are turned. At each use the keys in it are numbered from 0 and the new queries
+    The cache holds keys *before* rotation. At each use the keys in it are numbered from 0 and the new queries
     from where the new keys begin: only differences of positions matter, so they stay right when the oldest keys are
     dropped, and no position grows without bound.
     """
@@ -214,13 +214,13 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         cache: KeysValues | None = None,
-        turns: Tensor | None = None,
+        rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        """x (B, T, D) → the same shape, and the keys and values that were looked at.
+        """x (B, T, D) → the same shape, and the keys and values that were attended to.
 
         `mask` broadcasts to (B, T, S). In self-attention new keys are appended to those of the cache. With `memory`
-        a cache holds the memory's keys and values, which need no second computation. `turns`, from `turns_of`, are for
-        compiled code that reads whole sequences.
+        a cache holds the memory's keys and values, which need no second computation. `rotations`, from
+        `compute_rotations`, are for compiled code that reads whole sequences.
         """
         if memory is None:
             queries, keys, values = self.project_self(x)
@@ -229,21 +229,21 @@ class MultiHeadAttention(nn.Module):
         else:
             queries = self.project_queries(x)
             keys, values = self.project_memory(memory) if cache is None else cache
-        looked_at = (keys, values)
+        attended = (keys, values)
         if self.rotary and memory is None:
             before = keys.shape[-2] - queries.shape[-2]
-            queries, keys = turn(queries, before, turns), turn(keys, 0, turns)
+            queries, keys = rotate(queries, before, rotations), rotate(keys, 0, rotations)
         if mask is not None and mask.dim() > 2:
             mask = mask.unsqueeze(-3)  # (B, 1, T, S): the same for all heads
-        context = self.look(queries, keys, values, mask, causal)
-        return self.join(context), looked_at
+        context = self.attend(queries, keys, values, mask, causal)
+        return self.join(context), attended
 
-    def turns_of(self, x: Tensor) -> Tensor | None:
-        """The sines and cosines that turn x (B, T, D), read from its beginning; None where nothing is turned."""
+    def compute_rotations(self, x: Tensor) -> Tensor | None:
+        """The sines and cosines that rotate x (B, T, D) from position 0 on; None without rotary positions."""
         return sines_and_cosines(x.shape[1], self.width // self.heads, x) if self.rotary else None
 
-    def look(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """The fused context; the weights as well for whoever records them."""
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """The context by the fused kernel; the weights are computed as well where they are recorded."""
         dropout = self.dropout if self.training else 0.0
         if not is_recorded(self):
             return attend(queries, keys, values, mask, causal=causal, dropout=dropout)
@@ -262,7 +262,7 @@ class MultiHeadAttention(nn.Module):
     def project_self(self, x: Tensor) -> tuple[Tensor, ...]:
         rows, time, width = x.shape
         stacked = self.inward(x).view(rows, time, 3, self.heads, width // self.heads)
-        # Taken apart before they are turned: their gradients then join in one copy instead of two.
+        # Unbound before rotation: their gradients then join in one copy instead of two.
         return tuple(part.transpose(1, 2) for part in stacked.unbind(2))  # three of (B, H, T, K)
 
     def project_queries(self, x: Tensor) -> Tensor:

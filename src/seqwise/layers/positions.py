@@ -1,4 +1,4 @@
-"""Where a vector stands in its sequence: sinusoidal and learned positions are added, rotary ones turn.
+"""Positions of vectors in a sequence: sinusoidal and learned ones are added, rotary ones rotate.
 
 Each takes the position of its first vector as `start`, so that decoding one token at a time gives the same result as
 the whole sequence at once. This module knows nothing of attention.
@@ -39,7 +39,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds one learned vector per position (Gehring et al. 2017, §3.1). It knows no position from `longest` on.
+    """Adds one learned vector per position (Gehring et al. 2017, §3.1). Positions reach up to `longest`.
 
     Vectors start normal with standard deviation 0.02, as GPT-2's do and the token rows of our Transformers.
     """
@@ -66,46 +66,46 @@ class LearnedPositions(nn.Module):
 
 
 class Rotary(nn.Module):
-    """`rotary` as a layer: turns queries or keys (…, T, K). It has no weights."""
+    """`rotary` as a layer: rotates queries or keys (…, T, K). It has no weights."""
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
-        turned = rotary(x, start)
-        record_value(self, "turned", turned)
-        return turned
+        rotated = rotary(x, start)
+        record_value(self, "rotated", rotated)
+        return rotated
 
 
-def rotary(x: Tensor, start: int = 0, turns: Tensor | None = None) -> Tensor:
-    """Turn each pair of entries (2i, 2i+1) by the angle position · 10000^(-2i/K) (Su et al. 2021, eq. 34).
+def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor:
+    """Rotate each pair of entries (2i, 2i+1) by the angle position · 10000^(-2i/K) (Su et al. 2021, eq. 34).
 
-    The dot product of a turned query and a turned key depends on the difference of their positions only.
-    A pair is a complex number and the turn one complex product: one pass over memory forwards and one backwards
+    The dot product of a rotated query and a rotated key depends only on the difference of their positions.
+    A pair is a complex number and the rotation one complex product: one pass over memory forward and one backward
     (measured on one core, B 16, T 256, K 64: attention takes 2–7 % longer, with separate sines and cosines 11–19 %).
 
-    A compiler fuses sines and cosines with their neighbours, but no complex product; and it cannot look up a table
-    without a graph for every length of it. So compiled code is handed `turns` of these positions from
+    A compiler fuses sines and cosines with other operations, but no complex product; and it cannot look up a table
+    without a graph for every length of it. So compiled code gets the `rotations` of these positions from
     `sines_and_cosines`, or computes them.
     """
     if x.shape[-1] % 2:
         raise UsageError(
-            f"rotary positions turn pairs of entries, but a head is {x.shape[-1]} wide.",
+            f"rotary positions rotate pairs of entries, but a head is {x.shape[-1]} wide.",
             repair="Choose width and heads such that width / heads is even.",
         )
     stop = start + x.shape[-2]
     exact = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
-    if turns is None and torch.compiler.is_compiling():
+    if rotations is None and torch.compiler.is_compiling():
         angles = _angles(start, stop, x.shape[-1], x.device)
-        turns = torch.stack((angles.sin(), angles.cos()), 1).to(exact.dtype)
-    if turns is not None:
-        sine, cosine = turns.unbind(1)  # (T, K/2) each
+        rotations = torch.stack((angles.sin(), angles.cos()), 1).to(exact.dtype)
+    if rotations is not None:
+        sine, cosine = rotations.unbind(1)  # (T, K/2) each
         even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
-    rotations = _turns(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2)
+    factors = _rotations(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2), complex
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * rotations).flatten(-2).to(x.dtype)
+    return torch.view_as_real(pairs * factors).flatten(-2).to(x.dtype)
 
 
 def sines_and_cosines(time: int, width: int, like: Tensor) -> Tensor:
-    """(T, 2, K/2): the `turns` of the first T positions for heads of some width, as exact as those of `like` need."""
+    """(T, 2, K/2): the `rotations` of the first T positions, as precise as the dtype of `like` needs."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return _sines_and_cosines(_rounded_up(time), width, dtype, like.device)[:time]
 
@@ -125,8 +125,8 @@ def _interleaved(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width].to(dtype)
 
 
-# The tables are shared by all layers. They are made outside inference mode because training may use them later, and are
-# kept for good: recorded gradients (`training/replay.py`) read them where they are. Few, since lengths are rounded up.
+# All layers share the tables. They are made outside inference mode because training may use them later, and are never
+# freed: CUDA graphs (`training/replay.py`) read them at their addresses. They are few, since lengths are rounded up.
 
 
 @cache
@@ -136,7 +136,7 @@ def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device
 
 
 @cache
-def _turns(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _rotations(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
         angles = _angles(0, length, width, device)
         return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
@@ -144,7 +144,7 @@ def _turns(length: int, width: int, dtype: torch.dtype, device: torch.device) ->
 
 @cache
 def _sines_and_cosines(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(length, 2, width/2): the first rows of it have the same strides, however many."""
+    """(length, 2, width/2); a slice of the first rows has the same strides whatever its length."""
     with torch.inference_mode(False), torch.no_grad():
-        turns = _turns(length, width, dtype, device)
-        return torch.stack((turns.imag, turns.real), 1)
+        factors = _rotations(length, width, dtype, device)
+        return torch.stack((factors.imag, factors.real), 1)

@@ -6,7 +6,7 @@
 
 A layer calls `record_value(self, "forget", f)` where the value exists. Outside `record` that costs one check of an
 empty tuple. A layer with a fast kernel asks `is_recorded(self)`: whether a value with one of its names may be recorded.
-The kernel then returns the value too, or, where it never computes it, the reference implementation runs as well, for the
+The kernel then returns the value too, or, where it never computes it, the reference implementation runs too, for the
 recording only: the result stays that of the kernel, to the bit.
 With `live=True` the result is computed *from* the recorded values instead, so that gradients flow through them.
 

@@ -1,14 +1,14 @@
 """Transformer layers and their stacks. They know nothing of tokens, nor of positions other than rotary ones.
 
 Post-norm layers are the published ones (Vaswani et al. 2017, §3.1): norm after each sum, Xavier weights. Pre-norm
-layers normalise what enters a part and leave the sum alone (Radford et al. 2019, §2.3), which trains without warm-up
+layers normalise the input of each part and leave the sum as it is (Radford et al. 2019, §2.3), which needs no warm-up
 (Xiong et al. 2020). Their weights start with variance 1 / inputs, and those that write into the sum are divided by the
 root of the number of additions, so that the sum keeps its variance at any depth (GPT-2, same section).
 
 `dropout` acts on what each part adds (Vaswani et al. 2017, §5.4) and inside the feed-forward part. Attention weights
 are not dropped: the paper does not, and CPUs would lose the fused kernel.
 
-A decoder-only model is an `Encoder` that runs causally. `Decoder` also looks at a memory, `EncoderDecoder` joins both.
+A decoder-only model is an `Encoder` that runs causally. `Decoder` also attends to a memory, an encoder's output.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded_within
 
 KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
-DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of itself and those of the memory
+DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of the target and those of the memory
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each followed by its norm: post-norm, as published."""
+class TransformerLayer(nn.Module):
+    """What all layers share: each part is added to its input, and has a norm.
+
+    Post-norm, as published, the norm follows the sum; the pre-norm classes normalise what enters the part instead.
+    """
 
     pre_norm = False
 
@@ -41,9 +44,26 @@ class EncoderLayer(nn.Module):
         self.width = width
         self.attention = MultiHeadAttention(width, heads, rotary=rotary)
         self.attention_norm = LayerNorm(width)
+        self._add_cross_attention(width, heads)
         self.feedforward = FeedForward(width, hidden, activation, dropout)
         self.feedforward_norm = LayerNorm(width)
         self.drop = nn.Dropout(dropout)
+
+    def _add_cross_attention(self, width: int, heads: int) -> None:
+        """A decoder layer has one more part, between the other two."""
+
+    def enter(self, norm: LayerNorm, x: Tensor) -> Tensor:
+        """The input of a part."""
+        return norm(x) if self.pre_norm else x
+
+    def add(self, norm: LayerNorm, x: Tensor, result: Tensor) -> Tensor:
+        """The sum of a part's input and its result."""
+        x = x + self.drop(result)
+        return x if self.pre_norm else norm(x)
+
+
+class EncoderLayer(TransformerLayer):
+    """Self-attention and feed-forward: post-norm, as published."""
 
     def forward(
         self,
@@ -51,11 +71,13 @@ class EncoderLayer(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         cache: KeysValues | None = None,
-        turns: Tensor | None = None,
+        rotations: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
-        attended, cache = self.attention(x, mask=mask, causal=causal, cache=cache, turns=turns)
-        x = self.attention_norm(x + self.drop(attended))
-        x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
+        attended, cache = self.attention(
+            self.enter(self.attention_norm, x), mask=mask, causal=causal, cache=cache, rotations=rotations
+        )
+        x = self.add(self.attention_norm, x, attended)
+        x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
         return x, cache
 
 
@@ -64,37 +86,13 @@ class PreNormEncoderLayer(EncoderLayer):
 
     pre_norm = True
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        cache: KeysValues | None = None,
-        turns: Tensor | None = None,
-    ) -> tuple[Tensor, KeysValues]:
-        attended, cache = self.attention(self.attention_norm(x), mask=mask, causal=causal, cache=cache, turns=turns)
-        x = x + self.drop(attended)
-        x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
-        return x, cache
 
-
-class DecoderLayer(nn.Module):
+class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention over the memory (`cross`) and feed-forward: post-norm, as published."""
 
-    pre_norm = False
-
-    def __init__(
-        self, width: int, heads: int, hidden: int, activation: str, dropout: float = 0.0, rotary: bool = False
-    ):
-        super().__init__()
-        self.width = width
-        self.attention = MultiHeadAttention(width, heads, rotary=rotary)
-        self.attention_norm = LayerNorm(width)
+    def _add_cross_attention(self, width: int, heads: int) -> None:
         self.cross = MultiHeadAttention(width, heads)
         self.cross_norm = LayerNorm(width)
-        self.feedforward = FeedForward(width, hidden, activation, dropout)
-        self.feedforward_norm = LayerNorm(width)
-        self.drop = nn.Dropout(dropout)
 
     def forward(
         self,
@@ -102,19 +100,15 @@ class DecoderLayer(nn.Module):
         memory: Tensor,
         memory_mask: Tensor | None = None,
         cache: tuple[KeysValues, KeysValues] | None = None,
-        turns: Tensor | None = None,
+        rotations: Tensor | None = None,
     ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
-        own, other = cache or (None, None)
-        attended, own = self.attention(x, causal=True, cache=own, turns=turns)
-        x = self.attention_norm(x + self.drop(attended))
-        attended, other = self.cross(x, memory, mask=memory_mask, cache=other)
-        x = self.cross_norm(x + self.drop(attended))
-        x = self.feedforward_norm(x + self.drop(self.feedforward(x)))
-        return x, (own, other)
-
-    def around(self, norm: LayerNorm, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a part adds, with its norm: for callers that run the parts one by one."""
-        return norm(x + self.drop(part(x)))
+        own, cross = cache or (None, None)
+        attended, own = self.attention(self.enter(self.attention_norm, x), causal=True, cache=own, rotations=rotations)
+        x = self.add(self.attention_norm, x, attended)
+        attended, cross = self.cross(self.enter(self.cross_norm, x), memory, mask=memory_mask, cache=cross)
+        x = self.add(self.cross_norm, x, attended)
+        x = self.add(self.feedforward_norm, x, self.feedforward(self.enter(self.feedforward_norm, x)))
+        return x, (own, cross)
 
 
 class PreNormDecoderLayer(DecoderLayer):
@@ -122,38 +116,19 @@ class PreNormDecoderLayer(DecoderLayer):
 
     pre_norm = True
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        memory_mask: Tensor | None = None,
-        cache: tuple[KeysValues, KeysValues] | None = None,
-        turns: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[KeysValues, KeysValues]]:
-        own, other = cache or (None, None)
-        attended, own = self.attention(self.attention_norm(x), causal=True, cache=own, turns=turns)
-        x = x + self.drop(attended)
-        attended, other = self.cross(self.cross_norm(x), memory, mask=memory_mask, cache=other)
-        x = x + self.drop(attended)
-        x = x + self.drop(self.feedforward(self.feedforward_norm(x)))
-        return x, (own, other)
 
-    def around(self, norm: LayerNorm, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        return x + self.drop(part(norm(x)))
+LayerFunction = Callable[..., Tensor]  # a layer and its arguments → its output
 
 
-Through = Callable[..., Tensor]  # a layer and its arguments → what it makes of x
-
-
-def through(layer: nn.Module, *arguments: Any) -> Tensor:
-    """A layer without the cache it returns: a function that can be compiled once for all layers of a stack."""
+def call_layer(layer: nn.Module, *arguments: Any) -> Tensor:
+    """The output of a layer without its cache: a function that `torch.compile` compiles once for all layers."""
     return layer(*arguments)[0]
 
 
 class Stack(nn.Module):
-    """Layers one after the other. In training a compiled function may take their place, which keeps nothing."""
+    """Layers one after the other. In training, `compiled_layer` may compute them; it returns no cache."""
 
-    through: Through | None = None  # belongs to a process: copies and files are without it
+    compiled_layer: LayerFunction | None = None  # of this process: neither copied nor pickled
 
     def __init__(self, layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]):
         super().__init__()
@@ -161,26 +136,34 @@ class Stack(nn.Module):
         self.norm = _final_norm(layers)
         _initialise(layers)
 
-    def goes_through(self, cache: object, *sequences: Tensor) -> bool:
-        """Is this call one for the compiled function?
+    def _can_run_compiled(self, cache: object, *sequences: Tensor) -> bool:
+        """Whether the compiled function computes this call.
 
-        Not where it goes on from something, where somebody looks inside, or with sequences of one vector: sizes of 1
-        would have graphs of their own.
+        It does not in evaluation, with a cache or a recording, nor for sequences of one vector: PyTorch would compile
+        separate graphs for sizes of 1.
         """
-        if self.through is None or not self.training or cache is not None:
+        if self.compiled_layer is None or not self.training or cache is not None:
             return False
         return all(x.shape[1] > 1 for x in sequences) and not is_recorded_within(self)
 
-    def run_through(self, x: Tensor, *arguments: Any) -> Tensor:
-        assert self.through is not None
+    def _run_compiled(self, x: Tensor, *arguments: Any) -> Tensor:
+        assert self.compiled_layer is not None
         first: Any = self.layer[0]
-        turns = first.attention.turns_of(x)  # alike in all layers
+        rotations = first.attention.compute_rotations(x)  # the same in all layers
         for layer in self.layer:
-            x = self.through(layer, x, *arguments, None, turns)
+            x = self.compiled_layer(layer, x, *arguments, None, rotations)
         return self.norm(x)
 
+    def _run(self, x: Tensor, cache: Any, *arguments: Any) -> tuple[Tensor, tuple[Any, ...]]:
+        """The output of all layers, and the cache of each."""
+        entries = []
+        for number, layer in enumerate(self.layer):
+            x, entry = layer(x, *arguments, None if cache is None else cache[number])
+            entries.append(entry)
+        return self.norm(x), tuple(entries)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "through"}
+        return {name: value for name, value in self.__dict__.items() if name != "compiled_layer"}
 
 
 class Encoder(Stack):
@@ -194,7 +177,7 @@ class Encoder(Stack):
     ) -> tuple[Tensor, KeyValueCache | None]:
         """x (B, T, D) → the same shape, and the cache that continues it.
 
-        Causally, padding lies behind every real position and needs no mask. Rows of different `lengths` cannot be
+        With `causal`, padding follows every valid position and needs no mask. Rows of different `lengths` cannot be
         continued together, nor can bidirectional ones: their cache is None.
         """
         continues = causal and lengths is None
@@ -205,13 +188,10 @@ class Encoder(Stack):
                 repair="Group the rows by length, or run them without a cache.",
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
-        if self.goes_through(cache, x):
-            return self.run_through(x, mask, causal), None
-        kept = []
-        for number, layer in enumerate(self.layer):
-            x, entry = layer(x, mask, causal, None if cache is None else cache[number])
-            kept.append(entry)
-        return self.norm(x), tuple(kept) if continues else None
+        if self._can_run_compiled(cache, x):
+            return self._run_compiled(x, mask, causal), None
+        x, cache = self._run(x, cache, mask, causal)
+        return x, cache if continues else None
 
 
 class Decoder(Stack):
@@ -229,20 +209,16 @@ class Decoder(Stack):
     ) -> tuple[Tensor, DecoderCache]:
         """x (B, T, D) over memory (B, S, D) → (B, T, D), and the cache that continues it.
 
-        Padding at the end of x needs no mask: no earlier position looks at it.
+        Padding at the end of x needs no mask: no earlier position attends to it.
         """
         mask = None if memory_lengths is None else padding_mask(memory_lengths, memory.shape[1])
-        if self.goes_through(cache, x, memory):
-            return self.run_through(x, memory, mask), ()
-        kept = []
-        for number, layer in enumerate(self.layer):
-            x, entry = layer(x, memory, mask, None if cache is None else cache[number])
-            kept.append(entry)
-        return self.norm(x), tuple(kept)
+        if self._can_run_compiled(cache, x, memory):
+            return self._run_compiled(x, memory, mask), ()
+        return self._run(x, cache, memory, mask)
 
 
 class EncoderDecoder(nn.Module):
-    """An encoder that reads the source in both directions, and a decoder that looks at what it made of it.
+    """A bidirectional encoder of the source, and a decoder that attends to its output.
 
     Equal to `nn.Transformer` on the same weights where the layers are pre-norm; post-norm stacks have no norm at their
     end here, as published.
@@ -268,7 +244,7 @@ class EncoderDecoder(nn.Module):
 
 
 def cached_length(cache: KeyValueCache | None) -> int:
-    """How many positions the cache holds: the `start` of what comes next."""
+    """How many positions the cache holds: the position of the next vector."""
     return cache[0][0].shape[2] if cache else 0
 
 
@@ -278,7 +254,7 @@ def _final_norm(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> nn.M
 
 @torch.no_grad()
 def _initialise(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> None:
-    """The start of pre-norm stacks; parts of post-norm layers start as Xavier by themselves."""
+    """The initial weights of pre-norm stacks; those of post-norm layers are Xavier already."""
     if not layers[-1].pre_norm:
         return
     parts = [

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.layerwise import every_layer
+from seqwise.backbones.layerwise import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
@@ -103,7 +103,7 @@ class Contextual:
     def _vectors(self, rows: list[tuple[TextTokens, int, int]], layer: int) -> Iterator[np.ndarray]:
         before, behind = BORDERS[str(self.settings.task)]
         inputs, lengths = self._words(rows) if self.settings.task == "tag" else self._ids(rows, before, behind)
-        states = every_layer(self.backbone, inputs, lengths)[layer].float().cpu().numpy()
+        states = compute_layer_states(self.backbone, inputs, lengths)[layer].float().cpu().numpy()
         for state, (_, start, stop) in zip(states, rows):
             yield state[before : before + stop - start]
 

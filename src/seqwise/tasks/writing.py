@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.decoder import Decoded, Memory, begun, build_decoder
+from seqwise.backbones.decoder import DecoderOutput, Memory, build_decoder, continue_or_start
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken
@@ -106,16 +106,16 @@ class Writer(nn.Module):
             scores = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         else:
             torch.log_softmax(scores, -1, out=scores)  # the largest tensor of a step: not twice
-        return StepOutput(scores, (last, states.carry), states.weights)
+        return StepOutput(scores, (last, states.state), states.weights)
 
     def next(self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
         """The same as a pair; without a carry it begins over the memory."""
-        written = self.step(ids, begun(carry, memory, self))
+        written = self.step(ids, continue_or_start(carry, memory, self))
         return written.log_probabilities, written.state
 
     def read(
         self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
-    ) -> Decoded:
+    ) -> DecoderOutput:
         """The decoder's states after each of the ids (R, T), from the decoder's carry or the beginning."""
         return self.decoder(self.drop_in(self.embedding(ids)), carry, memory, weights)
 

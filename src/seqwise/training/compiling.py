@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from seqwise.errors import UsageError
-from seqwise.layers.transformer import Stack, Through, through
+from seqwise.layers.transformer import LayerFunction, Stack, call_layer
 
 REPAIR = "Leave --training.compile out."
 
@@ -22,7 +22,7 @@ def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> No
     """
     stacks = _find_stacks(device, lambda: model)
     for stack in stacks:
-        stack.through = torch.compile(_copy_through(), **options)
+        stack.compiled_layer = torch.compile(_copy_call_layer(), **options)
 
 
 def check_can_compile(device: torch.device, build: Callable[[], nn.Module] | None) -> None:
@@ -45,10 +45,10 @@ def _find_stacks(device: torch.device, build: Callable[[], nn.Module] | None) ->
     return stacks
 
 
-def _copy_through() -> Through:
-    """Return a copy of `through` with its own code object.
+def _copy_call_layer() -> LayerFunction:
+    """Return a copy of `call_layer` with its own code object.
 
     The compiler counts graphs per code object and stops compiling after the eighth, which an encoder and a decoder
     that share one would soon reach.
     """
-    return FunctionType(through.__code__.replace(), through.__globals__, through.__name__)
+    return FunctionType(call_layer.__code__.replace(), call_layer.__globals__, call_layer.__name__)

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from seqwise.backbones.states import ModelState, join_rows, map_state
+from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.errors import SeqwiseError
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
@@ -81,7 +81,7 @@ class World:
         def gather(tensor: Tensor) -> Tensor:
             parts = [torch.empty_like(tensor) for _ in range(self.size)]
             dist.all_gather(parts, tensor.contiguous())
-            return join_rows(parts)
+            return concat_states(parts)
 
         return map_state(gather, carry)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import ModelState, join_rows, map_state
+from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import Batch
 from seqwise.errors import MemoryLimitError
 from seqwise.training.step import GradientFunction
@@ -75,7 +75,7 @@ class MicroBatches:
             loss, piece_state = self.forward_backward(batch.slice(start, stop), piece_state, scale)
             loss_sum += weight * loss
             states.append(piece_state)
-        return loss_sum, states[0] if len(states) == 1 else join_rows(states) if states else None
+        return loss_sum, states[0] if len(states) == 1 else concat_states(states) if states else None
 
     def _use_less_memory(self, num_rows: int) -> None:
         if self.replay.holds_memory:

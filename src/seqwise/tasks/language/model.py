@@ -40,11 +40,11 @@ class LanguageModel(nn.Module):
         dropout, width = network.dropout, network.embedding
         self.embedding = Embedding(vocabulary, width)
         self.backbone = build_backbone(settings, width)
-        self.carries: bool = self.backbone.carries  # type: ignore[assignment]
+        self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
         self.head = NextToken(self._output(settings, vocabulary, counts))
         self._begin(counts)
-        kind = VariationalDropout if self.carries else nn.Dropout
-        self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.carries else 0.0)
+        kind = VariationalDropout if self.stateful else nn.Dropout
+        self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.stateful else 0.0)
 
     def _output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
@@ -59,7 +59,7 @@ class LanguageModel(nn.Module):
     def _begin(self, counts: Tensor | None) -> None:
         """Initial weights that the layers cannot know of."""
         matrix, bias = getattr(self.head.output, "weight", None), getattr(self.head.output, "bias", None)
-        if not self.carries:
+        if not self.stateful:
             # States behind a final norm are long; short rows keep the first scores near the frequencies.
             # On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
@@ -76,14 +76,14 @@ class LanguageModel(nn.Module):
     def losses(self, batch: TokenBatch, carry: ModelState = None) -> tuple[Tensor, ModelState]:
         """The loss of each target (B, T), also of those that do not count, and the carry."""
         states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
-        return self.head.losses(self.drop_out(states.vectors), batch.targets), states.carry
+        return self.head.losses(self.drop_out(states.vectors), batch.targets), states.state
 
     def next(self, ids: Tensor, carry: ModelState = None) -> tuple[Tensor, ModelState]:
         """Read ids (B, T); log-probabilities (B, V) of the token after them."""
-        if not self.carries and carry is None:
+        if not self.stateful and carry is None:
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
         states = self.backbone(self.embedding(ids), carry)
-        return self.head(states.vectors[:, -1]), states.carry
+        return self.head(states.vectors[:, -1]), states.state
 
 
 Model = LanguageModel | NGramModel

@@ -1,6 +1,6 @@
 """How well a model predicts a token store: every token once, in the order and with the history stated here.
 
-A model is a module that maps (batch, carry) to (summed loss, carry) and says in `carries` whether it carries a state;
+A model is a module that maps (batch, carry) to (summed loss, carry) and says in `stateful` whether it carries a state;
 or it is counted. Where `blocks` are given, each token's loss is also added to the block of the text it stands in; for
 that a model has `losses`. Nothing here knows of text.
 """
@@ -53,7 +53,7 @@ def score(
     model.eval()
     device = next(model.parameters()).device
     carry, nats, tokens = None, 0.0, 0
-    batches = evaluation_batches(bool(model.carries), store, settings, rank, world)
+    batches = evaluation_batches(bool(model.stateful), store, settings, rank, world)
     for batch in islice(batches.epoch(), None if longest is None else math.ceil(longest / _tokens(batches))):
         batch = batch.to(device)
         loss, carry = _loss(model, batch, None if batch.resets_state else carry, blocks)
@@ -73,11 +73,11 @@ def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: ScoreS
 
 
 def evaluation_batches(
-    carries: bool, store: TokenStore, settings: ResolvedSettings, rank: int = 0, world: int = 1
+    stateful: bool, store: TokenStore, settings: ResolvedSettings, rank: int = 0, world: int = 1
 ) -> StreamEvaluationLoader | WindowEvaluationLoader:
     """Streams for a model that carries a state, half-overlapping windows for one that does not."""
     window = _window(settings)
-    if not carries:
+    if not stateful:
         return WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
     return StreamEvaluationLoader(store, evaluation_rows(store), window, rank, world)
 
@@ -104,7 +104,7 @@ def score_dynamically(
     model.eval()
     device, window = next(model.parameters()).device, _window(settings)
     batches: StreamEvaluationLoader | WindowEvaluationLoader = WindowEvaluationLoader(store, 1, window, window // 2)
-    if model.carries:
+    if model.stateful:
         batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW)
     optimiser = torch.optim.SGD(model.parameters(), lr=rate)
     carry, nats, tokens = None, 0.0, 0

@@ -104,8 +104,8 @@ class Language(CorpusTask):
         """
         store = self.stores["valid"]
         # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
-        carries = isinstance(model, NGramModel) or model.carries
-        shared = (evaluation_rows(store) if carries else ROWS) % world.size == 0
+        stateful = isinstance(model, NGramModel) or model.stateful
+        shared = (evaluation_rows(store) if stateful else ROWS) % world.size == 0
         mine = (0.0, 0)
         if shared or world.rank == 0:
             rank, size = (world.rank, world.size) if shared else (0, 1)
@@ -199,7 +199,7 @@ def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore
     if isinstance(model, NGramModel):
         return model.describe()
     window = settings.data.window
-    if not model.carries:
+    if not model.stateful:
         reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"
     elif (rows := evaluation_rows(store)) == 1:
         reads = "state carried over the whole text"

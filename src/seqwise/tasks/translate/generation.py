@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.backbones.memory import Memory, join_memories
+from seqwise.backbones.memory import Memory, concat_memories
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
@@ -88,7 +88,7 @@ class TranslationGenerator:
     def _search(self, rows: list[np.ndarray], first: int) -> list[list[list[Hypothesis]]]:
         """Return for each target, for each row, the n best; `first` is the number of the first row."""
         size = ENCODER_ROWS.get(self.device.type, 16)
-        memory = join_memories([self._encode(rows[start : start + size]) for start in range(0, len(rows), size)])
+        memory = concat_memories([self._encode(rows[start : start + size]) for start in range(0, len(rows), size)])
         lengths = [len(row) for row in rows]
         return [self._decode_target(memory, lengths, target, first) for target in self.targets]
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqwise.backbones.decoder import can_be_fed
+from seqwise.backbones.decoder import supports_input_feeding
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits
@@ -178,7 +178,7 @@ class Translate(ExampleTask):
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         model, attention = settings.model, settings.translate.attention
-        if settings.translate.input_feeding and not can_be_fed(model, attention):
+        if settings.translate.input_feeding and not supports_input_feeding(model, attention):
             raise UsageError(
                 "input feeding needs an rnn, gru or lstm with dot or general attention; "
                 f"received {model} with {attention} attention.",

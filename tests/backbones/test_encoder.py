@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.backbones.encoder import BidirectionalBackbone, BothWays, build_encoder
-from seqwise.backbones.layerwise import every_layer
+from seqwise.backbones.encoder import BidirectionalBackbone, SeparateDirections, build_encoder
+from seqwise.backbones.layerwise import compute_layer_states
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 
@@ -28,8 +28,8 @@ def vectors(rows: int = 2, time: int = 6) -> torch.Tensor:
 def test_the_setting_tells_joined_from_separate():
     assert isinstance(encoder_of("lstm", bidirectional=True), BidirectionalBackbone)
     assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=True), BidirectionalBackbone)
-    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=False), BothWays)
-    assert isinstance(encoder_of("attentive-rnn", bidirectional=True), BothWays)
+    assert isinstance(encoder_of("lstm", bidirectional=True, concat_directions=False), SeparateDirections)
+    assert isinstance(encoder_of("attentive-rnn", bidirectional=True), SeparateDirections)
 
 
 @pytest.mark.parametrize("joined", [True, False])
@@ -61,7 +61,7 @@ def test_padding_changes_nothing(model: str):
 def test_every_layer_ends_with_what_the_encoder_returns(model: str, both: tuple[bool, bool | None]):
     encoder, x = encoder_of(model, bidirectional=both[0], concat_directions=both[1]), vectors()
     lengths = torch.tensor([6, 4])
-    layers = every_layer(encoder, x, lengths)
+    layers = compute_layer_states(encoder, x, lengths)
     assert torch.equal(layers[0], x)
     assert [layer.shape for layer in layers[1:]] == [(2, 6, 8)] * 3
     assert torch.equal(layers[-1], encoder(x, lengths=lengths).vectors)
@@ -72,14 +72,14 @@ def test_the_first_layer_of_a_stack_is_the_stack_of_one():
     """A stack of depth 1 with the weights of the first layer gives the states of layer 1."""
     deep, x = encoder_of("gru", bidirectional=True, concat_directions=False), vectors()
     first = torch.cat([deep.forwards.deep.layer[0](x)[0], deep.backwards.deep.layer[0](x.flip(1))[0].flip(1)], dim=-1)
-    assert torch.equal(every_layer(deep, x)[1], first)
+    assert torch.equal(compute_layer_states(deep, x)[1], first)
 
 
 def test_the_hidden_layers_of_a_centred_window_stand_at_their_positions():
     encoder, x = encoder_of("feedforward"), vectors()
     changed = x.clone()
     changed[:, 0] += 1
-    before, after = every_layer(encoder, x), every_layer(encoder, changed)
+    before, after = compute_layer_states(encoder, x), compute_layer_states(encoder, changed)
     for layer in (1, 2, 3):
         different = (before[layer] != after[layer]).any(dim=-1)[0]
         assert different.tolist() == [True, True, False, False, False, False]  # a window of three
@@ -87,4 +87,4 @@ def test_the_hidden_layers_of_a_centred_window_stand_at_their_positions():
 
 def test_a_module_without_layers_is_refused():
     with pytest.raises(UsageError, match="Linear"):
-        every_layer(torch.nn.Linear(2, 2), vectors())
+        compute_layer_states(torch.nn.Linear(2, 2), vectors())
