@@ -68,13 +68,13 @@ def test_a_look_inside_shows_the_gates_of_the_open_scan(kind, lengths):
     cell = make(kind, 3, 5, torch.float64)
     x, state = some(kind, 3, 4, 3, 5, torch.float64)
     sizes = None if lengths is None else torch.tensor(lengths)
-    with record(cell) as seen:
+    with record(cell) as recording:
         opened(cell, x, state, sizes, reverse=False)
     one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state))
-    _, _, (gates,) = scan(kind, x, [one], SequencePacking(3, 4, sizes), look=True)
+    _, _, (gates,) = scan(kind, x, [one], SequencePacking(3, 4, sizes), record=True)
     assert list(gates) == list(cell.gates)
     for name in cell.gates:
-        torch.testing.assert_close(gates[name], seen[name], atol=1e-13, rtol=1e-13)
+        torch.testing.assert_close(gates[name], recording[name], atol=1e-13, rtol=1e-13)
 
 
 # --- against PyTorch's own layers -------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
         monkeypatch.setattr(memory, "ROWS", rows)
         packing = SequencePacking(4, 9, lengths)
         assert (len(packing.split_windows(rows)) > 1) == (rows == 5)
-        outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], packing, look=True)
+        outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], packing, record=True)
         with torch.no_grad():
             again, *_ = scan(kind, x, [one, one._replace(reverse=True)], packing)
         assert torch.equal(again, outputs)

@@ -48,8 +48,8 @@ def plans(monkeypatch):
             found.append(self)
 
     monkeypatch.setattr(entrance, "Plan", Noted)
-    monkeypatch.setattr(memory, "WORTH", 0)
-    monkeypatch.setattr(linear, "WORTH", 0)
+    monkeypatch.setattr(memory, "MIN_THREADED_WORK", 0)
+    monkeypatch.setattr(linear, "MIN_THREADED_WORK", 0)
     return found
 
 
@@ -144,9 +144,9 @@ def test_a_weight_of_the_input_in_another_order_gets_its_gradient():
 
 def test_products_refuse_rows_with_gaps_between_their_numbers():
     x = torch.randn(4, 3)
-    with pytest.raises(AssertionError, match="side by side"):
+    with pytest.raises(AssertionError, match="contiguous"):
         across(x, x, torch.empty(3, 3).t())
-    with pytest.raises(AssertionError, match="side by side"):
+    with pytest.raises(AssertionError, match="contiguous"):
         Factor(torch.randn(4, 2), transposed=False).times(x.t())
 
 

@@ -1,7 +1,7 @@
-"""Sigmoid, tanh and ReLU for compiled equations, and their derivatives from the value. It knows nothing of cells.
+"""Sigmoid, tanh and ReLU for compiled equations, and their derivatives computed from the value.
 
 Errors are below 3e-7 (float) and 1e-15 (double) of the value, also near zero; a sigmoid of less than −87 (−708) is 0.
-What is no number stays none.
+NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FORMS: dict[str, tuple[int, float, int, int, float, float]] = {
 
 
 def exponential(code: Code, x: Vec) -> tuple[Vec, Vec]:
-    """e^x and e^x − 1 for x ≤ 0, each without a difference of nearly equal numbers; 0 and −1 for x below `least`.
+    """e^x and e^x − 1 for x ≤ 0, each without a difference of nearly equal numbers; 0 and −1 for x below `minimum`.
 
     e^x = 2^whole · e^rest with |rest| ≤ log(2) / 2 and the Taylor series of e^rest − 1.
     """
-    terms, least, fraction, bias, log2, more = FORMS[code.kind]
-    given, x = x, x.below(least, least, x)
+    terms, minimum, fraction, bias, log2, more = FORMS[code.kind]
+    original, x = x, x.below(minimum, minimum, x)
     # Added to a large number, x / log 2 is rounded to whole numbers, and its last bits are that whole number.
     large = 1.5 * 2.0**fraction
     shifted = code.fma(x, 1 / math.log(2), large)
@@ -40,7 +40,7 @@ def exponential(code: Code, x: Vec) -> tuple[Vec, Vec]:
     bits = code.builder.bitcast(shifted.value, integers)
     exponent = code.builder.add(bits, integers([bias] * code.lanes))
     power = Vec(code, code.builder.bitcast(code.builder.shl(exponent, integers([fraction] * code.lanes)), code.vector))
-    return given.below(least, 0.0, code.fma(power, part, power)), code.fma(power, part, power - 1.0)
+    return original.below(minimum, 0.0, code.fma(power, part, power)), code.fma(power, part, power - 1.0)
 
 
 def sigmoid(code: Code, x: Vec) -> Vec:
@@ -64,7 +64,7 @@ def activation(code: Code, name: str, x: Vec) -> Vec:
     return {"tanh": tanh, "sigmoid": sigmoid}[name](code, x)
 
 
-def slope(code: Code, name: str, y: Vec) -> Vec:
+def derivative(code: Code, name: str, y: Vec) -> Vec:
     """The derivative of the activation whose value is y."""
     if name == "identity":
         return code.real(1.0)

@@ -1,10 +1,10 @@
 """Whether the compiled scans can run, and for which shapes they are faster than ATen's. It knows nothing of modules.
 
-Read off a grid on two cores (Zen 4, oneDNN 3.12), T 1–128, batches of 1–64, 32–650 units, against `nn.LSTM`, `nn.GRU`
-and `nn.RNN`. ATen steps through GRUs, RNNs and padded batches one operation at a time; there the compiled scan is
-behind only until its fixed cost is earned: rearranging the weights, and 0.1 ms, 0.3 ms with the way back. An unpadded
-LSTM in one direction is oneDNN's, which is as fast at the products: it is left where the scan would be slower or the
-same.
+Fitted to a grid on two cores (Zen 4, oneDNN 3.12), T 1–128, batches of 1–64, 32–650 units, against `nn.LSTM`, `nn.GRU`
+and `nn.RNN`. ATen computes GRUs, RNNs and padded batches one operation at a time; there the compiled scan is slower
+only for small inputs, because of its fixed cost: rearranging the weights, and 0.1 ms, with gradients 0.3 ms. A full
+LSTM batch in one direction is computed by oneDNN, whose products are as fast: PyTorch keeps it where the
+scan would not be faster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
-# What goes wrong where LLVM is missing, or refuses what it is given. (What it cannot bear at all ends the process.)
+# The errors where LLVM is missing or cannot compile. (Some of its failures end the process instead.)
 REFUSALS = (ImportError, OSError, RuntimeError, AttributeError, TypeError)
 
 
@@ -29,8 +29,10 @@ VECTOR = 16  # oneDNN is slower where units are no multiple of it
 
 
 def fits(*tensors: Tensor) -> bool:
-    """Are these an input and weights that the compiled scans take? They read memory, so it must be there: no tensor of
-    a derived class, nothing that is traced or only looks like being computed."""
+    """Whether the compiled scans can compute with this input and these weights.
+
+    They access memory directly, so tensors of subclasses, traced and fake tensors are excluded.
+    """
     x = tensors[0]
     if not x.is_cpu or x.dtype not in PRECISIONS or torch.is_autocast_enabled("cpu"):
         return False
@@ -40,12 +42,12 @@ def fits(*tensors: Tensor) -> bool:
 
 
 def transformed() -> bool:
-    """Is somebody differentiating forwards, or transforming functions (`torch.func`)? Only open code can follow."""
+    """Whether forward-mode differentiation or `torch.func` is active, which compiled code does not support."""
     return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 def pays(kind: CellSpec, x: Tensor, units: int, scans: int = 1, padded: bool = False) -> bool:
-    """Is the compiled scan of x (B, T, D) the faster one, for a cell that ATen has too?
+    """Whether the compiled scan of x (B, T, D) is faster than ATen's.
 
     `scans` are the directions; `padded` says that some rows are shorter than others.
     """
@@ -56,7 +58,7 @@ def pays(kind: CellSpec, x: Tensor, units: int, scans: int = 1, padded: bool = F
         return True
     if kind.name != "lstm":
         return torch.is_grad_enabled() or time >= 16 or batch * time >= 64
-    enough = batch >= torch.get_num_threads()  # threads share the rows
+    enough = batch >= torch.get_num_threads()  # threads share the sequences
     if torch.is_grad_enabled():
         return enough or units < 200 or time < 64
     return units <= 100 or (enough and time >= 16 and units % VECTOR > 0)

@@ -1,4 +1,4 @@
-"""Equations and loops written in Python, turned into machine code by LLVM. It knows nothing of cells.
+"""A small assembler: Python code that generates LLVM instructions, which LLVM compiles to machine code in memory.
 
     code = Code("float")
     with code.function("double", 2) as (values, width):
@@ -8,9 +8,10 @@
         code.over(width, one)
     run = code.build()["double"]                # a C function; run(address, count)
 
-A value is a whole number of 64 bits (`Int`; addresses too) or a vector of reals (`Vec`) as wide as a register of this
-machine. Nothing is vectorised by chance, and nothing is kept between processes: a cell's loops are compiled in a few
-tenths of a second. Importing this imports LLVM, 0.1 s.
+Running such Python code computes nothing: `x + x` appends an instruction to the function being written. A value is a
+64-bit integer (`Int`; addresses too) or a vector of floating-point numbers (`Vec`) as wide as a vector register of this
+machine. Loops are vectorised explicitly, not by LLVM. Compiled code is not cached on disk: a cell's loops compile in a
+few tenths of a second. Importing this imports LLVM, 0.1 s. It knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FUSED = ("contract",)  # a product and a sum may become one instruction
 
 @thread_safe_cache
 def machine() -> tuple[int, int]:
-    """(bytes of a vector register, vectors in the width of a tile of a product): what registers can hold."""
+    """(bytes of a vector register, vectors in the width of a matrix-product tile) for this machine."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
         return 64, 4
@@ -40,7 +41,7 @@ def machine() -> tuple[int, int]:
 
 
 def _target() -> Any:
-    """A description of this machine. Who compiles with it owns it, so there is one for each module."""
+    """A description of this machine. The compiler takes ownership of it, so each module needs its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
@@ -49,7 +50,7 @@ def _target() -> Any:
 
 
 class Int:
-    """A whole number in a register."""
+    """An integer in a register."""
 
     def __init__(self, code: Code, value: Any):
         self.code, self.value = code, value
@@ -69,7 +70,7 @@ class Int:
     def __floordiv__(self, other: Int | int) -> Int:
         return self._with("sdiv", other)
 
-    def least(self, other: Int | int) -> Int:
+    def minimum(self, other: Int | int) -> Int:
         other = self.code.whole(other)
         return self.code.choose(self < other, self, other)
 
@@ -81,7 +82,7 @@ class Int:
 
 
 class Vec:
-    """Reals in a register, worked on lane by lane."""
+    """Floating-point numbers in a vector register; operations act on each lane."""
 
     def __init__(self, code: Code, value: Any):
         self.code, self.value = code, value
@@ -109,14 +110,14 @@ class Vec:
         return self.code.real(other) - self
 
     def below(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
-        """`yes` where self < other, else `no`, also where self is no number."""
+        """`yes` where self < other, else `no`, also where self is NaN."""
         builder, real = self.code.builder, self.code.real
         found = builder.fcmp_ordered("<", self.value, real(other).value)
         return Vec(self.code, builder.select(found, real(yes).value, real(no).value))
 
 
 class Code:
-    """A module of functions that is being written, and the place where the next instruction goes."""
+    """An LLVM module that is being written, and the position of the next instruction."""
 
     def __init__(self, kind: str):
         self.kind, (self.scalar, self.size) = kind, REALS[kind]
@@ -131,7 +132,7 @@ class Code:
 
     @contextmanager
     def function(self, name: str, arguments: int) -> Iterator[list[Int]]:
-        """A C function of whole numbers."""
+        """Begin a C function whose arguments are 64-bit integers."""
         function = ir.Function(self.module, ir.FunctionType(NOTHING, [WORD] * arguments), name)
         self.builder = ir.IRBuilder(function.append_basic_block())
         self.names[name] = arguments

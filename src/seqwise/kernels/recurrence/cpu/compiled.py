@@ -1,11 +1,12 @@
-"""Recurrence on the CPU: every cell over time, there and back, each as one compiled loop. It knows nothing of modules.
+"""Recurrent scans on the CPU: each cell's loop over time, forward and backward, as machine code. It knows no modules.
 
     project = Projection(weight_input, bias)
     direction = Direction(project, weight_hidden, (), (h, c))
     outputs, after, _ = scan(CellSpec("lstm"), x, [direction], SequencePacking(B, T, lengths))
 
-Compared with a loop over a cell's equation there is no graph of the steps, no padding, and no product that begins anew.
-Workers share the rows and wait for nobody; several directions run at once. float32 and float64, on CPUs.
+Compared with the reference implementation, autograd records one operation instead of a graph of all steps, padding is
+skipped, and the recurrent matrix is rearranged for the processor once instead of at every step. Threads share the
+sequences and never wait for each other; both directions run at the same time. float32 and float64.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection
 from seqwise.kernels.recurrence.cpu.choice import PLAIN, fits, obstacle, pays
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
 from seqwise.kernels.recurrence.cpu.memory import Form, Job, Plan, form
-from seqwise.kernels.recurrence.cpu.scan import Scan, forwards, seen
+from seqwise.kernels.recurrence.cpu.scan import Scan, collect_gates, run_forward
 from seqwise.kernels.recurrence.packing import SequencePacking
 
 __all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "fits", "obstacle", "pays", "prepare", "scan"]
 
 
 def prepare(kind: CellSpec, dtype: torch.dtype) -> None:
-    """Compile what a scan will need, so that a refusal comes before anything has begun."""
+    """Compile the functions of a scan, so that a failure to compile comes before anything is computed."""
     made = form(kind, dtype)
     made.loop(back=False)
     if torch.is_grad_enabled():
@@ -37,39 +38,43 @@ def prepare(kind: CellSpec, dtype: torch.dtype) -> None:
 
 
 def scan(
-    kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, look: bool = False
+    kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, record: bool = False
 ) -> tuple[Tensor, list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
     """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding.
 
-    Then, per direction, the state after each row's last step, and if `look` is set every gate by its name, (B, T, …).
+    Then, per direction, the state after each row's last step, and if `record` is set every gate by its name, (B, T, …).
     """
     units = directions[0].weight_hidden.shape[-1]
-    made = _checked(kind, x, directions, packing, units)
+    made = _check(kind, x, directions, packing, units)
     whole = not all(isinstance(one.project, Projection) for one in directions)
     grad = torch.is_grad_enabled()
     rows = packing.pack(x) if whole or grad else x
     tensors: list[Any] = []
     for one in directions:
-        source: Any = (_projected(made, rows, one, packing), None) if whole else one.project
+        source: Any = (_project(made, rows, one, packing), None) if whole else one.project
         tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
-    given = None if whole else rows
-    back = grad and any(one is not None and one.requires_grad for one in (given, *tensors))
-    plan = Plan(made, packing, tuple(one.reverse for one in directions), units, whole, back, look)
+    inputs = None if whole else rows
+    back = grad and any(one is not None and one.requires_grad for one in (inputs, *tensors))
+    plan = Plan(made, packing, tuple(one.reverse for one in directions), units, whole, back, record)
     jobs: list[Job] = []
     if back:
-        outputs, *after = Scan.apply(plan, jobs, given, *tensors)
+        outputs, *after = Scan.apply(plan, jobs, inputs, *tensors)
     else:
-        (outputs, *after), jobs = forwards(plan, given, tensors)
+        (outputs, *after), jobs = run_forward(plan, inputs, tensors)
     count = made.states
     states = [tuple(after[place : place + count]) for place in range(0, len(after), count)]
-    return outputs, states, [seen(plan, job, outputs, place) for place, job in enumerate(jobs)] if look else []
+    return (
+        outputs,
+        states,
+        [collect_gates(plan, job, outputs, place) for place, job in enumerate(jobs)] if record else [],
+    )
 
 
-# --- what is given ----------------------------------------------------------------------------------------------------
-# Compiled code reads and writes at addresses. Nothing may be of another kind, place or size than it takes for granted.
+# --- checks of arguments ----------------------------------------------------------------------------------------------
+# Compiled code accesses memory by address, so every tensor must have exactly the dtype, device and shape it assumes.
 
 
-def _checked(kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int) -> Form:
+def _check(kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int) -> Form:
     dtype = x.dtype
     if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN:
         raise UsageError(f"compiled scans are of plain float32 or float64 on CPUs, received {dtype} on {x.device}.")
@@ -85,20 +90,22 @@ def _checked(kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing
             tensors, expected = tensors + own, besides + [(wide, x.shape[2]), (wide,)][: len(own)]
         for part, shape in zip_longest(tensors, expected):
             if part is None or part.shape != shape or part.dtype is not dtype or not part.is_cpu:
-                raise _misfit(x, tensors, expected)
+                raise _mismatch_error(x, tensors, expected)
             if type(part) not in PLAIN:
                 raise UsageError(f"compiled scans take plain tensors, received a {type(part).__name__}.")
     return made
 
 
-def _misfit(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]) -> UsageError:
-    found = sorted({f"{part.dtype} on {part.device}" for part in (x, *tensors)})
-    if len(found) > 1:
-        return UsageError(f"input, weights and state must be of one type on one device, received {', '.join(found)}.")
+def _mismatch_error(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]) -> UsageError:
+    received = sorted({f"{part.dtype} on {part.device}" for part in (x, *tensors)})
+    if len(received) > 1:
+        return UsageError(
+            f"input, weights and state must be of one type on one device, received {', '.join(received)}."
+        )
     return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
 
 
-def _projected(made: Form, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
+def _project(made: Form, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
     gates = direction.project(rows)
     shape = packing.num_rows, made.equation.blocks * direction.weight_hidden.shape[-1]
     if gates.shape != shape or gates.dtype != rows.dtype or gates.device != rows.device:

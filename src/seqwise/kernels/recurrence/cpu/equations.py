@@ -1,22 +1,26 @@
-"""The recurrent cells as compiled equations, there and back, with the letters of `layers/cells.py`.
+"""The recurrent cells as compiled equations, forward and backward, with the letters of `layers/cells.py`.
 
-`forward` goes from the state before a step to the state after it; what the way back needs lies in packed buffers.
-`backward` gets the gradient of the state after (`dh`, `dc`), leaves that of the state before, and writes those of the
-gates before their activations (`d_gates`), which are also those of the projected input. Here is one step only: loops
-are in `loop`, sums over all steps in `scan`.
+These functions run once per cell and precision, and generate code: each `at.get` is a load instruction, each operator
+an instruction on a vector of units, each `at.put` a store. Here is one step; the loop over steps is in `loop.py`, sums
+over all steps in `scan.py`.
+
+`forward` computes the state after a step from the state before it, and saves what the gradient needs in packed buffers.
+`backward` gets the gradient of the state after the step (`grad_h`, `grad_c`), replaces it by that of the state before,
+and writes the gradients of the gates before their activations (`grad_gates`), which are also those of the projected
+input.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from seqwise.kernels.recurrence.cpu.activations import activation, sigmoid, slope, tanh
+from seqwise.kernels.recurrence.cpu.activations import activation, derivative, sigmoid, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
 from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Step, Summed
 
-Seen = tuple[str, str, int, int]  # name, buffer, first block, end
+Recorded = tuple[str, str, int, int]  # name, buffer, first block, end
 PACKED, STATE = Buffer("packed"), Buffer("state")
-BEFORE, SEEN = Buffer("packed", only_for="back"), Buffer("packed", only_for="look")
+PREVIOUS, RECORDED = Buffer("packed", only_for="backward"), Buffer("packed", only_for="record")
 
 
 class RNN:
@@ -26,13 +30,13 @@ class RNN:
     packs: tuple[tuple[int, int], ...] = ((0, 1),)
     extras: tuple[int, ...] = ()
     summed: ClassVar[Summed] = {}
-    weighted: tuple[tuple[str, int, str], ...] = (("d_gates", 0, "before_h"),)
-    seen: tuple[Seen, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
+    weighted: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
+    recorded: tuple[Recorded, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 
     def __init__(self, phi: str = "tanh"):
         self.phi = phi
-        self.buffers = {"gates": PACKED, "before_h": BEFORE, "preactivation": SEEN, "h": STATE}
-        self.buffers_back = {"gates": PACKED, "d_gates": PACKED, "dh": STATE}
+        self.buffers = {"gates": PACKED, "previous_h": PREVIOUS, "preactivation": RECORDED, "h": STATE}
+        self.backward_buffers = {"gates": PACKED, "grad_gates": PACKED, "grad_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
@@ -42,17 +46,17 @@ class RNN:
             h = activation(at.code, self.phi, a)
             at.put(a, "preactivation")
             at.put(h, "gates")
-            leave(at, h)
+            store_state(at, h)
 
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
             h = at.get("gates")
-            at.put(arriving(at) * slope(at.code, self.phi, h), "d_gates")
+            at.put(incoming_gradient(at) * derivative(at.code, self.phi, h), "grad_gates")
 
         step.units_of_rows(unit)
-        step.product("d_gates", 0, "dh", fresh=True)
+        step.product("grad_gates", 0, "grad_h", fresh=True)
 
 
 class LSTM:
@@ -62,17 +66,17 @@ class LSTM:
     packs = ((0, 4),)
     extras: tuple[int, ...] = ()
     summed: ClassVar[Summed] = {}
-    weighted = (("d_gates", 0, "before_h"),)
+    weighted = (("grad_gates", 0, "previous_h"),)
     inside = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
         ("cell", "cell", 0, 1),
     )
-    seen: tuple[Seen, ...] = (*inside, ("hidden", "outputs", 0, 1))
+    recorded: tuple[Recorded, ...] = (*inside, ("hidden", "outputs", 0, 1))
 
     def __init__(self) -> None:
-        kept = {"gates": Buffer("packed", 4), "before_h": BEFORE, "before_c": BEFORE}
-        self.buffers = {**kept, "cell": SEEN, "h": STATE, "c": STATE}
-        self.buffers_back = {**kept, "d_gates": Buffer("packed", 4), "dh": STATE, "dc": STATE}
+        kept = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
+        self.buffers = {**kept, "cell": RECORDED, "h": STATE, "c": STATE}
+        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
@@ -81,38 +85,38 @@ class LSTM:
             code = at.code
             i, f, o = (sigmoid(code, at.get("gates", block)) for block in (0, 1, 3))
             g, c = tanh(code, at.get("gates", 2)), at.get("c")
-            at.put(c, "before_c")
+            at.put(c, "previous_c")
             c = f * c + i * g
             for block, gate in enumerate((i, f, g, o)):
                 at.put(gate, "gates", block)
             at.put(c, "c")
             at.put(c, "cell")
-            leave(at, o * tanh(code, c))
+            store_state(at, o * tanh(code, c))
 
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
             i, f, g, o = (at.get("gates", block) for block in range(4))
-            before, dh = at.get("before_c"), arriving(at)
-            shown = tanh(at.code, f * before + i * g)
-            dc = at.get("dc") + dh * o * (1.0 - shown * shown)
-            at.put(dc * g * (i * (1.0 - i)), "d_gates", 0)
-            at.put(dc * before * (f * (1.0 - f)), "d_gates", 1)
-            at.put(dc * i * (1.0 - g * g), "d_gates", 2)
-            at.put(dh * shown * (o * (1.0 - o)), "d_gates", 3)
-            at.put(dc * f, "dc")
+            before, grad_h = at.get("previous_c"), incoming_gradient(at)
+            activated = tanh(at.code, f * before + i * g)
+            grad_c = at.get("grad_c") + grad_h * o * (1.0 - activated * activated)
+            at.put(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
+            at.put(grad_c * before * (f * (1.0 - f)), "grad_gates", 1)
+            at.put(grad_c * i * (1.0 - g * g), "grad_gates", 2)
+            at.put(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
+            at.put(grad_c * f, "grad_c")
 
         step.units_of_rows(unit)
-        step.product("d_gates", 0, "dh", depth=4, fresh=True)
+        step.product("grad_gates", 0, "grad_h", depth=4, fresh=True)
 
 
 class Gated:
-    """What the gated units share: how z blends, and what that sends back."""
+    """What the gated units share: how z blends old and new state, and the gradient of that."""
 
     blocks, states = 3, 1
     summed: ClassVar[Summed] = {}
-    seen: tuple[Seen, ...] = (
+    recorded: tuple[Recorded, ...] = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("reset", "update", "candidate"))),
         ("hidden", "outputs", 0, 1),
     )
@@ -123,11 +127,11 @@ class Gated:
     def blend(self, z: Vec, h: Vec, n: Vec) -> Vec:
         return n + z * (h - n) if self.keeps else h + z * (n - h)
 
-    def apart(self, dh: Vec, z: Vec, h: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
-        """dh → what goes straight to the state before, and the gradients of z and n before their activations."""
+    def split_gradient(self, grad_h: Vec, z: Vec, h: Vec, n: Vec) -> tuple[Vec, Vec, Vec]:
+        """grad_h → the direct gradient of the state before, and those of z and n before their activations."""
         straight, new = (z, 1.0 - z) if self.keeps else (1.0 - z, z)
         other = h - n if self.keeps else n - h
-        return dh * straight, dh * other * (z * (1.0 - z)), dh * new * (1.0 - n * n)
+        return grad_h * straight, grad_h * other * (z * (1.0 - z)), grad_h * new * (1.0 - n * n)
 
 
 class LateReset(Gated):
@@ -135,14 +139,14 @@ class LateReset(Gated):
 
     packs = ((0, 2), (2, 3))
     extras = (1,)
-    summed: ClassVar[Summed] = {0: ("d_product", 0, 1)}
-    weighted = (("d_gates", 0, "before_h"), ("d_product", 0, "before_h"))
+    summed: ClassVar[Summed] = {0: ("grad_product", 0, 1)}
+    weighted = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
-        kept = {"gates": Buffer("packed", 3), "product": PACKED, "before_h": BEFORE}
-        self.buffers = {**kept, "h": STATE, "extra 0": Buffer("vector")}
-        self.buffers_back = {**kept, "d_gates": Buffer("packed", 3), "d_product": PACKED, "dh": STATE}
+        kept = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
+        self.buffers = {**kept, "h": STATE, "vector 0": Buffer("vector")}
+        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
@@ -150,29 +154,29 @@ class LateReset(Gated):
 
         def unit(at: LoopPosition) -> None:
             r, z = (sigmoid(at.code, at.get("gates", block)) for block in (0, 1))
-            u = at.get("product") + at.get("extra 0")
+            u = at.get("product") + at.get("vector 0")
             n = tanh(at.code, at.get("gates", 2) + r * u)
             at.put(u, "product")
             for block, gate in enumerate((r, z, n)):
                 at.put(gate, "gates", block)
-            leave(at, self.blend(z, at.get("h"), n))
+            store_state(at, self.blend(z, at.get("h"), n))
 
         step.units_of_rows(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
             r, z, n = (at.get("gates", block) for block in range(3))
-            dh, dz, dn = self.apart(arriving(at), z, at.get("before_h"), n)
-            du = dn * r
-            at.put(dn * at.get("product") * (r * (1.0 - r)), "d_gates", 0)
-            at.put(dz, "d_gates", 1)
-            at.put(dn, "d_gates", 2)
-            at.put(du, "d_product")
-            at.put(dh, "dh")
+            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.get("previous_h"), n)
+            grad_u = grad_n * r
+            at.put(grad_n * at.get("product") * (r * (1.0 - r)), "grad_gates", 0)
+            at.put(grad_z, "grad_gates", 1)
+            at.put(grad_n, "grad_gates", 2)
+            at.put(grad_u, "grad_product")
+            at.put(grad_h, "grad_h")
 
         step.units_of_rows(unit)
-        step.product("d_gates", 0, "dh", depth=2)
-        step.product("d_product", 1, "dh")
+        step.product("grad_gates", 0, "grad_h", depth=2)
+        step.product("grad_product", 1, "grad_h")
 
 
 class EarlyReset(Gated):
@@ -180,13 +184,13 @@ class EarlyReset(Gated):
 
     packs = ((0, 2), (2, 3))
     extras: tuple[int, ...] = ()
-    weighted = (("d_gates", 0, "before_h"), ("d_gates", 2, "reset_h"))
+    weighted = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
-        kept = {"gates": Buffer("packed", 3), "reset_h": PACKED, "before_h": BEFORE}
+        kept = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
         self.buffers = {**kept, "h": STATE}
-        self.buffers_back = {**kept, "d_gates": Buffer("packed", 3), "dh": STATE, "reset_dh": STATE}
+        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
@@ -200,7 +204,7 @@ class EarlyReset(Gated):
         def unit(at: LoopPosition) -> None:
             n = tanh(at.code, at.get("gates", 2))
             at.put(n, "gates", 2)
-            leave(at, self.blend(at.get("gates", 1), at.get("h"), n))
+            store_state(at, self.blend(at.get("gates", 1), at.get("h"), n))
 
         step.units_of_rows(reset)
         step.product("reset_h", 1, "gates", result_block=2)
@@ -209,29 +213,29 @@ class EarlyReset(Gated):
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
             z, n = at.get("gates", 1), at.get("gates", 2)
-            dh, dz, dn = self.apart(arriving(at), z, at.get("before_h"), n)
-            at.put(dz, "d_gates", 1)
-            at.put(dn, "d_gates", 2)
-            at.put(dh, "dh")
+            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.get("previous_h"), n)
+            at.put(grad_z, "grad_gates", 1)
+            at.put(grad_n, "grad_gates", 2)
+            at.put(grad_h, "grad_h")
 
         def reset(at: LoopPosition) -> None:
-            r, change = at.get("gates", 0), at.get("reset_dh")
-            at.add(change * r, "dh")
-            at.put(change * at.get("before_h") * (r * (1.0 - r)), "d_gates", 0)
+            r, change = at.get("gates", 0), at.get("grad_reset_h")
+            at.add(change * r, "grad_h")
+            at.put(change * at.get("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
 
         step.units_of_rows(unit)
-        step.product("d_gates", 1, "reset_dh", left_block=2, fresh=True)
+        step.product("grad_gates", 1, "grad_reset_h", left_block=2, fresh=True)
         step.units_of_rows(reset)
-        step.product("d_gates", 0, "dh", depth=2)
+        step.product("grad_gates", 0, "grad_h", depth=2)
 
 
-def leave(at: LoopPosition, h: Vec) -> None:
-    """The step's end: the new state runs on, and goes outside."""
-    at.put(at.get("h"), "before_h")
+def store_state(at: LoopPosition, h: Vec) -> None:
+    """Store the new state for the next step, and as output."""
+    at.put(at.get("h"), "previous_h")
     at.put(h, "h")
-    at.put(h, "outside")
+    at.put(h, "external")
 
 
-def arriving(at: LoopPosition) -> Vec:
-    """What reaches a step's output: from the step that follows, and from outside."""
-    return at.get("dh") + at.get("outside")
+def incoming_gradient(at: LoopPosition) -> Vec:
+    """The gradient of a step's output: from the next step, and from the output itself."""
+    return at.get("grad_h") + at.get("external")

@@ -1,4 +1,4 @@
-"""Products with all rows of a batch, by the compiled functions and all threads. It knows nothing of time.
+"""Matrix products with all rows of a batch, by the compiled functions on all threads. It knows nothing of time.
 
 A weight is rearranged once for several parts of a batch, and no result depends on the number of threads, as those of
 `torch.addmm` do. With that instead, whole scans (LSTM and GRU, batches of 4–128, 64–512 units, one and two threads)
@@ -16,20 +16,20 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
-if TYPE_CHECKING:  # it imports LLVM, which waits until it is needed
+if TYPE_CHECKING:  # it imports LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import Compiled
 
 PRECISIONS = {torch.float32: "float", torch.float64: "double"}
-WORTH = 2e6  # products and sums from which on threads share the work
-MOVED = 8  # moving a number takes as long as so many products
+MIN_THREADED_WORK = 2e6  # multiplications and additions from which on threads share the work
+COPY_COST = 8  # copying a number takes as long as this many multiplications
 
 
 class Tools(NamedTuple):
-    """What LLVM has made for one precision: products, the sizes of their tiles, and how workers are run."""
+    """The compiled functions of one precision, the sizes of their tiles, and the function that runs them on threads."""
 
     product: Compiled
     across: Compiled
-    pack: dict[bool, Compiled]  # of rows (turned) and of columns
+    pack: dict[bool, Compiled]  # by rows (transposed) and by columns
     lanes: int
     panel: int  # columns of the widest
     height: int  # rows of the highest tile
@@ -54,10 +54,10 @@ class Factor:
         self.width, self.panels = weight.shape[0 if transposed else 1], packed(weight, transposed)
 
     def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. The start may be the result's place."""
+        """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. `start` and `out` may be the same tensor."""
         (rows, depth), width, size, own = x.shape, self.width, x.element_size(), tools(x.dtype)
         out = x.new_empty(rows, width) if out is None else out
-        assert _dense(x, out), "the numbers of a row must lie side by side"
+        assert _dense(x, out), "the numbers of a row must be contiguous"
         if not depth:  # a tile takes at least one column
             return out.zero_() if start is None else out.copy_(start)
         begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
@@ -76,7 +76,7 @@ def packed(weight: Tensor, transposed: bool) -> Tensor:
     size, step, own = weight.element_size(), weight.stride(0), tools(weight.dtype)
     panels = weight.new_empty(-(-width // own.lanes) * own.lanes * depth)
     jobs = []
-    for first, end in shares(width, width * depth * MOVED, own.panel):  # workers begin where a panel does
+    for first, end in shares(width, width * depth * COPY_COST, own.panel):  # workers begin where a panel does
         place = weight.data_ptr() + first * (step if transposed else 1) * size
         jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
     own.run(own.pack[transposed], jobs, len(jobs))
@@ -84,8 +84,8 @@ def packed(weight: Tensor, transposed: bool) -> Tensor:
 
 
 def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None:
-    """left (N, M) turned · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
-    assert _dense(left, right, out), "the numbers of a row must lie side by side"
+    """left (N, M) transposed · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
+    assert _dense(left, right, out), "the numbers of a row must be contiguous"
     (depth, rows), width, size, own = left.shape, right.shape[1], left.element_size(), tools(left.dtype)
     if not depth and not more:
         out.zero_()
@@ -101,7 +101,7 @@ def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None
 
 def shares(rows: int, work: float, height: int) -> list[tuple[int, int]]:
     """(first, end) for every worker: whole tiles of such a height each, as far as it goes."""
-    threads = torch.get_num_threads() if 2 * work >= WORTH else 1
+    threads = torch.get_num_threads() if 2 * work >= MIN_THREADED_WORK else 1
     if threads == 1:
         return [(0, rows)] if rows else []
     tiles = -(-rows // height)

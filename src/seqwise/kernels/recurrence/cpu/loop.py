@@ -1,15 +1,17 @@
-"""The loop over time of one compiled cell, forwards or backwards in time. It knows no cell's equation.
+"""Generates the loop over time of one cell, forward or backward. It knows no cell's equation.
 
-Steps are packed: at step t, rows with n_t ≥ 1 entries stand one after the other, the longest first, and after them step
-t + 1. No step of padding exists. A worker has some of the rows for the whole sequence and waits for nobody, so a scan
-is as fast as its rows allow. Nothing is added up across rows here, so no result depends on the number of workers.
+The rows of a batch are packed: the rows of step 0, longest sequence first, then those of step 1 that are not over, and
+so on, without padding. Each worker (thread) computes some of the sequences for all steps and never waits for another.
+Nothing is summed across sequences here, so no result depends on the number of workers.
 
-What an equation says in terms of rows (`Step`) becomes addresses here. A buffer is one of:
+`Step`, `Row` and `LoopPosition` turn names of buffers into addresses. The kinds of buffers are:
 
-    packed    one row per real step: gates, what is kept for the way back
-    state     one row per sequence: the state that runs along
-    sum       one row per sequence, zero before the first step: what is added up over its steps
+    packed    one row per valid step: gates, values saved for the gradient
+    state     one row per sequence: the current state
+    sum       one row per sequence, zero before the first step: a sum over its steps
     vector    one row for all: a bias, the weight of a norm
+
+The generated function has one argument, the address of a list of 64-bit words; `layout` says what each word is.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ from typing import Any, Protocol
 
 from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
-HEAD = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "outside", "by_step", "by_row")
+# The first words of a worker's list. `multiply` is the address of the compiled matrix product; `external` that of the
+# outputs (forward) or their gradients (backward), with its strides `by_step` and `by_row`.
+HEAD = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "external", "by_step", "by_row")
 
 
 @dataclass(frozen=True)
 class Buffer:
     """Rows of `blocks` times the units (or, with `single`, of one number).
 
-    What is written only for the way `back` or for somebody who wants a `look` has one row per worker otherwise.
+    A buffer that is needed `only_for` "backward" or "record" has one row per worker when it is not needed.
     """
 
     kind: str
@@ -44,10 +48,10 @@ Summed = dict[int, tuple[str, int, int]]
 
 
 class Equation(Protocol):
-    """What is compiled of a cell, and what those who call it must know. Blocks are `units` numbers wide."""
+    """The equation of a cell, and what `memory.py` and `scan.py` need to know of it. Blocks are `units` wide."""
 
-    buffers: dict[str, Buffer]  # of the way there
-    buffers_back: dict[str, Buffer]  # of the way back
+    buffers: dict[str, Buffer]  # of the forward loop
+    backward_buffers: dict[str, Buffer]
 
     @property
     def blocks(self) -> int: ...  # of the projected input
@@ -69,7 +73,7 @@ class Equation(Protocol):
         """The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied."""
 
     @property
-    def seen(self) -> tuple[tuple[str, str, int, int], ...]: ...  # of a look inside: name, buffer, first block, end
+    def recorded(self) -> tuple[tuple[str, str, int, int], ...]: ...  # gates: name, buffer, first block, end
 
     def forward(self, step: Step) -> None: ...
 
@@ -86,19 +90,19 @@ def layout(buffers: dict[str, Buffer], packs: int) -> dict[str, int]:
 
 
 def compile_loop(equation: Equation, kind: str, back: bool) -> Compiled:
-    """A C function of a list of words: all steps for one worker."""
-    code, buffers = Code(kind), equation.buffers_back if back else equation.buffers
+    """Compile the loop over all steps for one worker; `back` means the gradient."""
+    code, buffers = Code(kind), equation.backward_buffers if back else equation.buffers
     places = layout(buffers, len(equation.packs))
     with code.function("scan", 1) as (words,):
         values = {name: code.word(words, place) for name, place in places.items()}
         steps = {name: code.word(words, places[name] + 1) for name in buffers}
         with code.loop(0, values["steps"]) as count:
             last = values["steps"] - 1
-            # Back through time means from the last step of the scan to its first.
+            # The gradient runs from the last step of the scan to its first.
             towards_start = values["reverse"] < 1 if back else values["reverse"] >= 1
             t = code.choose(towards_start, last - count, count)
             start = code.word(values["starts"], t)
-            alive = code.word(values["starts"], t + 1) - start  # rows that are not over yet
+            alive = code.word(values["starts"], t + 1) - start  # sequences that have this step
             rows = (alive - values["first"] + values["every"] - 1) // values["every"]
             with code.when(rows >= 1):
                 step = Step(code, buffers, values, steps, start, t, rows)
@@ -107,7 +111,7 @@ def compile_loop(equation: Equation, kind: str, back: bool) -> Compiled:
 
 
 class Step:
-    """One step in time, for the rows of one worker that are still there."""
+    """One step in time, for the sequences of one worker that have this step."""
 
     def __init__(
         self, code: Code, buffers: dict[str, Buffer], values: dict[str, Int], steps: dict[str, Int], *now: Int
@@ -117,7 +121,7 @@ class Step:
         self.units = values["units"]
 
     def address(self, name: str, row: Int | int) -> Int:
-        """Where this worker's row of a buffer begins."""
+        """The address of a row of a buffer, counted among the rows of this worker."""
         buffer, code = self.buffers[name], self.code
         if buffer.kind == "vector":
             return self.values[name]
@@ -157,14 +161,14 @@ class Row:
         self.addresses = {name: step.address(name, index) for name in step.buffers}
         values = step.values
         place = self.code.word(values["order"], values["first"] + values["every"] * index)
-        outside = step.time * values["by_step"] + place * values["by_row"]
-        self.addresses["outside"] = values["outside"] + outside * self.code.size
+        offset = step.time * values["by_step"] + place * values["by_row"]
+        self.addresses["external"] = values["external"] + offset * self.code.size
 
     def over(self, body: Callable[[LoopPosition], None]) -> None:
         self.code.over(self.step.units, lambda u: body(LoopPosition(self, u)))
 
     def number(self, name: str) -> Vec:
-        """The only number of a row, in every lane."""
+        """The number of a `single` row, in every lane."""
         return self.code.spread(self.code.one(self.addresses[name]))
 
     def keep_number(self, name: str, value: Vec) -> None:

@@ -1,6 +1,6 @@
-"""The memory of a scan: which buffers there are, which rows of them a worker has, and what is kept for the way back.
+"""The memory of a scan: its buffers, the rows of each worker, and what is saved for the gradient.
 
-It knows nothing of gradients; the equations are in `equations` and `normed`, the loops in `loop`.
+It knows nothing of gradients; the equations are in `equations` and `layer_norm_equations`, the loops in `loop`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from torch import Tensor
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.kernels.recurrence.cpu.linear import PRECISIONS, WORTH, packed, tools
+from seqwise.kernels.recurrence.cpu.linear import MIN_THREADED_WORK, PRECISIONS, packed, tools
 from seqwise.kernels.recurrence.packing import SequencePacking, Window
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
-if TYPE_CHECKING:  # they import LLVM, which waits until it is needed
+if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import Compiled
     from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
-ROWS = 2048  # of gates at a time: what is computed from them finds them in the cache
+ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
 
 
 def equation_of(kind: CellSpec) -> Equation:
-    from seqwise.kernels.recurrence.cpu import equations, normed
+    from seqwise.kernels.recurrence.cpu import equations, layer_norm_equations
 
     updates = {"keeps": True, "replaces": False}
     known = kind.activation in ("tanh", "relu", "sigmoid", "identity") if kind.name == "rnn" else kind.update in updates
     table: dict[tuple[str | bool, ...], Callable[[], Equation]] = {
         ("rnn", False): lambda: equations.RNN(kind.activation),
-        ("rnn", True): lambda: normed.NormedRNN(kind.activation),
+        ("rnn", True): lambda: layer_norm_equations.LayerNormRNN(kind.activation),
         ("lstm", False): equations.LSTM,
-        ("lstm", True): normed.NormedLSTM,
+        ("lstm", True): layer_norm_equations.LayerNormLSTM,
         ("gru", "after", False): lambda: equations.LateReset(updates[kind.update]),
-        ("gru", "after", True): lambda: normed.NormedGRU(updates[kind.update]),
+        ("gru", "after", True): lambda: layer_norm_equations.LayerNormGRU(updates[kind.update]),
         ("gru", "before", False): lambda: equations.EarlyReset(updates[kind.update]),
     }
     make = table.get((kind.name, kind.reset, kind.layer_norm) if kind.name == "gru" else (kind.name, kind.layer_norm))
@@ -58,7 +58,7 @@ def _loop(form: Form, back: bool) -> Compiled:
 
 
 class Form:
-    """All that is compiled for a cell and a precision. LLVM is imported here, when it is first needed."""
+    """The compiled functions of a cell and a precision. LLVM is imported here, when it is first needed."""
 
     def __init__(self, kind: CellSpec, dtype: torch.dtype):
         from seqwise.kernels.recurrence.cpu.product import products
@@ -66,7 +66,7 @@ class Form:
         self.equation, self.real, self.tools = equation_of(kind), PRECISIONS[dtype], tools(dtype)
         self.vectors, self.states = len(self.equation.extras), self.equation.states
         self.multiply = products(self.real)["product"]
-        wanted = set(self.equation.buffers_back) | {factor for _, _, factor in self.equation.weighted}
+        wanted = set(self.equation.backward_buffers) | {factor for _, _, factor in self.equation.weighted}
         self.kept = [name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"]
 
     def loop(self, back: bool) -> Compiled:
@@ -74,10 +74,10 @@ class Form:
 
 
 class Plan:
-    """One call: which cell over which steps, in how many directions, and what of it is to be kept.
+    """One call: which cell over which steps, in how many directions, and what is saved.
 
-    If the projected input comes whole, all is one window; else the input is multiplied window by window. `back` says
-    that gradients will be asked for, `look` that the gates will be looked at.
+    With `whole`, the caller has projected the input and all steps are one window; otherwise the input is projected
+    window by window. `back` says that gradients will be needed, `record` that the gates will be recorded.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Plan:
         units: int,
         whole: bool,
         back: bool,
-        look: bool,
+        record: bool,
     ):
         self.form, self.equation, self.packing, self.reverse, self.units = form, form.equation, packing, reverse, units
-        self.whole, self.back, self.look = whole, back, look
+        self.whole, self.back, self.record = whole, back, record
         work = 2 * packing.num_rows * self.equation.blocks * units**2 * len(reverse)
-        self.threads = torch.get_num_threads() if work >= WORTH else 1
+        self.threads = torch.get_num_threads() if work >= MIN_THREADED_WORK else 1
         if not packing.is_padded:
             packing.sorted_indices, packing.step_offsets = _even(packing.batch_size, packing.max_steps)
         self.workers = max(
@@ -103,24 +103,26 @@ class Plan:
         self.rows = max(window.end_row - window.first_row for window in self.windows)
 
     def window(self, count: int, place: int, back: bool) -> Window:
-        """The window in which a direction is when so many are done."""
+        """The window that a direction computes after `count` others."""
         return self.windows[-1 - count if self.reverse[place] != back else count]
 
 
 @lru_cache(maxsize=32)
 def _even(batch: int, time: int) -> tuple[Tensor, Tensor]:
-    """The order of rows and the starts of steps where nothing is padded: calls of one shape share them."""
+    """The order of rows and the starts of steps without padding; calls of one shape share them."""
     return torch.arange(batch, device="cpu"), torch.arange(time + 1, device="cpu") * batch
 
 
 def piece(rows: Tensor, first: int, end: int) -> Tensor:
-    """Some of the rows. All of them are no view, which would take two microseconds."""
+    """Some of the rows. For all of them no view is made, which would take two microseconds."""
     return rows if first == 0 and end == rows.shape[0] else rows[first:end]
 
 
-class Held(NamedTuple):
-    """A buffer: its memory, and the steps in it from row to row, from worker to worker, and for each row that the
-    windows before had. The last is zero where a window takes the rows of the one before."""
+class BufferMemory(NamedTuple):
+    """The memory of a buffer, and its strides from row to row, from worker to worker, and per row of earlier windows.
+
+    The last is zero where each window reuses the rows of the one before.
+    """
 
     memory: Tensor
     by_row: int
@@ -134,39 +136,41 @@ class Held(NamedTuple):
 
 
 class Job:
-    """The buffers of one direction on one way, and what its workers are told.
+    """The buffers of one direction, forward or backward, and the arguments of its workers.
 
-    `given` is memory that exists before: on the way back, packed buffers in it have the rows of all steps.
+    `tensors` are buffers that exist already; in the backward pass, packed ones have the rows of all steps.
     """
 
-    def __init__(self, plan: Plan, matrix: Tensor, back: bool, given: dict[str, Tensor]):
+    def __init__(self, plan: Plan, matrix: Tensor, back: bool, tensors: dict[str, Tensor]):
         self.plan, self.matrix, self.back = plan, matrix, back
         units, blocks = plan.units, plan.equation.packs
         self.packs = [packed(piece(matrix, first * units, end * units), transposed=not back) for first, end in blocks]
-        shapes = plan.equation.buffers_back if back else plan.equation.buffers
-        self.held = {name: self._hold(name, shape, given.get(name)) for name, shape in shapes.items()}
-        # What was kept for the sums over all steps alone is in no loop of the way back.
-        alone = [name for _, _, name in plan.equation.weighted if back and name not in shapes]
-        self.beside = {name: Held(given[name], 0, 0, given[name].shape[1]) for name in alone}
+        shapes = plan.equation.backward_buffers if back else plan.equation.buffers
+        self.buffers = {name: self._hold(name, shape, tensors.get(name)) for name, shape in shapes.items()}
+        # Saved for the sums over all steps only: the backward loop does not use it.
+        only_summed = [name for _, _, name in plan.equation.weighted if back and name not in shapes]
+        self.summed_only = {name: BufferMemory(tensors[name], 0, 0, tensors[name].shape[1]) for name in only_summed}
 
-    def _hold(self, name: str, shape: Buffer, memory: Tensor | None) -> Held:
+    def _hold(self, name: str, shape: Buffer, memory: Tensor | None) -> BufferMemory:
         plan, width = self.plan, shape.width(self.plan.units)
-        if shape.only_for and not (plan.look if shape.only_for == "look" else plan.back):
-            return Held(self.matrix.new_empty(plan.workers, width), 0, width, 0)  # nobody reads it: a row for each
-        all_steps = memory is not None if self.back else plan.look or (plan.back and name in plan.form.kept)
+        if shape.only_for and not (plan.record if shape.only_for == "record" else plan.back):
+            return BufferMemory(
+                self.matrix.new_empty(plan.workers, width), 0, width, 0
+            )  # it is not read: one row per worker
+        all_steps = memory is not None if self.back else plan.record or (plan.back and name in plan.form.kept)
         whole = shape.kind == "packed" and all_steps
         if memory is None:
             packed_rows = plan.packing.num_rows if whole else plan.rows
             make = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
             memory = make(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
-        return Held(memory, width, 0, width if whole else 0)
+        return BufferMemory(memory, width, 0, width if whole else 0)
 
     def part(self, name: str, window: Window) -> Tensor:
-        """A packed buffer's rows of a window."""
-        return (self.held.get(name) or self.beside[name]).part(window)
+        """The rows of a window in a packed buffer."""
+        return (self.buffers.get(name) or self.summed_only[name]).part(window)
 
-    def arguments(self, window: Window, outside: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
-        """For each worker one list of whole numbers, as `loop.layout` says."""
+    def arguments(self, window: Window, external: Tensor, direction: int, by_step: int, by_row: int) -> list[list[int]]:
+        """For each worker the list of words that `loop.layout` describes."""
         plan, size = self.plan, self.matrix.element_size()
         middle = [
             int(plan.reverse[direction]),
@@ -174,11 +178,11 @@ class Job:
             plan.packing.sorted_indices.data_ptr(),
             plan.units,
         ]
-        place = outside.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
+        place = external.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
         middle += [plan.form.multiply.address, place, by_step, by_row]
         places = [
             (one.memory.data_ptr() + window.first_row * one.by_earlier * size, one.by_row, one.by_worker * size)
-            for one in self.held.values()
+            for one in self.buffers.values()
         ]
         panels = [one.data_ptr() for one in self.packs]
         lists = []

@@ -1,12 +1,12 @@
-"""Products of matrices as functions that any thread calls for its own rows. It knows nothing of time or of cells.
+"""Generates matrix products that each thread calls for its own rows. It knows nothing of time or of cells.
 
-A library rearranges both factors at every call, and starts and joins its threads. Here a weight is rearranged once for
-all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Zen 4), with a weight of 2048 × 512: 4 rows
-112 instead of 39 GFLOP/s, 32 rows 110 instead of 75, 2048 rows 107 instead of 93 (decision 0015 has the script).
+A BLAS library rearranges both factors at every call, and starts and joins its threads. Here a weight is rearranged once
+for all steps (`pack_rows`, `pack_columns`). Measured against MKL on one core (Zen 4), with a weight of 2048 × 512:
+4 rows 112 instead of 39 GFLOP/s, 32 rows 110 instead of 75, 2048 rows 107 instead of 93 (decision 0015 has the script).
 
-A result is worked off in tiles that stay in registers while the other two pass by. A packed weight lies in panels as
-wide as a tile: for every column of the weight, the tile's entries side by side. Where the width ends, narrower panels
-follow, the last of them with lanes that are masked out. Every entry is one sum, in the order of the columns, whatever
+The result is computed in tiles that stay in registers. A packed weight consists of panels as wide as a tile: for every
+column of the weight, the tile's entries side by side. Where the width ends, narrower panels follow, the last of them
+with masked lanes. Every entry is one sum, in the order of the columns, whatever
 the rows beside it and the number of threads.
 """
 
@@ -22,7 +22,7 @@ from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
 DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache
-SHALLOW = 128  # the same where both factors lie as they are, in lines far from each other
+SHALLOW = 128  # the same where neither factor is packed and rows are far apart in memory
 PART = 0  # the width of a tile that has only some lanes of one vector
 
 
@@ -37,7 +37,7 @@ def products(kind: str) -> dict[str, Compiled]:
     product(rows, step, panels, result, step, how many rows, K, N, start, its step)
                                           result (·, N) = start (·, N) + rows (·, K) · weight; no start is zero
     across(left, step, right, step, result, step, how many columns of left, K, N, more)
-                                          result (·, N) = left (K, ·) turned · right (K, N); with `more` it is added
+                                          result (·, N) = left (K, ·) transposed · right (K, N); with `more` it is added
     Each exists also as `…_of(words)`, with a list of its arguments.
     """
     code = Code(kind)
@@ -108,18 +108,18 @@ def _pack_rows(code: Code) -> None:
             span = _span(code, width)
             with code.loop(0, span, code.lanes) as v:
                 rows, place = weight + (j + v) * step * code.size, panels + (j * depth + v) * code.size
-                code.inside(strip, rows, step, left.least(code.lanes), depth, place, span)
+                code.inside(strip, rows, step, left.minimum(code.lanes), depth, place, span)
     code.from_words("pack_rows_of", "pack_rows", 5)
 
 
 def _strip(code: Code) -> Any:
-    """A function: as many rows of a weight as a vector has lanes become columns. Squares are turned in registers.
+    """A function: as many rows of a weight as a vector has lanes become columns. Squares are transposed in registers.
 
     Where there are fewer rows, the last one stands for those that are missing.
     """
     lanes = code.lanes
     with code.function("strip", 6) as (weight, weight_step, count, depth, panel, step):
-        places = [weight_step * (count - 1).least(i) for i in range(lanes)]
+        places = [weight_step * (count - 1).minimum(i) for i in range(lanes)]
         full = depth // lanes * lanes
         with code.loop(0, full, lanes) as k:
             for i, row in enumerate(_transpose(code, [code.load(weight, place + k) for place in places])):
@@ -196,7 +196,7 @@ def _product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
         for width, j, there in _panels(code, columns):
             wide = _span(code, width)
             with code.loop(0, depth, DEPTH) as k:
-                panel, span = panels + (j * depth + k * wide) * size, (depth - k).least(DEPTH)
+                panel, span = panels + (j * depth + k * wide) * size, (depth - k).minimum(DEPTH)
                 for r, height in _heights(code, rows):
                     place = result + (r * step + j) * size
                     from_start = code.choose(start < 1, start, start + (r * its_step + j) * size)
@@ -207,11 +207,11 @@ def _product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
 
 
 def _across(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
-    """Both factors lie as they are; the sum runs over their rows."""
+    """Neither factor is packed; the sum runs over their rows."""
     size = code.size
     with code.function("across", 10) as (left, left_step, right, right_step, result, step, rows, depth, columns, more):
         with code.loop(0, depth, SHALLOW) as k:
-            span = (depth - k).least(SHALLOW)
+            span = (depth - k).minimum(SHALLOW)
             for width, j, there in _panels(code, columns):
                 for r, height in _heights(code, rows):
                     place = result + (r * step + j) * size

@@ -1,7 +1,8 @@
-"""Runs compiled workers side by side. It knows nothing of what they do.
+"""Runs a compiled function on several threads. It does not know what the function computes.
 
-PyTorch's own threads do it where they can be reached: they are awake after a product, and nobody waits for a core that
-another pool's idle thread holds. Elsewhere threads of Python do; compiled code does not hold them up.
+It uses PyTorch's own OpenMP threads where they can be reached: after a matrix product they are still spinning, so a
+second pool of threads would have to wait for their cores. Elsewhere Python threads are used; compiled code runs without
+the global interpreter lock.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 
 def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None:
-    """`function` of each job, a list of whole numbers. Returns when all are done."""
+    """Call `function` with the address of each job, a list of integers. Returns when all are done."""
     if not jobs:
         return
     words = array("q", jobs[0] if len(jobs) == 1 else [word for job in jobs for word in job])
@@ -43,7 +44,7 @@ def _each(function: Compiled, places: Sequence[int]) -> None:
 
 @thread_safe_cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """One for each process, since threads do not follow a fork."""
+    """One pool per process, since a fork does not copy threads."""
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
 
 
@@ -65,7 +66,7 @@ class Team:
 
 @thread_safe_cache
 def _openmp() -> Team | None:
-    """The functions are those of GCC's library; LLVM's offers them too."""
+    """The functions of GCC's OpenMP library, which LLVM's has too; None where they are missing."""
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
     try:
@@ -75,7 +76,7 @@ def _openmp() -> Team | None:
 
 
 def _member() -> Compiled:
-    """What each thread of a team does: every n-th job, as it is one of n. It need not get as many as were asked for."""
+    """The function of each thread: every n-th job, where n threads were started, possibly fewer than requested."""
     code = Code("float")
     with code.function("member", 1) as (words,):
         function, start, length, jobs, own, all_of_them = (code.word(words, place) for place in range(6))
