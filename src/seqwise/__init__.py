@@ -1,14 +1,16 @@
-"""Seqwise trains, compares and sees inside sequence models, from the vanilla RNN to the Transformer.
+"""Seqwise trains, compares and records sequence models, from the vanilla RNN to the Transformer.
 
     text, values, images → tokens → batches → embedding → backbone → head → loss      (training)
                                                                         └→ decoding   (use)   → metrics → lens
 
-The folders of this package follow that sentence; a module imports only from modules above it:
+The folders of this package follow that line; a module imports only from modules above it:
 
     text, data, kernels, layers, backbones, heads, losses, ngram, decoding, metrics, tasks, vectors, training, compare,
-    lens, lab, server, studio, cli          (config, budget, errors and environment are open to all)
+    lens, lab, server, studio, cli
 
-The public names are imported when they are first used, so that `import seqwise` costs nothing.
+The modules in this folder (settings, registries, budget, errors, environment, files) may be imported by all.
+
+The public names are imported when they are first used, so that `import seqwise` is fast.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ def _word_vectors(run: Run) -> list[str]:
     if about is None:
         return []
     use = "frozen" if run.settings.network.freeze_embedding else "trained further"
-    found = "; ".join(about["found"])
-    return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {found}; {use}"]
+    coverage = "; ".join(about["found"])
+    return [f"- word vectors: `{about['file']}` (fingerprint `{about['fingerprint']}`): {coverage}; {use}"]
 
 
 def example_input(run: Run) -> str:

@@ -73,21 +73,21 @@ class World:
             for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket])):
                 gradient.copy_(summed.view_as(gradient))
 
-    def gather_rows(self, carry: ModelState) -> ModelState:
+    def gather_rows(self, state: ModelState) -> ModelState:
         """Return the state of the rows of all processes, in the order of their ranks."""
-        if self.size == 1 or carry is None:
-            return carry
+        if self.size == 1 or state is None:
+            return state
 
         def gather(tensor: Tensor) -> Tensor:
             parts = [torch.empty_like(tensor) for _ in range(self.size)]
             dist.all_gather(parts, tensor.contiguous())
             return concat_states(parts)
 
-        return map_state(gather, carry)
+        return map_state(gather, state)
 
-    def select_own_rows(self, carry: ModelState) -> ModelState:
+    def select_own_rows(self, state: ModelState) -> ModelState:
         """Return the state of this process's rows, given that of all rows."""
-        return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), carry)
+        return map_state(lambda tensor: tensor.chunk(self.size)[self.rank].clone(), state)
 
     def gather(self, numbers: list[int]) -> list[int]:
         """Return the numbers of all processes, in the order of their ranks."""
