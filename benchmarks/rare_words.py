@@ -35,7 +35,7 @@ import numpy as np
 
 from seqwise.data.corpus.sources import open_unsplit
 from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
-from seqwise.vectors.evaluation import Pair, evaluate_similarities, read_similarities, recognise
+from seqwise.vectors.evaluation import Pair, detect_kind, evaluate_similarities, read_similarities
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
 from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer
@@ -103,7 +103,7 @@ def _originals(vocabulary: Vocabulary, words: int) -> np.ndarray:
 
 def placed(keyed: KeyedVectors, twins: Twins) -> list[dict[str, float]]:
     """One line per number of occurrences: how near the twins are to their originals."""
-    units = keyed.matrix / keyed.lengths[:, None]
+    units = keyed.matrix / keyed.norms[:, None]
     scores, each = units[twins.rows] @ units.T, np.arange(len(twins.rows))
     own = scores[each, twins.originals].copy()
     scores[each, twins.rows] = -np.inf  # a word is not its own neighbour
@@ -130,7 +130,7 @@ def crowd(keyed: KeyedVectors) -> tuple[float | None, int]:
     """The mean cosine of two rare words, and how many words these are."""
     assert keyed.counts is not None
     rare = (keyed.counts >= RARE[0]) & (keyed.counts <= RARE[1])
-    number, middle = int(rare.sum()), (keyed.matrix[rare] / keyed.lengths[rare, None]).sum(axis=0, dtype=np.float64)
+    number, middle = int(rare.sum()), (keyed.matrix[rare] / keyed.norms[rare, None]).sum(axis=0, dtype=np.float64)
     # The square of the sum holds each word's cosine with itself too, which is 1.
     return (float(middle @ middle - number) / (number * (number - 1)) if number > 1 else None), number
 
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tests = asked.tests
     if tests is None:
         there = sorted(Path(data, "vectors-eval").iterdir()) if data else []
-        tests = [test for test in there if recognise(test) == "similarities"]
+        tests = [test for test in there if detect_kind(test) == "similarities"]
     rows = []
     corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     source = open_unsplit(corpus)

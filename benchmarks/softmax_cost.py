@@ -7,7 +7,7 @@ Reads $SEQWISE_DATA/reviews unless told otherwise. For each size V the V most fr
 vocabulary, and the others are left out. Frequent words are thinned out beforehand, by the rule of training, so that all
 losses see the same words. Then each loss trains on a stretch of text that takes half a second. That is done for all
 sizes and losses, five times over, so that other work of the machine does not fall on one of them alone; the medians
-count, and the compiling does not. 100 numbers per word, window 5, 5 negatives.
+count, and the compiling does not. 100 dimensions, window 5, 5 negatives.
 
 `rows` is how many output rows a window multiplies with: the word and its negatives, the nodes on its way through the
 tree, or all words. The exponent is the slope of log time over log V: 0 where the vocabulary costs nothing, 1 where it

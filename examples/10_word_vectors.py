@@ -20,7 +20,7 @@ def main() -> None:
         for word in ("function", "raise"):
             near = ", ".join(f"{each.word} {each.score:.2f}" for each in vectors.nearest(word, n=4))
             print(f"  nearest to {word}: {near}")
-        odd = vectors.most_different(["list", "tuple", "dict", "exception"])[0]
+        odd = vectors.rank_by_centrality(["list", "tuple", "dict", "exception"])[0]
         print(f"  of list, tuple, dict and exception, {odd.word} belongs least")
 
     # A word that the text does not have gets a vector from its n-grams.

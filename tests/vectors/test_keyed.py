@@ -13,7 +13,7 @@ import pytest
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors, Neighbour
-from seqwise.vectors.search import top
+from seqwise.vectors.search import find_top_rows
 from seqwise.vectors.spelling import close_spellings, distance
 from seqwise.vectors.subwords import Subwords
 
@@ -57,7 +57,7 @@ def test_nothing_can_be_changed(plane: KeyedVectors):
     with pytest.raises(ValueError, match="read-only"):
         plane["east"][0] = 5
     with pytest.raises(ValueError, match="read-only"):
-        plane.lengths[0] = 5
+        plane.norms[0] = 5
 
 
 @pytest.mark.parametrize("copied", [lambda it: it, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
@@ -97,7 +97,7 @@ def test_a_vector_of_zeros_is_like_nothing_and_never_nan(plane: KeyedVectors):
     assert plane.similarity("zero", "east") == 0.0
     assert [each.score for each in plane.nearest("zero", 4)] == [0, 0, 0, 0]
     assert np.isfinite([each.score for each in plane.analogy("zero", "east", "north", by="multiply")]).all()
-    assert plane.most_different(["zero", "east", "far"])[0] == Neighbour("zero", 0.0)
+    assert plane.rank_by_centrality(["zero", "east", "far"])[0] == Neighbour("zero", 0.0)
 
 
 def test_the_nearest_come_first_without_the_word_itself(plane: KeyedVectors):
@@ -134,16 +134,16 @@ def test_the_words_of_the_question_answer_it_only_when_allowed():
 def test_the_least_fitting_word_comes_first_as_in_gensim():
     keyed = made(30, 5)
     words = ["w1", "w5", "w9", "w20"]
-    found = keyed.most_different(words)
+    found = keyed.rank_by_centrality(words)
     wanted = sorted((float(score), word) for score, word in in_gensim(keyed).rank_by_centrality(words))
     assert answers(found) == [(word, score) for score, word in wanted]
     assert found[0].word == in_gensim(keyed).doesnt_match(words)
 
 
 def test_of_equal_scores_the_earlier_row_wins():
-    assert top(np.array([1, 3, 3, 2, 3.0]), 2).tolist() == [1, 2]
-    assert top(np.array([1, 3, 3, 2, 3.0]), 3, without={2}).tolist() == [1, 4, 3]
-    assert top(np.array([1.0, 2.0]), 10).tolist() == [1, 0]
+    assert find_top_rows(np.array([1, 3, 3, 2, 3.0]), 2).tolist() == [1, 2]
+    assert find_top_rows(np.array([1, 3, 3, 2, 3.0]), 3, exclude={2}).tolist() == [1, 4, 3]
+    assert find_top_rows(np.array([1.0, 2.0]), 10).tolist() == [1, 0]
 
 
 def test_an_unknown_word_is_composed_where_there_are_ngrams():
@@ -199,7 +199,7 @@ def test_spellings_are_searched_in_any_list():
         (["a"], np.ones((2, 3)), {}, "a row for each of 1 words"),
         (["a"], np.ones(3), {}, "shape"),
         ([], np.ones((0, 3)), {}, "at least one word"),
-        (["a", "b", "a"], np.ones((3, 2)), {}, "'a' is there twice"),
+        (["a", "b", "a"], np.ones((3, 2)), {}, "'a' occurs twice"),
         (["a", "b"], np.array([[1, 2], [3, np.nan]]), {}, "the vector of 'b'"),
         (["a"], np.ones((1, 2)), {"counts": np.ones(3)}, "1 counts"),
         (["a"], np.ones((1, 2)), {"subwords": Subwords(3, 6, np.ones((4, 5)))}, "n-gram vectors of 2"),
@@ -222,7 +222,7 @@ def test_what_does_not_fit_together_is_refused(words, matrix, more, said):
         (lambda keyed: keyed.analogy("east", "far", "west", by="adding"), "'add'"),
         (lambda keyed: keyed.nearest(np.ones(3)), "a vector of 2 numbers"),
         (lambda keyed: keyed.nearest(np.array([1, np.inf])), "finite"),
-        (lambda keyed: keyed.most_different(["east"]), "at least two words"),
+        (lambda keyed: keyed.rank_by_centrality(["east"]), "at least two words"),
     ],
 )
 def test_wrong_questions_are_answered_clearly(plane: KeyedVectors, ask, said: str):

@@ -15,13 +15,13 @@ from PIL import Image
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.map.chart import COLOURS, COLOURS_ON_DARK, Chart, around, chart, frequent
-from seqwise.vectors.map.groups import MOST, group, usual_count
+from seqwise.vectors.map.clusters import MOST, group, usual_count
 from seqwise.vectors.map.labels import place_labels
 from seqwise.vectors.map.page import NEIGHBOURS, neighbours, page
 from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw
 from seqwise.vectors.map.projection import TSNE_MOST, principal, project
 from seqwise.vectors.map.tsne import affinities, divergence, gradient, tsne
+from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, Chart, around, chart, frequent
 
 ODD = [
     "</script><img src=x onerror=alert(1)>",
@@ -349,7 +349,7 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
 
 
 def test_no_message_speaks_of_options_and_the_advice_fits(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("seqwise.vectors.map.chart.MOST", 10)
+    monkeypatch.setattr("seqwise.vectors.map.word_map.MOST", 10)
     asks = {
         "Name fewer words": lambda: chart(keyed, keyed.words, "t", asked=2),
         "Show fewer words": lambda: chart(keyed, keyed.words, "t"),

@@ -15,12 +15,12 @@ from seqwise.vectors.evaluation import (
     Pair,
     Question,
     Section,
+    compute_ranks,
+    detect_kind,
     evaluate_analogies,
     evaluate_similarities,
-    ranks,
     read_analogies,
     read_similarities,
-    recognise,
 )
 from seqwise.vectors.keyed import KeyedVectors
 
@@ -154,7 +154,7 @@ def test_similarities_are_those_of_gensim(tmp_path: Path):
 
 
 def test_equal_values_share_their_mean_rank():
-    assert ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4, 1, 4, 2, 4]
+    assert compute_ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4, 1, 4, 2, 4]
 
 
 def test_where_nothing_varies_there_is_no_correlation():
@@ -171,7 +171,7 @@ def test_where_nothing_varies_there_is_no_correlation():
 def test_pairs_are_parted_by_tabs_commas_or_blanks(content: str, tmp_path: Path):
     path = tmp_path / "pairs"
     path.write_text(content)
-    assert recognise(path) == "similarities"
+    assert detect_kind(path) == "similarities"
     assert read_similarities(path) == [Pair("a", "b", 1.5)]
 
 
@@ -196,7 +196,7 @@ SIMLEX = (
 def test_the_score_stands_where_its_name_does_or_after_the_part_of_speech(content: str, scores: list, tmp_path: Path):
     path = tmp_path / "pairs"
     path.write_text(content)
-    assert recognise(path) == "similarities"
+    assert detect_kind(path) == "similarities"
     assert [pair.score for pair in read_similarities(path)] == scores
 
 
@@ -204,14 +204,14 @@ def test_the_score_stands_where_its_name_does_or_after_the_part_of_speech(conten
 def test_what_is_recognised_as_analogies_is_read_as_such(content: str, tmp_path: Path):
     path = tmp_path / "questions"
     path.write_text(content)
-    assert recognise(path) == "analogies"
+    assert detect_kind(path) == "analogies"
     assert {question.d for question in read_analogies(path)} == {"d"}
 
 
 def test_questions_may_stand_without_a_section(tmp_path: Path):
     path = tmp_path / "questions"
     path.write_text("a b c d\n: more \n\ne f g h\n")
-    assert recognise(path) == "analogies"
+    assert detect_kind(path) == "analogies"
     assert read_analogies(path) == [Question("all", "a", "b", "c", "d"), Question("more", "e", "f", "g", "h")]
 
 
@@ -225,8 +225,8 @@ def test_questions_may_stand_without_a_section(tmp_path: Path):
         (read_similarities, b"a\tb\tnan\nc\td\tnan\n", 2, "expected two words and a number"),
         (read_similarities, b"", None, "no question"),
         (read_similarities, b"\xe9\tb\t1\n", 1, "not UTF-8"),
-        (recognise, b"It was the best of times\n", None, "four words per line"),
-        (recognise, b"", None, "four words per line"),
+        (detect_kind, b"It was the best of times\n", None, "four words per line"),
+        (detect_kind, b"", None, "four words per line"),
     ],
 )
 def test_a_bad_file_of_questions_gets_one_clear_message(read, content: bytes, line, said: str, tmp_path: Path):
@@ -259,7 +259,7 @@ def test_the_published_files_are_read(data: Path):
     assert (len(questions), len({each.section for each in questions})) == (19_544, 14)
     assert questions[0] == Question("capital-common-countries", "Athens", "Greece", "Baghdad", "Iraq")
     assert [len(read_similarities(data / name)) for name in ("wordsim353.tsv", "simlex999.txt")] == [353, 999]
-    kinds = [recognise(data / name) for name in ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")]
+    kinds = [detect_kind(data / name) for name in ("questions-words.txt", "wordsim353.tsv", "simlex999.txt")]
     assert kinds == ["analogies", "similarities", "similarities"]
 
 

@@ -1,8 +1,9 @@
-"""Words with their vectors: frozen, searchable. It knows nothing of how they were trained or what a file looks like."""
+"""`KeyedVectors`: words and their vectors, immutable and searchable. It knows nothing of training or file formats."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from seqwise.errors import UsageError, nearest
-from seqwise.vectors.search import EPSILON, first_unusable, length, lengths, shifted, top, unit
+from seqwise.vectors.search import (
+    EPSILON,
+    find_nonfinite_row,
+    find_top_rows,
+    normalize,
+    row_norms,
+    shift_cosines,
+    vector_norm,
+)
 from seqwise.vectors.spelling import suggestion
 from seqwise.vectors.subwords import Subwords
 
@@ -23,23 +32,23 @@ AnalogyBy = Literal["add", "multiply"]  # 3CosAdd, 3CosMul (Levy and Goldberg 20
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A word and how well it answers."""
+    """A word and its score."""
 
     word: str
     score: float
 
 
 class KeyedVectors:
-    """One vector per word, most frequent word first. Nothing in it can be changed.
+    """One vector per word, most frequent word first. Immutable.
 
-    The matrix is taken as it is, not copied, if it is float32 and C-contiguous: do not write into it afterwards.
+    The matrix is not copied if it is float32 and C-contiguous: do not write into it afterwards.
     """
 
     words: tuple[str, ...]
     matrix: np.ndarray  # (V, D) float32
-    counts: np.ndarray | None  # (V,) int64: how often each word stood in the corpus
+    counts: np.ndarray | None  # (V,) int64: how often each word occurs in the corpus
     subwords: Subwords | None
-    about: Mapping[str, Any]  # what JSON can hold: method, settings, loss
+    about: Mapping[str, Any]  # how the vectors were trained: method, settings, losses
 
     def __init__(
         self,
@@ -51,14 +60,14 @@ class KeyedVectors:
     ):
         names = tuple(words)
         index = {word: number for number, word in enumerate(names)}
-        values = _frozen(matrix, np.float32)
-        _check(names, index, values, counts, subwords)
+        values = _freeze_array(matrix, np.float32)
+        _check_arguments(names, index, values, counts, subwords)
         self.__dict__.update(
             words=names,
             matrix=values,
-            counts=None if counts is None else _frozen(counts, np.int64),
+            counts=None if counts is None else _freeze_array(counts, np.int64),
             subwords=subwords,
-            about=_about(about or {}),
+            about=_freeze_metadata(about or {}),
             _index=index,
         )
 
@@ -72,20 +81,20 @@ class KeyedVectors:
         return KeyedVectors, (self.words, self.matrix, self.counts, self.subwords, json.loads(self.about_json()))
 
     def about_json(self) -> str:
-        """`about` as JSON."""
+        """Returns `about` as JSON."""
         return json.dumps(self.about, default=dict)
 
     def __repr__(self) -> str:
-        return f"KeyedVectors({len(self):,} words, {self.dim} numbers each)"
+        return f"KeyedVectors({len(self):,} words, {self.dim} dimensions)"
 
     @property
     def dim(self) -> int:
         return int(self.matrix.shape[1])
 
     @cached_property
-    def lengths(self) -> np.ndarray:
-        """(V,) the length of every vector; 1 where it is zero."""
-        return _frozen(lengths(self.matrix), np.float32)
+    def norms(self) -> np.ndarray:
+        """Euclidean norm of every vector, (V,); 1 for a vector of zeros."""
+        return _freeze_array(row_norms(self.matrix), np.float32)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -100,96 +109,103 @@ class KeyedVectors:
         return self.matrix[self.index(word)]
 
     def index(self, word: str) -> int:
-        """The row of a word."""
+        """Returns the row of a word."""
         number = self._index.get(word)
         if number is None:
-            raise self._unknown(word)
+            raise self._unknown_word_error(word)
         return int(number)
 
     def vector(self, word: str) -> np.ndarray:
-        """(D,) of a word; one that is not listed is composed from its n-grams, where there are any."""
+        """Returns the vector of a word, (D,); if it is unknown, composed from its n-grams, if there are any."""
         if word in self._index or self.subwords is None:
             return self[word]
         composed = self.subwords.compose(word)
         if composed is None:
-            raise self._unknown(word)
+            raise self._unknown_word_error(word)
         return composed
 
     def similarity(self, a: str, b: str, by: By = "cosine") -> float:
+        """Returns the similarity of two words: cosine, dot product, or dot product divided by √D."""
         _check_choice("by", by, get_args(By))
         first, second = self.vector(a), self.vector(b)
         if by == "cosine":
-            return float(unit(first) @ unit(second))
+            return float(normalize(first) @ normalize(second))
         return float(first.astype(np.float64) @ second) / self._scale(by)
 
     def nearest(
         self, query: str | np.ndarray, n: int = 10, by: By = "cosine", exclude: Iterable[str] = ()
     ) -> list[Neighbour]:
-        """The n words nearest to a word or a vector, the nearest first; a word is not its own neighbour."""
+        """Returns the n words nearest to a word or a vector, nearest first, without the word itself."""
         _check_choice("by", by, get_args(By))
-        _check_number(n)
-        excluded = self._known(exclude)
+        _check_positive(n)
+        excluded_rows = self._find_rows(exclude)
         if isinstance(query, str):
             vector = self.vector(query)
-            excluded |= self._known([query])
+            excluded_rows |= self._find_rows([query])
         else:
-            vector = self._checked(query)
+            vector = self._check_query(query)
         scores = self._cosines(vector) if by == "cosine" else self._dots(vector) / self._scale(by)
-        return self._best(scores, n, excluded)
+        return self._best(scores, n, excluded_rows)
 
     def analogy(
         self, a: str, b: str, c: str, n: int = 10, by: AnalogyBy = "add", exclude: bool = True
     ) -> list[Neighbour]:
-        """What is to c as b is to a. With `exclude` the three words themselves are no answers."""
+        """Returns words that are to c as b is to a; with `exclude` not the three words themselves."""
         _check_choice("by", by, get_args(AnalogyBy))
-        _check_number(n)
-        from_a, from_b, from_c = (unit(self.vector(word)) for word in (a, b, c))
+        _check_positive(n)
+        from_a, from_b, from_c = (normalize(self.vector(word)) for word in (a, b, c))
         if by == "add":
             scores = self._cosines(from_b - from_a + from_c)
         else:
-            near_a, near_b, near_c = (shifted(self._cosines(each)) for each in (from_a, from_b, from_c))
+            near_a, near_b, near_c = (shift_cosines(self._cosines(each)) for each in (from_a, from_b, from_c))
             scores = near_b * near_c / (near_a + EPSILON)
-        return self._best(scores, n, self._known([a, b, c]) if exclude else set())
+        return self._best(scores, n, self._find_rows([a, b, c]) if exclude else set())
 
-    def most_different(self, words: Sequence[str]) -> list[Neighbour]:
-        """All these words, the least fitting first: by the cosine to the mean of their vectors at length 1."""
+    def rank_by_centrality(self, words: Sequence[str]) -> list[Neighbour]:
+        """Returns these words with their cosine to the mean of the normalised vectors, least central first."""
         if len(words) < 2:
             raise UsageError(f"expected at least two words to compare; received {len(words)}.")
-        units = np.stack([unit(self.vector(word)) for word in words])
-        scores = units @ unit(units.mean(axis=0))
+        units = np.stack([normalize(self.vector(word)) for word in words])
+        scores = units @ normalize(units.mean(axis=0))
         return [Neighbour(words[at], float(scores[at])) for at in np.argsort(scores, kind="stable")]
 
+    def most_different(self, words: Sequence[str]) -> list[Neighbour]:
+        """Old name of `rank_by_centrality`, accepted until version 0.3."""
+        warnings.warn("most_different is now called rank_by_centrality.", FutureWarning, stacklevel=2)
+        return self.rank_by_centrality(words)
+
     def save(self, path: str | Path, kind: str | None = None) -> None:
-        """Write a file; its ending names the kind, see `seqwise.vectors.formats`."""
+        """Writes a file; its suffix determines the format, see `seqwise.vectors.formats`."""
         from seqwise.vectors.formats import save_vectors
 
         save_vectors(path, self, kind)
 
     @classmethod
     def load(cls, path: str | Path, kind: str | None = None) -> KeyedVectors:
+        """Reads a file."""
         from seqwise.vectors.formats import load_vectors
 
         return load_vectors(path, kind)
 
     def _cosines(self, vector: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = self.matrix @ unit(vector)
-        scores /= self.lengths
+        scores: np.ndarray = self.matrix @ normalize(vector)
+        scores /= self.norms
         return scores
 
     def _dots(self, vector: np.ndarray) -> np.ndarray:
-        """By way of length 1, for the product of two large numbers may be beyond single precision."""
-        return (self.matrix @ unit(vector)).astype(np.float64) * length(vector)
+        """Normalises first, because the product of two large numbers may exceed single precision."""
+        return (self.matrix @ normalize(vector)).astype(np.float64) * vector_norm(vector)
 
     def _scale(self, by: By) -> float:
         return self.dim**0.5 if by == "scaled" else 1.0
 
     def _best(self, scores: np.ndarray, n: int, excluded: Collection[int]) -> list[Neighbour]:
-        return [Neighbour(self.words[at], float(scores[at])) for at in top(scores, n, excluded)]
+        return [Neighbour(self.words[at], float(scores[at])) for at in find_top_rows(scores, n, excluded)]
 
-    def _known(self, words: Iterable[str]) -> set[int]:
+    def _find_rows(self, words: Iterable[str]) -> set[int]:
         return {self._index[word] for word in words if word in self._index}
 
-    def _checked(self, query: np.ndarray) -> np.ndarray:
+    def _check_query(self, query: np.ndarray) -> np.ndarray:
         vector = np.asarray(query, dtype=np.float32)
         if vector.shape != (self.dim,):
             raise UsageError(f"expected a vector of {self.dim} numbers; received shape {vector.shape}.")
@@ -197,7 +213,7 @@ class KeyedVectors:
             raise UsageError("expected a vector of finite numbers; received one with nan or inf.")
         return vector
 
-    def _unknown(self, word: str) -> UsageError:
+    def _unknown_word_error(self, word: str) -> UsageError:
         problem, repair = f"{word!r} is not among the {len(self):,} words", suggestion(word, self.words, self._index)
         if self.subwords is not None and len(self.subwords.bucket_ids(word)):
             repair = f"vector({word!r}) composes one from its n-grams. {repair}".rstrip()
@@ -208,35 +224,35 @@ class KeyedVectors:
     _index: dict[str, int]
 
 
-def _frozen(values: np.ndarray, dtype: type) -> np.ndarray:
+def _freeze_array(values: np.ndarray, dtype: type) -> np.ndarray:
     array: np.ndarray = np.ascontiguousarray(values, dtype=dtype).view()
     array.setflags(write=False)
     return array
 
 
-def _about(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A frozen copy, as it would come back from a file."""
+def _freeze_metadata(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns an immutable copy, equal to what a file would hold."""
     try:
-        return _settled(json.loads(json.dumps(dict(about), default=_mapping)))
+        return _freeze(json.loads(json.dumps(dict(about), default=_convert_mapping)))
     except (TypeError, ValueError) as error:
         problem = f"about: expected a dictionary of what JSON can hold; received something else: {error}."
         raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):  # that of other vectors
+def _convert_mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):  # `about` of other vectors
         return dict(value)
     raise TypeError(f"{type(value).__name__} {value!r:.60}")
 
 
-def _settled(value: Any) -> Any:
-    """The same without anything that can be changed."""
+def _freeze(value: Any) -> Any:
+    """Returns the value with immutable containers."""
     if isinstance(value, dict):
-        return MappingProxyType({key: _settled(item) for key, item in value.items()})
-    return tuple(map(_settled, value)) if isinstance(value, list) else value
+        return MappingProxyType({key: _freeze(item) for key, item in value.items()})
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
-def _check(
+def _check_arguments(
     words: tuple[str, ...],
     index: Mapping[str, int],
     matrix: np.ndarray,
@@ -248,18 +264,18 @@ def _check(
     if not words:
         raise UsageError("expected at least one word; received none.")
     if len(index) < len(words):
-        twice = next(word for number, word in enumerate(words) if index[word] != number)
-        raise UsageError(f"expected every word once; {twice!r} is there twice.")
+        repeated = next(word for number, word in enumerate(words) if index[word] != number)
+        raise UsageError(f"expected every word once; {repeated!r} occurs twice.")
     if counts is not None and np.shape(counts) != (len(words),):
         raise UsageError(f"expected {len(words):,} counts; received shape {np.shape(counts)}.")
     if subwords is not None and subwords.matrix.shape[1] != matrix.shape[1]:
         problem = f"expected n-gram vectors of {matrix.shape[1]} numbers; received shape {subwords.matrix.shape}."
         raise UsageError(problem)
-    if subwords is not None and first_unusable(subwords.matrix) is not None:
-        raise UsageError("a vector of an n-gram holds a number that is infinite or none.")
-    bad = first_unusable(matrix)
-    if bad is not None:
-        raise UsageError(f"the vector of {words[bad]!r} (row {bad + 1:,}) holds a number that is infinite or none.")
+    if subwords is not None and find_nonfinite_row(subwords.matrix) is not None:
+        raise UsageError("a vector of an n-gram holds an infinite number or nan.")
+    row = find_nonfinite_row(matrix)
+    if row is not None:
+        raise UsageError(f"the vector of {words[row]!r} (row {row + 1:,}) holds an infinite number or nan.")
 
 
 def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
@@ -267,6 +283,6 @@ def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
         raise UsageError(f"{name}: {value!r} is not known.", repair=nearest(str(value), options))
 
 
-def _check_number(n: int) -> None:
+def _check_positive(n: int) -> None:
     if n < 1:
         raise UsageError(f"n: expected at least 1; received {n}.")

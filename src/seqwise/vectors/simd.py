@@ -176,8 +176,8 @@ def power_of_two(typing_context, whole):
 
     def emit(context, builder, signature, arguments):
         number = builder.fptosi(arguments[0], _INTEGERS)
-        shifted = builder.shl(builder.add(number, _INTEGERS([127] * LANES)), _INTEGERS([23] * LANES))
-        return builder.bitcast(shifted, _FLOATS)
+        shift_cosines = builder.shl(builder.add(number, _INTEGERS([127] * LANES)), _INTEGERS([23] * LANES))
+        return builder.bitcast(shift_cosines, _FLOATS)
 
     return lanes(lanes), emit
 

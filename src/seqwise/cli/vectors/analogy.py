@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.vectors.asking import check_number, parse_words
+from seqwise.cli.vectors.arguments import check_number, parse_words
 
 EXAMPLE = "seqwise vectors analogy vectors.safetensors man king woman"
 RULES = {"add": "3CosAdd", "multiply": "3CosMul"}
@@ -41,7 +41,7 @@ class Analogy:
 def main(argv: Sequence[str]) -> int:
     asked = parse_words(Analogy, argv, prog="seqwise vectors analogy", example=EXAMPLE)
     check_number(asked.n)
-    from seqwise.cli.vectors.shown import answers, check_words, composed, opened, plain, say_composed, write_answers
+    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, say_composed, write_answers
 
     question = (asked.a, asked.b, asked.c)
     keyed = opened(asked.file)

@@ -35,7 +35,7 @@ class Convert:
 
 def main(argv: Sequence[str]) -> int:
     asked = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
-    from seqwise.cli.vectors.shown import opened
+    from seqwise.cli.vectors.output import opened
     from seqwise.vectors.formats import check_out, save_vectors
 
     kind = check_out(asked.out, asked.kind_out)

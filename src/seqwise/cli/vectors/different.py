@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.vectors.asking import parse_words
+from seqwise.cli.vectors.arguments import parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors different vectors.safetensors breakfast lunch dinner car"
@@ -36,11 +36,11 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             f"expected at least {FEWEST} different words; received {len(words)}.", repair=f"For example: {EXAMPLE}"
         )
-    from seqwise.cli.vectors.shown import answers, check_words, composed, opened, plain, say_composed, write_answers
+    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, say_composed, write_answers
 
     keyed = opened(asked.file)
     check_words(keyed, words)
-    found = keyed.most_different(words)
+    found = keyed.rank_by_centrality(words)
     if asked.json:
         about = {"file": asked.file, "different": found[0].word, "composed": composed(keyed, words)}
         console.print_json({**about, "words": answers(keyed, found)})

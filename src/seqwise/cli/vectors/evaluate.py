@@ -45,14 +45,14 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Evaluate, argv, prog="seqwise vectors evaluate", example=EXAMPLE)
     if not asked.tests:
         raise UsageError("there is no test to evaluate on.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.vectors.shown import opened
-    from seqwise.vectors.evaluation import Analogies, read_analogies, read_similarities, recognise
+    from seqwise.cli.vectors.output import opened
+    from seqwise.vectors.evaluation import Analogies, detect_kind, read_analogies, read_similarities
 
     if asked.restrict < 1:
         raise UsageError(f"--restrict: expected at least 1 word; received {asked.restrict}.")
     reading: dict[str, Any] = {"analogies": read_analogies, "similarities": read_similarities}
     # All tests are read before the vectors, which are larger: what is wrong is said at once.
-    tests = [(path, kind, reading[kind](path)) for path in asked.tests for kind in [recognise(path)]]
+    tests = [(path, kind, reading[kind](path)) for path in asked.tests for kind in [detect_kind(path)]]
     keyed = opened(asked.file)
     found = [(path, _measured(keyed, kind, items, asked)) for path, kind, items in tests]
     for path, one in found:
@@ -101,7 +101,7 @@ def _how(one: Analogies | Similarities, keyed: KeyedVectors, asked: Evaluate) ->
 
 
 def _show_analogies(found: Analogies) -> None:
-    from seqwise.cli.vectors.shown import plain, write_table
+    from seqwise.cli.vectors.output import plain, write_table
 
     sections = [*found.sections, found.total] if len(found.sections) > 1 else [found.total]
     rows = [
@@ -112,7 +112,7 @@ def _show_analogies(found: Analogies) -> None:
 
 
 def _show_similarities(found: Similarities) -> None:
-    from seqwise.cli.vectors.shown import write_table
+    from seqwise.cli.vectors.output import write_table
 
     used = f"{found.used:,} of {found.pairs:,}"
     row = [_number(found.spearman), _number(found.pearson), used, _percent(found.coverage)]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.vectors.asking import check_number, parse_words
+from seqwise.cli.vectors.arguments import check_number, parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors nearest vectors.safetensors king queen --n 5"
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     if not asked.words:
         raise UsageError("there is no word to look for.", repair=f"For example: {EXAMPLE}")
     check_number(asked.n)
-    from seqwise.cli.vectors.shown import answers, check_words, composed, opened, plain, write_answers
+    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, write_answers
 
     keyed = opened(asked.file)
     check_words(keyed, asked.words)

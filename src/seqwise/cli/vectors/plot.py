@@ -11,12 +11,12 @@ import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET
-from seqwise.cli.vectors.asking import parse_words
+from seqwise.cli.vectors.arguments import parse_words
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
-    from seqwise.vectors.map.chart import Chart
+    from seqwise.vectors.map.word_map import Chart
 
 EXAMPLE = "seqwise vectors plot vectors.safetensors --skip 50 --out map.html"
 SUFFIXES = (".png", ".html")
@@ -59,9 +59,9 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
     _check(asked)
     from seqwise.cli.progress import ProgressBar
-    from seqwise.cli.vectors.shown import check_words, opened, say_composed
+    from seqwise.cli.vectors.output import check_words, opened, say_composed
     from seqwise.files import check_output_path
-    from seqwise.vectors.map.chart import around, chart, frequent
+    from seqwise.vectors.map.word_map import around, chart, frequent
 
     check_output_path(asked.out, SUFFIXES)
     keyed = opened(asked.file)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _check(asked: Plot) -> None:
     """Refuse numbers that give no map, before anything is read."""
-    from seqwise.vectors.map.groups import MOST
+    from seqwise.vectors.map.clusters import MOST
     from seqwise.vectors.map.projection import FEWEST
 
     least = {"seed": 0, "skip": 0, "neighbours": 0, "n": FEWEST}
@@ -110,7 +110,7 @@ def _title(asked: Plot, count: int) -> str:
 
 def _write(out: Path, made: Chart, keyed: KeyedVectors) -> int | None:
     """Write the picture or the page; returns how many words of a picture have a label."""
-    from seqwise.vectors.formats.files import written
+    from seqwise.vectors.formats.common import written
 
     if out.suffix.lower() == ".html":
         from seqwise.cli.progress import ProgressBar

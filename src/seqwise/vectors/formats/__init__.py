@@ -42,7 +42,7 @@ def load_vectors(
     not UTF-8. Without it that is a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
-    from seqwise.vectors.formats.files import refuse_foreign
+    from seqwise.vectors.formats.common import refuse_foreign
     from seqwise.vectors.formats.tensors import read_tensors
     from seqwise.vectors.formats.text import read_text
 

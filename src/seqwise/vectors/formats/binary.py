@@ -12,9 +12,9 @@ import numpy as np
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.files import Table, check_words, place, sizes, written
+from seqwise.vectors.formats.common import Table, check_words, place, sizes, written
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.search import first_unusable
+from seqwise.vectors.search import find_nonfinite_row
 
 BLOCK = 4 << 20  # bytes read at once
 LONGEST = 1 << 16  # bytes of a word; what is longer comes from reading at the wrong place
@@ -82,7 +82,7 @@ def _take(path: Path, data: bytes, table: Table, promised: int) -> bytes:
         except UnicodeDecodeError:  # a word that was cut inside a letter; its length is known all the same
             skipped += 1
         at = stop
-    bad = first_unusable(rows[: len(names)])
+    bad = find_nonfinite_row(rows[: len(names)])
     if bad is not None:
         problem = f"the vector of {names[bad]!r} holds a number that is infinite or none."
         raise DataError(problem, repair=AGAIN, file=path)

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.files import Table, check_words, place, sizes, written
+from seqwise.vectors.formats.common import Table, check_words, place, sizes, written
 from seqwise.vectors.keyed import KeyedVectors
 
 BLOCK = 4 << 20  # bytes read at once
@@ -100,7 +100,7 @@ class _Reader:
         rows = self.table.room(len(lines))
         ends, usual = starts.copy(), np.zeros(len(lines), dtype=np.bool_)
         if self.compiled:
-            from seqwise.vectors.formats.numbers import POWERS, parse_lines
+            from seqwise.vectors.formats.number_parser import POWERS, parse_lines
 
             parse_lines(array, starts, stops, POWERS, rows, ends, usual)
         names = [data[start:end].decode() for start, end in zip(starts.tolist(), ends.tolist())]

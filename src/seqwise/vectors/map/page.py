@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqwise.vectors.map.chart import COLOURS, COLOURS_ON_DARK, Chart
 from seqwise.vectors.map.projection import ProgressCallback
-from seqwise.vectors.search import top, unit
+from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, Chart
+from seqwise.vectors.search import find_top_rows, normalize
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
@@ -36,11 +36,11 @@ def neighbours(
     step = max(1, SCORES // len(keyed))
     for start in range(0, len(words), step):
         some = words[start : start + step]
-        cosines = np.stack([unit(keyed.vector(word)) for word in some]) @ keyed.matrix.T
-        cosines /= keyed.lengths
+        cosines = np.stack([normalize(keyed.vector(word)) for word in some]) @ keyed.matrix.T
+        cosines /= keyed.norms
         for word, scores in zip(some, cosines):
             own = [keyed.index(word)] if word in keyed else []
-            found.append([(keyed.words[at], float(scores[at])) for at in top(scores, n, own)])
+            found.append([(keyed.words[at], float(scores[at])) for at in find_top_rows(scores, n, own)])
         if progress:
             progress(len(found), len(words))
     return found

@@ -10,8 +10,8 @@ from functools import cache, cached_property
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from seqwise.vectors.map.chart import COLOURS, Chart
 from seqwise.vectors.map.labels import Box, place_labels
+from seqwise.vectors.map.word_map import COLOURS, Chart
 
 WIDTH, LEAST_HEIGHT, MOST_HEIGHT, MARGIN, SCALE = 1400, 560, 1000, 28, 2
 SIDES, EDGE = 120, 24  # room for the labels of the outermost dots, across and up

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.vectors.map.groups import group
+from seqwise.vectors.map.clusters import group
 from seqwise.vectors.map.projection import FEWEST, By, ProgressCallback, project
-from seqwise.vectors.search import unit
+from seqwise.vectors.search import normalize
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
@@ -87,7 +87,7 @@ def chart(
     if len(words) > MOST:
         repair = "Name fewer words, or show fewer neighbours of each." if asked else "Show fewer words."
         raise UsageError(f"a map shows at most {MOST:,} words; received {len(words):,}.", repair=repair)
-    vectors = np.stack([unit(keyed.vector(word)) for word in words])
+    vectors = np.stack([normalize(keyed.vector(word)) for word in words])
     groups = group(vectors, clusters, seed)  # before the projection, which takes its time and knows no wrong settings
     found = project(vectors, by, seed, progress)
     names = tuple(", ".join(words[at] for at in members[:2]) for members in groups.central)
