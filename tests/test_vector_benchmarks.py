@@ -149,9 +149,9 @@ def test_the_text_keeps_the_most_frequent_words_and_the_ends(cost):
     kept, left = cost.most_frequent(ids, Vocabulary(["a", "b", "c", "d"], np.array([3, 1, 1, 1]), 4), 2)
     assert kept.tolist() == [0, 1, -1, 0, -1, 0]
     assert left.words == ["a", "b"]
-    counts = np.array([1, 1])  # too rare to be thinned out
-    assert cost.thinned(kept, np.full(5000, 1), 3).tolist() == [0, 1, -1, 0]
-    assert len(cost.thinned(np.zeros(10_000, dtype=np.int32), counts, 10_000)) < 1000
+    counts = np.array([1, 1])  # too rare to be dropped
+    assert cost.subsample(kept, np.full(5000, 1), 3).tolist() == [0, 1, -1, 0]
+    assert len(cost.subsample(np.zeros(10_000, dtype=np.int32), counts, 10_000)) < 1000
 
 
 def test_rows_of_a_window_are_those_of_the_equation(cost):
@@ -159,12 +159,12 @@ def test_rows_of_a_window_are_those_of_the_equation(cost):
     rows = {}
     for loss in cost.LOSSES:
         objective = build_objective(words, counts, VectorSettings(loss=loss, dim=8).resolve())
-        rows[loss] = cost.rows_of(objective, text)
+        rows[loss] = cost.count_output_rows(objective, text)
     assert rows == {"negative": 6, "hierarchical": 2.0, "softmax": 4}
 
 
 def test_every_loss_is_timed_at_every_size(cost, text, monkeypatch, capsys):
-    monkeypatch.setattr(cost, "SUBSAMPLE", 0)  # of sixty words, all would be thinned out
+    monkeypatch.setattr(cost, "SUBSAMPLE", 0)  # of sixty words, all would be dropped
     command = [str(text), "--vocabularies", "20,60", "--dim", "16", "--quality", "40"]
     cost.main([*command, "--json"])
     report = json.loads(capsys.readouterr().out)

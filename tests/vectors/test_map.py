@@ -15,13 +15,13 @@ from PIL import Image
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.map.clusters import MOST, group, usual_count
+from seqwise.vectors.map.clusters import MAX_CLUSTERS, default_count, group
 from seqwise.vectors.map.labels import place_labels
 from seqwise.vectors.map.page import NEIGHBOURS, neighbours, page
 from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw
-from seqwise.vectors.map.projection import TSNE_MOST, principal, project
+from seqwise.vectors.map.projection import TSNE_MAX_WORDS, compute_principal_axes, project
 from seqwise.vectors.map.tsne import affinities, divergence, gradient, tsne
-from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, Chart, around, chart, frequent
+from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, WordMap, chart, choose_frequent, choose_neighbourhood
 
 ODD = [
     "</script><img src=x onerror=alert(1)>",
@@ -64,14 +64,14 @@ def test_pca_keeps_the_distances_of_what_lies_in_a_plane():
     draw = np.random.default_rng(1)
     plane = draw.normal(size=(30, 2))
     axes, _ = np.linalg.qr(draw.normal(size=(7, 2)))
-    points, shares = principal(plane @ axes.T + 5)
+    points, shares = compute_principal_axes(plane @ axes.T + 5)
     assert np.allclose(sides(points), sides(plane))
     assert shares.sum() == pytest.approx(1)
     assert shares[0] >= shares[1]
 
 
 def test_the_shares_of_pca_are_those_of_the_covariance(clusters):
-    _, shares = principal(clusters)
+    _, shares = compute_principal_axes(clusters)
     eigenvalues = np.sort(np.linalg.eigvalsh(np.cov(clusters.T.astype(np.float64))))[::-1]
     assert np.allclose(shares, eigenvalues[:2] / eigenvalues.sum())
     assert f"{shares.sum():.0%} of the variance" in project(clusters, "pca").how
@@ -117,7 +117,7 @@ def test_tsne_keeps_bunches_together(clusters):
 
 def test_tsne_ends_as_low_as_that_of_scikit_learn(clusters):
     manifold = pytest.importorskip("sklearn.manifold")
-    start, _ = principal(clusters)
+    start, _ = compute_principal_axes(clusters)
     _, ours = tsne(clusters, start, 10)
     theirs = manifold.TSNE(method="exact", perplexity=10, random_state=0).fit(clusters.astype(np.float64))
     assert ours < 1.05 * theirs.kl_divergence_
@@ -147,7 +147,7 @@ def test_every_set_of_three_or_more_has_a_map(vectors: np.ndarray, by):
     assert np.isfinite(points).all()
 
 
-@pytest.mark.parametrize(("count", "by"), [(9, "pca"), (10, "tsne"), (TSNE_MOST + 1, "pca")])
+@pytest.mark.parametrize(("count", "by"), [(9, "pca"), (10, "tsne"), (TSNE_MAX_WORDS + 1, "pca")])
 def test_the_projection_is_chosen_by_the_number_of_words(count: int, by: str):
     assert project(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)).by == by
 
@@ -156,7 +156,7 @@ def test_too_few_and_too_many_are_refused():
     with pytest.raises(UsageError, match="at least 3 words; received 2"):
         project(np.eye(2))
     with pytest.raises(UsageError, match="at most 2,000 words; received 2,001"):
-        project(np.ones((TSNE_MOST + 1, 2)), "tsne")
+        project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne")
 
 
 # --- groups
@@ -184,8 +184,8 @@ def test_equal_and_zero_vectors_can_be_grouped():
 
 
 def test_there_are_colours_for_all_groups():
-    assert [usual_count(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MOST]
-    assert len(set(COLOURS)) == len(set(COLOURS_ON_DARK)) == MOST
+    assert [default_count(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MAX_CLUSTERS]
+    assert len(set(COLOURS)) == len(set(COLOURS_ON_DARK)) == MAX_CLUSTERS
     with pytest.raises(UsageError, match="1 to 12 groups; received 13"):
         group(np.eye(20), 13)
 
@@ -220,19 +220,19 @@ def test_a_label_that_must_be_there_rather_covers_a_dot():
 
 
 def test_the_most_frequent_words_without_the_first(keyed: KeyedVectors):
-    assert frequent(keyed, 4, 2) == ("w2", "w3", "w4", "w5")
-    assert len(frequent(keyed, 500)) == 60
-    with pytest.raises(UsageError, match="after the first 58 of 60 there are 2"):
-        frequent(keyed, 10, 58)
+    assert choose_frequent(keyed, 4, 2) == ("w2", "w3", "w4", "w5")
+    assert len(choose_frequent(keyed, 500)) == 60
+    with pytest.raises(UsageError, match="after the first 58 of 60 remain 2"):
+        choose_frequent(keyed, 10, 58)
 
 
 def test_words_come_first_with_their_neighbours_once_each(keyed: KeyedVectors):
-    found = around(keyed, ["w25", "w26", "w25"], 3)
+    found = choose_neighbourhood(keyed, ["w25", "w26", "w25"], 3)
     near = {one.word for word in ("w25", "w26") for one in keyed.nearest(word, 3)}
     assert found[:2] == ("w25", "w26")
     assert set(found[2:]) == near - {"w25", "w26"}
     with pytest.raises(UsageError, match="at least 3 words; received 1"):
-        around(keyed, ["w1"], 0)
+        choose_neighbourhood(keyed, ["w1"], 0)
 
 
 def test_a_chart_fills_its_box(keyed: KeyedVectors):
@@ -262,7 +262,7 @@ def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_group(keyed: K
 
 def test_words_that_cannot_be_printed_can_be_drawn():
     points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD), 2))
-    odd = Chart("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), asked=2)
+    odd = WordMap("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), asked=2)
     assert draw(odd).png.startswith(b"\x89PNG")
 
 
@@ -349,16 +349,16 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
 
 
 def test_no_message_speaks_of_options_and_the_advice_fits(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("seqwise.vectors.map.word_map.MOST", 10)
+    monkeypatch.setattr("seqwise.vectors.map.word_map.MAX_WORDS", 10)
     asks = {
         "Name fewer words": lambda: chart(keyed, keyed.words, "t", asked=2),
         "Show fewer words": lambda: chart(keyed, keyed.words, "t"),
-        "Skip fewer": lambda: frequent(keyed, 10, 58),
-        "received count 2": lambda: frequent(keyed, 2),
-        "received -1": lambda: around(keyed, ["w1"], -1),
-        "more neighbours": lambda: around(keyed, ["w1"], 0),
+        "Skip fewer": lambda: choose_frequent(keyed, 10, 58),
+        "received count 2": lambda: choose_frequent(keyed, 2),
+        "received -1": lambda: choose_neighbourhood(keyed, ["w1"], -1),
+        "more neighbours": lambda: choose_neighbourhood(keyed, ["w1"], 0),
         "1 to 12 groups": lambda: group(np.eye(3), 0),
-        "by PCA": lambda: project(np.ones((TSNE_MOST + 1, 2)), "tsne"),
+        "by PCA": lambda: project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
     }
     for said, ask in asks.items():
         with pytest.raises(UsageError, match=said) as caught:

@@ -64,8 +64,8 @@ def assert_gensims(keyed: KeyedVectors, path: Path, restrict: int) -> None:
 @pytest.mark.parametrize("restrict", [120, 50])
 @pytest.mark.parametrize("table", [1 << 23, 10])
 def test_analogies_are_those_of_gensim(restrict: int, table: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evaluation, "TABLE", table)
-    monkeypatch.setattr(evaluation, "FEWEST_ROWS", 7)
+    monkeypatch.setattr(evaluation, "MAX_COSINES", table)
+    monkeypatch.setattr(evaluation, "MIN_ROWS", 7)
     assert_gensims(regular(), questions_file(tmp_path / "q.txt"), restrict)
 
 
@@ -130,7 +130,7 @@ def test_a_word_is_tried_as_it_stands_before_lower_case():
 
 
 def test_progress_goes_to_the_last_word(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(evaluation, "TABLE", 10)
+    monkeypatch.setattr(evaluation, "MAX_COSINES", 10)
     seen: list[tuple[int, int]] = []
     keyed = KeyedVectors([f"w{i}" for i in range(200)], RNG.normal(size=(200, 4)))
     evaluate_analogies(keyed, [Question("s", "w1", "w2", "w3", "w4")], progress=lambda *at: seen.append(at))

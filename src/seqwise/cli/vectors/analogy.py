@@ -39,23 +39,31 @@ class Analogy:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse_words(Analogy, argv, prog="seqwise vectors analogy", example=EXAMPLE)
-    check_number(asked.n)
-    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, say_composed, write_answers
+    options = parse_words(Analogy, argv, prog="seqwise vectors analogy", example=EXAMPLE)
+    check_number(options.n)
+    from seqwise.cli.vectors.output import (
+        answers_as_json,
+        check_words,
+        find_unknown,
+        load_with_progress,
+        make_printable,
+        report_composed,
+        write_answers,
+    )
 
-    question = (asked.a, asked.b, asked.c)
-    keyed = opened(asked.file)
+    question = (options.a, options.b, options.c)
+    keyed = load_with_progress(options.file)
     check_words(keyed, question)
-    found = keyed.analogy(*question, n=asked.n, by=asked.by, exclude=not asked.keep_question)
-    if asked.json:
-        given = [{**one, "of_question": one["word"] in question} for one in answers(keyed, found)]
-        about = {"file": asked.file, "question": question, "by": asked.by, "keep_question": asked.keep_question}
-        console.print_json({**about, "composed": composed(keyed, question), "answers": given})
+    found = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
+    if options.json:
+        given = [{**one, "of_question": one["word"] in question} for one in answers_as_json(keyed, found)]
+        about = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
+        console.print_json({**about, "composed": find_unknown(keyed, question), "answers": given})
         return 0
-    say_composed(keyed, question)
-    a, b, c = map(plain, question)
-    kept = "the question's words may answer" if asked.keep_question else "without the question's words"
-    console.write(f"{a} is to {b} as {c} is to …   ({RULES[asked.by]}, {kept})", style="bold")
+    report_composed(keyed, question)
+    a, b, c = map(make_printable, question)
+    kept = "the question's words may answer" if options.keep_question else "without the question's words"
+    console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {kept})", style="bold")
     marks = ["a word of the question" if one.word in question else "" for one in found]
-    write_answers(keyed, found, "cosine" if asked.by == "add" else "score", marks)
+    write_answers(keyed, found, "cosine" if options.by == "add" else "score", marks)
     return 0

@@ -34,21 +34,21 @@ class Convert:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
-    from seqwise.cli.vectors.output import opened
+    options = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
+    from seqwise.cli.vectors.output import load_with_progress
     from seqwise.vectors.formats import check_out, save_vectors
 
-    kind = check_out(asked.out, asked.kind_out)
-    keyed = opened(asked.source, asked.kind_in)
-    save_vectors(asked.out, keyed, asked.kind_out)
+    kind = check_out(options.out, options.kind_out)
+    keyed = load_with_progress(options.source, options.kind_in)
+    save_vectors(options.out, keyed, options.kind_out)
     lost = (
         [] if kind == "safetensors" else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
     )
     if "subwords" in lost:
         console.warn("this kind of file holds no n-grams: vectors of unknown words can no longer be composed.")
-    if asked.json:
-        about = {"in": asked.source, "out": asked.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
+    if options.json:
+        about = {"in": options.source, "out": options.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
         console.print_json(about)
         return 0
-    console.write(f"{asked.out}: {len(keyed):,} words of {keyed.dim} numbers")
+    console.write(f"{options.out}: {len(keyed):,} words of {keyed.dim} numbers")
     return 0

@@ -14,7 +14,7 @@ from seqwise.cli.vectors.arguments import parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors different vectors.safetensors breakfast lunch dinner car"
-FEWEST = 3  # of two words, neither belongs less
+MIN_WORDS = 3  # of two words, neither belongs less
 
 
 @dataclass
@@ -30,22 +30,30 @@ class Different:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse_words(Different, argv, prog="seqwise vectors different", example=EXAMPLE)
-    words = tuple(dict.fromkeys(asked.words))
-    if len(words) < FEWEST:
+    options = parse_words(Different, argv, prog="seqwise vectors different", example=EXAMPLE)
+    words = tuple(dict.fromkeys(options.words))
+    if len(words) < MIN_WORDS:
         raise UsageError(
-            f"expected at least {FEWEST} different words; received {len(words)}.", repair=f"For example: {EXAMPLE}"
+            f"expected at least {MIN_WORDS} different words; received {len(words)}.", repair=f"For example: {EXAMPLE}"
         )
-    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, say_composed, write_answers
+    from seqwise.cli.vectors.output import (
+        answers_as_json,
+        check_words,
+        find_unknown,
+        load_with_progress,
+        make_printable,
+        report_composed,
+        write_answers,
+    )
 
-    keyed = opened(asked.file)
+    keyed = load_with_progress(options.file)
     check_words(keyed, words)
     found = keyed.rank_by_centrality(words)
-    if asked.json:
-        about = {"file": asked.file, "different": found[0].word, "composed": composed(keyed, words)}
-        console.print_json({**about, "words": answers(keyed, found)})
+    if options.json:
+        about = {"file": options.file, "different": found[0].word, "composed": find_unknown(keyed, words)}
+        console.print_json({**about, "words": answers_as_json(keyed, found)})
         return 0
-    say_composed(keyed, words)
-    console.write(f"{plain(found[0].word)} belongs least", style="bold")
+    report_composed(keyed, words)
+    console.write(f"{make_printable(found[0].word)} belongs least", style="bold")
     write_answers(keyed, found, "cosine to the mean")
     return 0

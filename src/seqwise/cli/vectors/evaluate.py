@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     asked = parse(Evaluate, argv, prog="seqwise vectors evaluate", example=EXAMPLE)
     if not asked.tests:
         raise UsageError("there is no test to evaluate on.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.vectors.output import opened
+    from seqwise.cli.vectors.output import load_with_progress
     from seqwise.vectors.evaluation import Analogies, detect_kind, read_analogies, read_similarities
 
     if asked.restrict < 1:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     reading: dict[str, Any] = {"analogies": read_analogies, "similarities": read_similarities}
     # All tests are read before the vectors, which are larger: what is wrong is said at once.
     tests = [(path, kind, reading[kind](path)) for path in asked.tests for kind in [detect_kind(path)]]
-    keyed = opened(asked.file)
+    keyed = load_with_progress(asked.file)
     found = [(path, _measured(keyed, kind, items, asked)) for path, kind, items in tests]
     for path, one in found:
         known = one.total.asked if isinstance(one, Analogies) else one.used
@@ -101,11 +101,11 @@ def _how(one: Analogies | Similarities, keyed: KeyedVectors, asked: Evaluate) ->
 
 
 def _show_analogies(found: Analogies) -> None:
-    from seqwise.cli.vectors.output import plain, write_table
+    from seqwise.cli.vectors.output import make_printable, write_table
 
     sections = [*found.sections, found.total] if len(found.sections) > 1 else [found.total]
     rows = [
-        [plain(one.name), f"{one.right:,}", f"{one.asked:,}", _percent(one.accuracy), f"{one.skipped:,}"]
+        [make_printable(one.name), f"{one.right:,}", f"{one.asked:,}", _percent(one.accuracy), f"{one.skipped:,}"]
         for one in sections
     ]
     write_table(["section", "right", "asked", "accuracy", "skipped"], rows, "<>>>>")

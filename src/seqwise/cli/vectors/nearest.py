@@ -34,25 +34,33 @@ class Nearest:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse_words(Nearest, argv, prog="seqwise vectors nearest", example=EXAMPLE)
-    if not asked.words:
+    options = parse_words(Nearest, argv, prog="seqwise vectors nearest", example=EXAMPLE)
+    if not options.words:
         raise UsageError("there is no word to look for.", repair=f"For example: {EXAMPLE}")
-    check_number(asked.n)
-    from seqwise.cli.vectors.output import answers, check_words, composed, opened, plain, write_answers
+    check_number(options.n)
+    from seqwise.cli.vectors.output import (
+        answers_as_json,
+        check_words,
+        find_unknown,
+        load_with_progress,
+        make_printable,
+        write_answers,
+    )
 
-    keyed = opened(asked.file)
-    check_words(keyed, asked.words)
-    made = set(composed(keyed, asked.words))
-    found = {word: keyed.nearest(word, asked.n, asked.by) for word in asked.words}
-    if asked.json:
+    keyed = load_with_progress(options.file)
+    check_words(keyed, options.words)
+    made = set(find_unknown(keyed, options.words))
+    found = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
+    if options.json:
         given = [
-            {"word": word, "composed": word in made, "nearest": answers(keyed, near)} for word, near in found.items()
+            {"word": word, "composed": word in made, "nearest": answers_as_json(keyed, near)}
+            for word, near in found.items()
         ]
-        about = {"file": asked.file, "words": len(keyed), "dim": keyed.dim, "by": asked.by}
+        about = {"file": options.file, "words": len(keyed), "dim": keyed.dim, "by": options.by}
         console.print_json({**about, "answers": given})
         return 0
     for number, (word, near) in enumerate(found.items()):
         note = ", which is not in the list: composed from its n-grams" if word in made else ""
-        console.write("\n" * (number > 0) + f"nearest to {plain(word)}{note}", style="bold")
-        write_answers(keyed, near, SCORES[asked.by])
+        console.write("\n" * (number > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
+        write_answers(keyed, near, SCORES[options.by])
     return 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Row = Sequence[str]
 
 
-def opened(path: Path, kind: str | None = None) -> KeyedVectors:
+def load_with_progress(path: Path, kind: str | None = None) -> KeyedVectors:
     """Read a file of vectors, with a bar and remarks on standard error."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import load_vectors
@@ -45,14 +45,14 @@ def check_words(keyed: KeyedVectors, words: Iterable[str]) -> None:
         raise problems[0] if len(problems) == 1 else UsageError("\n".join(map(str, problems)))
 
 
-def composed(keyed: KeyedVectors, words: Iterable[str]) -> list[str]:
+def find_unknown(keyed: KeyedVectors, words: Iterable[str]) -> list[str]:
     """Those of the words that have no vector of their own: theirs is made of their n-grams."""
     return [word for word in words if word not in keyed]
 
 
-def say_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
-    for word in composed(keyed, words):
-        console.log(f"{plain(word)} is not in the list; its vector is composed from its n-grams.")
+def report_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
+    for word in find_unknown(keyed, words):
+        console.log(f"{make_printable(word)} is not in the list; its vector is composed from its n-grams.")
 
 
 def count(keyed: KeyedVectors, word: str) -> int | None:
@@ -60,7 +60,7 @@ def count(keyed: KeyedVectors, word: str) -> int | None:
     return None if keyed.counts is None or word not in keyed else int(keyed.counts[keyed.index(word)])
 
 
-def answers(keyed: KeyedVectors, found: Iterable[Neighbour]) -> list[dict[str, Any]]:
+def answers_as_json(keyed: KeyedVectors, found: Iterable[Neighbour]) -> list[dict[str, Any]]:
     """Words with scores, as JSON."""
     return [{"word": one.word, "score": one.score, "count": count(keyed, one.word)} for one in found]
 
@@ -68,7 +68,7 @@ def answers(keyed: KeyedVectors, found: Iterable[Neighbour]) -> list[dict[str, A
 def write_answers(keyed: KeyedVectors, found: Sequence[Neighbour], score: str, remarks: Sequence[str] = ()) -> None:
     """A table of words with scores; counts where the file has them, remarks where there are any."""
     columns, sides = ["", "word", score], "><>"
-    rows = [[str(place), plain(one.word), f"{one.score:.4f}"] for place, one in enumerate(found, start=1)]
+    rows = [[str(place), make_printable(one.word), f"{one.score:.4f}"] for place, one in enumerate(found, start=1)]
     if keyed.counts is not None:
         columns, sides = [*columns, "count"], sides + ">"
         rows = [[*row, f"{count(keyed, one.word) or 0:,}"] for row, one in zip(rows, found)]
@@ -86,7 +86,7 @@ def write_table(columns: Row, rows: Sequence[Row], sides: str) -> None:
         console.write("  ".join(cells).rstrip())
 
 
-def plain(word: str) -> str:
+def make_printable(word: str) -> str:
     """A word as a terminal may show it: a file must not be able to send it commands."""
     return word if word.isprintable() else repr(word)
 

@@ -16,7 +16,7 @@ from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
-    from seqwise.vectors.map.word_map import Chart
+    from seqwise.vectors.map.word_map import WordMap
 
 EXAMPLE = "seqwise vectors plot vectors.safetensors --skip 50 --out map.html"
 SUFFIXES = (".png", ".html")
@@ -59,24 +59,24 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
     _check(asked)
     from seqwise.cli.progress import ProgressBar
-    from seqwise.cli.vectors.output import check_words, opened, say_composed
+    from seqwise.cli.vectors.output import check_words, load_with_progress, report_composed
     from seqwise.files import check_output_path
-    from seqwise.vectors.map.word_map import around, chart, frequent
+    from seqwise.vectors.map.word_map import chart, choose_frequent, choose_neighbourhood
 
     check_output_path(asked.out, SUFFIXES)
-    keyed = opened(asked.file)
+    keyed = load_with_progress(asked.file)
     check_words(keyed, asked.words)
     if asked.words:
-        words, named = around(keyed, asked.words, asked.neighbours), len(set(asked.words))
+        words, named = choose_neighbourhood(keyed, asked.words, asked.neighbours), len(set(asked.words))
     else:
-        words, named = frequent(keyed, asked.n, asked.skip), 0
+        words, named = choose_frequent(keyed, asked.n, asked.skip), 0
     with ProgressBar("placing") as bar:
         made = chart(
             keyed, words, _title(asked, len(words)), asked=named,
             by=asked.by, seed=asked.seed, clusters=asked.clusters, progress=bar,
         )  # fmt: skip
     labelled = _write(asked.out, made, keyed)
-    say_composed(keyed, dict.fromkeys(asked.words))
+    report_composed(keyed, dict.fromkeys(asked.words))
     if asked.json:
         console.print_json({"out": asked.out, **_plain(made)})
         return 0
@@ -87,15 +87,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _check(asked: Plot) -> None:
     """Refuse numbers that give no map, before anything is read."""
-    from seqwise.vectors.map.clusters import MOST
-    from seqwise.vectors.map.projection import FEWEST
+    from seqwise.vectors.map.clusters import MAX_CLUSTERS
+    from seqwise.vectors.map.projection import MIN_WORDS
 
-    least = {"seed": 0, "skip": 0, "neighbours": 0, "n": FEWEST}
+    least = {"seed": 0, "skip": 0, "neighbours": 0, "n": MIN_WORDS}
     for name, number in least.items():
         if getattr(asked, name) < number:
             raise UsageError(f"--{name}: expected {number} or more; received {getattr(asked, name)}.")
-    if asked.clusters is not None and not 1 <= asked.clusters <= MOST:
-        raise UsageError(f"--clusters: expected 1 to {MOST} groups; received {asked.clusters}.")
+    if asked.clusters is not None and not 1 <= asked.clusters <= MAX_CLUSTERS:
+        raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} groups; received {asked.clusters}.")
 
 
 def _title(asked: Plot, count: int) -> str:
@@ -108,7 +108,7 @@ def _title(asked: Plot, count: int) -> str:
     return f"{name}: {named}, each with its {asked.neighbours} nearest" if asked.neighbours else f"{name}: {named}"
 
 
-def _write(out: Path, made: Chart, keyed: KeyedVectors) -> int | None:
+def _write(out: Path, made: WordMap, keyed: KeyedVectors) -> int | None:
     """Write the picture or the page; returns how many words of a picture have a label."""
     from seqwise.vectors.formats.common import written
 
@@ -130,7 +130,7 @@ def _write(out: Path, made: Chart, keyed: KeyedVectors) -> int | None:
     return labelled
 
 
-def _plain(made: Chart) -> dict[str, Any]:
+def _plain(made: WordMap) -> dict[str, Any]:
     rows = zip(made.words, made.points.tolist(), made.groups.tolist())
     return {
         "title": made.title,

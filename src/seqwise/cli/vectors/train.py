@@ -38,22 +38,22 @@ class Train:
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse(Train, argv, prog="seqwise vectors train", example=EXAMPLE)
-    if asked.out is None:
+    options = parse(Train, argv, prog="seqwise vectors train", example=EXAMPLE)
+    if options.out is None:
         raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import check_out
     from seqwise.vectors.training import VectorTraining
 
-    if check_out(asked.out) != "safetensors" and asked.settings.subwords:
-        console.warn(f"{asked.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
+    if check_out(options.out) != "safetensors" and options.settings.subwords:
+        console.warn(f"{options.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
     with ProgressBar("reading") as bar:
-        training = VectorTraining(asked.corpus, asked.settings, console.log, bar)
+        training = VectorTraining(options.corpus, options.settings, console.log, bar)
     with training:
         stopped = _train(training)
-        out = _free(asked.out) if stopped else asked.out
+        out = _free(options.out) if stopped else options.out
         made = _save(training, out)
-    if asked.json:
+    if options.json:
         console.print_json({**made, "interrupted": stopped})
     else:
         console.write(f"{out}: {made['vectors']:,} vectors of {made['dim']}")

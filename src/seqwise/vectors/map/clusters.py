@@ -8,8 +8,8 @@ import numpy as np
 
 from seqwise.errors import UsageError
 
-MOST = 12  # more colours cannot be told apart
-STARTS, ROUNDS = 4, 60
+MAX_CLUSTERS = 12  # more colours cannot be told apart
+NUM_STARTS, MAX_ITERATIONS = 4, 60
 
 
 @dataclass(frozen=True)
@@ -20,41 +20,41 @@ class Groups:
     central: tuple[tuple[int, ...], ...]  # per group its members, the most central first
 
 
-def usual_count(vectors: int) -> int:
+def default_count(vectors: int) -> int:
     """How many groups are shown unless asked otherwise: half the root of the number of vectors."""
-    return max(1, min(MOST, vectors, max(2, round(vectors**0.5 / 2))))
+    return max(1, min(MAX_CLUSTERS, vectors, max(2, round(vectors**0.5 / 2))))
 
 
 def group(vectors: np.ndarray, count: int | None = None, seed: int = 0) -> Groups:
     """Divide unit vectors (N, D) into at most `count` groups: the best of some starts drawn with `seed`."""
     if count is None:
-        count = usual_count(len(vectors))
-    if not 1 <= count <= MOST:
-        raise UsageError(f"count: expected 1 to {MOST} groups; received {count}.")
+        count = default_count(len(vectors))
+    if not 1 <= count <= MAX_CLUSTERS:
+        raise UsageError(f"count: expected 1 to {MAX_CLUSTERS} groups; received {count}.")
     draw = np.random.default_rng(seed)
     vectors = np.asarray(vectors, np.float64)
-    found = [_kmeans(vectors, _spread(vectors, min(count, len(vectors)), draw)) for _ in range(STARTS)]
+    found = [_run_kmeans(vectors, _choose_centres(vectors, min(count, len(vectors)), draw)) for _ in range(NUM_STARTS)]
     of, fit = max(found, key=lambda one: one[1].sum())
-    return _ordered(of, fit)
+    return _sort_clusters(of, fit)
 
 
-def _spread(vectors: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
+def _choose_centres(vectors: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
     """Beginnings far from each other: each is drawn with odds that grow with its distance from those before
     (Arthur and Vassilvitskii 2007)."""
     chosen = [int(draw.integers(len(vectors)))]
-    apart = np.full(len(vectors), np.inf)
+    distances = np.full(len(vectors), np.inf)
     while len(chosen) < count:
-        apart = np.minimum(apart, np.square(vectors - vectors[chosen[-1]]).sum(axis=1))
-        if not apart.any():
+        distances = np.minimum(distances, np.square(vectors - vectors[chosen[-1]]).sum(axis=1))
+        if not distances.any():
             break  # fewer different vectors than groups
-        chosen.append(int(draw.choice(len(vectors), p=apart / apart.sum())))
+        chosen.append(int(draw.choice(len(vectors), p=distances / distances.sum())))
     return vectors[chosen]
 
 
-def _kmeans(vectors: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _run_kmeans(vectors: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N,) groups, and the cosine of each vector to its centre."""
     of = np.full(len(vectors), -1)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ITERATIONS):
         cosines = vectors @ centres.T
         nearest = cosines.argmax(axis=1)
         if (nearest == of).all():
@@ -68,7 +68,7 @@ def _kmeans(vectors: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.nd
     return of, cosines[np.arange(len(of)), of]
 
 
-def _ordered(of: np.ndarray, fit: np.ndarray) -> Groups:
+def _sort_clusters(of: np.ndarray, fit: np.ndarray) -> Groups:
     """Groups numbered by size; empty ones are gone. Equal sizes keep the order of their first member."""
     present, first, sizes = np.unique(of, return_index=True, return_counts=True)
     order = sorted(range(len(present)), key=lambda at: (-sizes[at], first[at]))

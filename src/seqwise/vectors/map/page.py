@@ -1,4 +1,4 @@
-"""A `Chart` as one page to explore: drag, zoom, search, neighbours. It loads nothing from elsewhere.
+"""A `WordMap` as one page to explore: drag, zoom, search, neighbours. It loads nothing from elsewhere.
 
 The layout and its script are in `page.html`. Words are anybody's text: they reach the page as JSON in which no
 character can end a tag, and the script only ever sets them as text.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqwise.vectors.map.projection import ProgressCallback
-from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, Chart
+from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, WordMap
 from seqwise.vectors.search import find_top_rows, normalize
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 NEIGHBOURS = 8
 SCORES = 1 << 23  # numbers compared together: 32 MB
 
-Near = list[tuple[str, float]]
+ScoredWords = list[tuple[str, float]]
 
 
 def neighbours(
     keyed: KeyedVectors, words: Sequence[str], n: int, progress: ProgressCallback | None = None
-) -> list[Near]:
+) -> list[ScoredWords]:
     """The n nearest of all words to each of some, by cosine; many at once, which one product computes."""
-    found: list[Near] = []
+    found: list[ScoredWords] = []
     step = max(1, SCORES // len(keyed))
     for start in range(0, len(words), step):
         some = words[start : start + step]
@@ -46,7 +46,7 @@ def neighbours(
     return found
 
 
-def page(chart: Chart, keyed: KeyedVectors, progress: ProgressCallback | None = None) -> str:
+def page(chart: WordMap, keyed: KeyedVectors, progress: ProgressCallback | None = None) -> str:
     """The text of the HTML file."""
     near = neighbours(keyed, chart.words, NEIGHBOURS, progress)
     parts = {
@@ -66,7 +66,7 @@ def script_json(value: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _data(chart: Chart, keyed: KeyedVectors, near: list[Near]) -> dict[str, Any]:
+def _data(chart: WordMap, keyed: KeyedVectors, near: list[ScoredWords]) -> dict[str, Any]:
     place = {word: number for number, word in enumerate(chart.words)}
     counts = keyed.counts
     return {

@@ -14,8 +14,8 @@ from seqwise.vectors.map.tsne import STEPS, tsne
 By = Literal["pca", "tsne"]
 ProgressCallback = Callable[[int, int], None]
 
-FEWEST = 3  # two points make no map
-TSNE_FEWEST, TSNE_MOST = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
+MIN_WORDS = 3  # two points make no map
+TSNE_MIN_WORDS, TSNE_MAX_WORDS = 10, 2_000  # t-SNE compares all pairs: time and memory grow with the square
 PERPLEXITY = 30.0  # about how many neighbours count
 
 
@@ -33,19 +33,19 @@ def project(
 ) -> Projection:
     """Place unit vectors (N, D) on the plane. Without `by`: t-SNE where their number suits it, else PCA."""
     count = len(vectors)
-    if count < FEWEST:
-        raise UsageError(f"a map needs at least {FEWEST} words; received {count}.", repair="Name more words.")
+    if count < MIN_WORDS:
+        raise UsageError(f"a map needs at least {MIN_WORDS} words; received {count}.", repair="Name more words.")
     if by is None:
-        by = "tsne" if TSNE_FEWEST <= count <= TSNE_MOST else "pca"
-    if by == "tsne" and count > TSNE_MOST:
+        by = "tsne" if TSNE_MIN_WORDS <= count <= TSNE_MAX_WORDS else "pca"
+    if by == "tsne" and count > TSNE_MAX_WORDS:
         raise UsageError(
-            f"t-SNE compares all pairs, and takes at most {TSNE_MOST:,} words; received {count:,}.",
+            f"t-SNE compares all pairs, and takes at most {TSNE_MAX_WORDS:,} words; received {count:,}.",
             repair="Show fewer words, or place them by PCA.",
         )
-    return _by_pca(vectors) if by == "pca" else _by_tsne(vectors, seed, progress)
+    return _project_by_pca(vectors) if by == "pca" else _project_by_tsne(vectors, seed, progress)
 
 
-def principal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_principal_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, 2) coordinates on the two axes of the largest variance, and the share of the variance on each."""
     centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
     _, strengths, axes = np.linalg.svd(centred, full_matrices=False)
@@ -56,16 +56,16 @@ def principal(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return centred @ axes.T, variances[:2] / (variances.sum() or 1.0)
 
 
-def _by_pca(vectors: np.ndarray) -> Projection:
-    points, shares = principal(vectors)
+def _project_by_pca(vectors: np.ndarray) -> Projection:
+    points, shares = compute_principal_axes(vectors)
     how = f"PCA of unit vectors: these two axes hold {shares.sum():.0%} of the variance"
     return Projection(points, "pca", f"{how} ({shares[0]:.1%} across, {shares[1]:.1%} up)")
 
 
-def _by_tsne(vectors: np.ndarray, seed: int, progress: ProgressCallback | None) -> Projection:
+def _project_by_tsne(vectors: np.ndarray, seed: int, progress: ProgressCallback | None) -> Projection:
     perplexity = max(1.0, min(PERPLEXITY, (len(vectors) - 1) / 3))
-    start, _ = principal(vectors)
+    start, _ = compute_principal_axes(vectors)
     points, divergence = tsne(vectors, start, perplexity, seed, progress)
-    points, _ = principal(points)  # any turn of a t-SNE map is as good: the longer side lies across
+    points, _ = compute_principal_axes(points)  # any turn of a t-SNE map is as good: the longer side lies across
     how = f"t-SNE of unit vectors: perplexity {perplexity:.3g}, {STEPS:,} steps, seed {seed}, KL {divergence:.2f}"
     return Projection(points, "tsne", f"{how}; who is near counts, distances between groups do not")
