@@ -13,6 +13,7 @@ from typing import get_args
 import pytest
 
 from seqwise.cli.compare import Compare
+from seqwise.cli.options import parse
 from seqwise.cli.trials import TrialsDisplay
 from seqwise.compare import orchestrator
 from seqwise.compare.plan.plan import Plan
@@ -112,7 +113,7 @@ def test_a_finished_comparison_only_has_its_report_written_again(seqwise_command
     assert "training" not in answer.err
 
 
-def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
+def test_failures_are_shown_and_repeated(seqwise_command, engines, folder):
     answer = seqwise_command("compare", "--resume", folder)
     assert answer.status == 0
     assert "warning: too-fast/lr-1 failed: " in answer.err
@@ -122,7 +123,7 @@ def test_failures_are_shown_and_tried_again(seqwise_command, engines, folder):
     assert {job.name.partition("/")[0] for job in engines[0].jobs} == {"too-fast", "all"}  # all are timed again
 
 
-def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, engines, text, tmp_path):
+def test_without_its_data_a_comparison_is_not_resumed(seqwise_command, engines, text, tmp_path):
     question = ["--models", "rnn", "--budget", "6k-tokens", "--seeds", "1", "--lr-trials", "1"]
     first = seqwise_command("compare", text, *SETTINGS, *question, "--out", tmp_path / "out")
     assert first.status == 0
@@ -138,7 +139,7 @@ def test_without_its_data_nothing_is_tried_and_nothing_fails(seqwise_command, en
     assert seqwise_command("compare", "--resume", tmp_path / "out").status == 0
 
 
-def test_what_is_waited_for_is_shown(folder, capsys):
+def test_a_waiting_engine_is_explained(folder, capsys):
     display = TrialsDisplay(folder, Plan.open(folder))
     display.start_stage("training", [])
     display.handle_event({"event": "waiting", "reason": "the cluster is busy."})
@@ -158,7 +159,7 @@ def test_where_nothing_worked_the_status_is_one(seqwise_command, engines, text, 
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, monkeypatch):
+def test_an_interrupted_comparison_explains_how_to_resume(seqwise_command, folder, monkeypatch):
     monkeypatch.setattr(orchestrator, "run_stages", lambda *args: False)
     answer = seqwise_command("compare", "--resume", folder, "--json")
     assert answer.status == 130
@@ -191,7 +192,7 @@ def test_an_interrupted_comparison_says_how_to_go_on(seqwise_command, folder, mo
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_asked_wrongly_is_said_with_status_two(seqwise_command, text, tmp_path, monkeypatch, words, message):
+def test_wrong_options_are_explained_with_status_two(seqwise_command, text, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "DONE").mkdir()
     words = [str(text) if word == "DATA" else word for word in words]
@@ -202,6 +203,11 @@ def test_what_is_asked_wrongly_is_said_with_status_two(seqwise_command, text, tm
     assert "Traceback" not in answer.err
     assert not (tmp_path / "new").exists()
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_old_name_of_the_learning_rate_search_is_accepted_with_a_note(capsys):
+    assert parse(Compare, ["a.txt", "--tries", "2"], prog="", example="").lr_trials == 2
+    assert "--tries is now called --lr-trials" in capsys.readouterr().err
 
 
 def test_help_has_an_example(seqwise_command):
@@ -242,7 +248,7 @@ def test_a_size_may_be_abbreviated(seqwise_command, engines, text, tmp_path):
     assert Plan.open(tmp_path / "out").target_parameters == 2500
 
 
-def test_few_free_cores_are_said_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
+def test_few_free_cores_are_mentioned_once_at_the_start(seqwise_command, engines, text, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "count_free_cores", lambda requested: 1)
     monkeypatch.setattr(threads, "_usual_threads", lambda plan: 8)
