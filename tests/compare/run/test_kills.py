@@ -268,7 +268,7 @@ def test_a_command_that_is_killed_and_interrupted_goes_on_as_if_nothing_had_happ
     status, out, said = ended(process)
     assert status == 130, said
     assert out == ""
-    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Go on with: seqwise compare --resume {folder}"
+    assert said.rstrip().splitlines()[-1] == f"stopped and saved. Resume with: seqwise compare --resume {folder}"
     assert "measuring the speed" not in said
     assert "learning-rate search" not in said
     assert not workers_on(folder)
