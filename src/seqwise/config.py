@@ -1,7 +1,7 @@
-"""Typed settings: the one home of every default, and the help text of every flag.
+"""Typed settings: the default of every option, and the help text of every flag.
 
-`None` means "chosen by rule for this data and this machine"; `tasks/*/defaults.py` fills it in, the choice is
-printed, and the resolved settings are saved as `config.yaml` in the run. Unknown keys are errors.
+`None` means "chosen by rule for this data and this machine": `tasks/*/defaults.py` has the rules, the choices are
+printed, and the `ResolvedSettings` are saved as `config.yaml` in the run. Unknown keys are errors.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ TASKS: tuple[str, ...] = get_args(TaskName)
 TOKENIZERS: tuple[str, ...] = get_args(TokenizerKind)
 DEVICES: tuple[str, ...] = get_args(Device)
 
-# Defaults of what is asked of a trained run, and so no setting of it. How a token is chosen: `decoding/options.py`.
+# Defaults of options of trained models, which are no settings of a run. Options of decoding: `decoding/options.py`.
 DYNAMIC_RATE = 0.1  # learning rate of dynamic evaluation
-MAX_LENGTH = 200  # tokens written after a prompt
+MAX_LENGTH = 200  # tokens generated after a prompt
 
 HELD_OUT = 0.05  # share of a text for validation, and as much for testing
 
@@ -62,13 +62,13 @@ class TextSettings(Section):
     tokenizer: TokenizerKind | None = None
     """Unit of text. spaces: already tokenised, split at blanks, <eos> per line."""
     vocabulary: int | None = Field(None, ge=2)
-    """Most tokens kept (characters and spaces keep all unless set)."""
+    """Maximum size of the vocabulary (characters and spaces: no limit unless set)."""
     min_count: int = Field(1, ge=1)
     """Characters or words rarer than this become <unk>."""
     lowercase: bool = False
     """Fold upper case before tokenising."""
     extend_vocabulary: int = Field(0, ge=0)
-    """classify, tag: so many of the most frequent words of --vectors join those of the training split."""
+    """classify, tag: number of the most frequent words of --vectors added to those of the training split."""
 
 
 class DataSettings(Section):
@@ -85,9 +85,9 @@ class DataSettings(Section):
     order: Literal["streams", "windows"] | None = None
     """streams: contiguous, state carried over (recurrent models). windows: shuffled (Transformers)."""
     max_length: int | None = Field(None, ge=1)
-    """Most tokens of one example; what lies beyond is cut off and counted."""
+    """Maximum tokens of one example; longer ones are truncated and counted."""
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens per update, padding included: long examples come in smaller batches."""
+    """Maximum tokens per update, padding included: batches of long examples have fewer rows."""
     on_empty: Literal["stop", "drop"] = "stop"
     """An example with an empty part: stop with an error, or drop it whole and count it."""
 
@@ -140,11 +140,11 @@ class RecurrentSettings(Section):
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     """Cell of attentive-rnn."""
     attention_span: int = Field(256, ge=1)
-    """Past states that attentive-rnn can look at."""
+    """Past states that attentive-rnn attends to."""
     bidirectional: bool | None = None
-    """Read in both directions. Not where a model must predict what comes next."""
+    """Read in both directions. Not for models that predict the next token."""
     concat_directions: bool | None = None
-    """With both directions: each layer sees both of the layer below, or there are two stacks side by side."""
+    """Bidirectional: each layer reads both directions of the layer below, or there are two separate stacks."""
 
 
 class TransformerSettings(Section):
@@ -153,20 +153,20 @@ class TransformerSettings(Section):
     heads: int | None = Field(None, ge=1)
     """Attention heads; the width must be a multiple."""
     positions: Literal["sinusoidal", "learned", "rotary", "none"] = "rotary"
-    """How the model knows where a token stands."""
+    """Encoding of token positions."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each part, or after it as published."""
+    """Layer norm before each sublayer, or after it as published."""
     activation: Literal["relu", "gelu"] = "gelu"
-    """Nonlinearity of the feed-forward part."""
+    """Nonlinearity of the feed-forward sublayer."""
     hidden: int | None = Field(None, ge=1)
-    """Width inside the feed-forward part; four times the width unless set."""
+    """Width of the feed-forward sublayer; four times the width of the network unless set."""
 
 
 class ContextSettings(Section):
-    """Choices of the two models that see a fixed number of tokens."""
+    """Choices of the two families with a fixed context."""
 
     length: int = Field(5, ge=1, le=16)
-    """ngram: length of the longest n-gram. feedforward: tokens it sees."""
+    """ngram: length of the longest n-gram. feedforward: tokens of context."""
 
 
 class ClassifySettings(Section):
@@ -175,9 +175,9 @@ class ClassifySettings(Section):
     pooling: Literal["last", "mean", "max", "attention"] | None = None
     """How the states of a sequence become one vector."""
     class_weights: Literal["none", "balanced"] = "none"
-    """balanced: rare classes weigh more, so that all weigh alike."""
+    """balanced: weights inverse to frequency, so that every class has the same total weight."""
     word_dropout: float | None = Field(None, ge=0, lt=1)
-    """Share of the tokens that training replaces by <unk>, so that the model can do without them."""
+    """Share of the tokens that training replaces by <unk>."""
     label_smoothing: float | None = Field(None, ge=0, lt=1)
     """Probability spread over all labels in the targets of training."""
 
@@ -314,7 +314,7 @@ class Settings(Section):
     """Everything that determines a run."""
 
     task: str | None = None
-    """What is learned; guessed from the data unless set."""
+    """language, masked, classify, tag, translate, caption, forecast or a task of your own; guessed unless set."""
     model: Family = "lstm"
     """Model family."""
     budget: str | None = None
@@ -402,7 +402,7 @@ def parse_settings(
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong setting: its place, what is wrong with it as part of a sentence, and the value that was given."""
+    """A wrong setting: its path, what is wrong with it as part of a sentence, and its value."""
 
     place: tuple[str, ...]
     text: str
@@ -410,12 +410,12 @@ class Mistake:
     unknown: bool = False  # there is no setting of that name
 
 
-# What a message need not say, because the value that was given stands behind it, or because it is about our code.
+# Parts of pydantic's messages to leave out: the value, which follows the message, and names of Python types.
 _SURPLUS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
 
 
 def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
-    """What pydantic found, each setting once. Of a union it tries every type, and complains about each."""
+    """Returns the errors of pydantic, one per setting: for a union it reports one error per type."""
     found: dict[tuple[str, ...], Mistake] = {}
     for each in error.errors():
         place = _place(each["loc"], model)
@@ -428,7 +428,7 @@ def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
 
 
 def _place(location: tuple[int | str, ...], model: Any) -> tuple[str, ...]:
-    """The path to a setting, without the types of a union that pydantic puts behind it."""
+    """Returns the path to a setting, without the types of a union that pydantic appends."""
     for depth, part in enumerate(location, start=1):
         model = model.model_fields[part].annotation if part in model.model_fields else None
         if not (isinstance(model, type) and issubclass(model, BaseModel)):

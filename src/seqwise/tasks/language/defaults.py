@@ -48,7 +48,7 @@ def _fill_batches(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) 
 
 
 def _fill_regularisation(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> None:
-    """The oftener the same text is read, the more must be dropped."""
+    """The more often the same text is read, the more dropout."""
     epochs = expected_epochs(chosen, facts)
     step = 0 if epochs <= 6 else 1 if epochs <= 15 else 2 if epochs <= 40 else 3
     transformer = chosen.model == "transformer"

@@ -1,4 +1,4 @@
-"""The rules of the task masked. They follow those of the language task; where they differ, the reason stands here."""
+"""The rules of the task masked. They follow those of the language task; where they differ, the reason is given here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _fill_size(chosen: ResolvedSettings, facts: DefaultsContext, fill: Fill) -> 
     fill("network.embedding", -(-width // 2) if recurrent else width)
     if recurrent:
         fill("recurrent.bidirectional", True)
-        fill("recurrent.concat_directions", False)  # joined directions would see what they predict
+        fill("recurrent.concat_directions", False)  # concatenated directions would see what they predict
     if transformer:
         fill("transformer.heads", heads_of(width, 64))
         fill("transformer.hidden", 4 * width)
