@@ -126,6 +126,7 @@ def test_what_is_let_pass_is_counted(tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_the_builtin_docstrings_are_many_and_do_not_name_their_module():
     examples = builtin_texts()
     counts = Counter(example.label for example in examples)

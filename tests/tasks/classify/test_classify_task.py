@@ -56,7 +56,9 @@ def prepared(data: str, **settings) -> tuple[Classify, Settings]:
     return task, resolved(task, chosen)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [name if name == "gru" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
 def test_every_family_learns_to_find_the_word_that_matters(opinions: str, tmp_path: Path, family: str):
     settings = {**SMALL, "transformer": {"heads": 2}, "training": {**SMALL["training"], "validate_every": 200}}
     budget = "12-epochs" if family == "transformer" else "6-epochs"
@@ -73,6 +75,7 @@ def trained(opinions: str, tmp_path_factory) -> TrainedModel:
     return train(opinions, task="classify", budget="1-epochs", out=folder, settings=SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["last", "mean", "max", "attention"])
 def test_every_pooling_learns(opinions: str, tmp_path: Path, pooling: str):
     settings = {**SMALL, "classify": {"pooling": pooling}, "training": {**SMALL["training"], "validate_every": 200}}

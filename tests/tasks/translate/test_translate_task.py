@@ -185,7 +185,7 @@ def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
     assert first == second
 
 
-@pytest.mark.parametrize("targets", ["decoders", "token"])
+@pytest.mark.parametrize("targets", ["decoders", pytest.param("token", marks=pytest.mark.slow)])
 def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypatch: pytest.MonkeyPatch):
     wish = {"attention": "general", "targets": targets, "vocabulary": "separate"}
     task, model, chosen, _ = trained(folder, "30k-tokens", columns="num,en,de", translate=wish)
