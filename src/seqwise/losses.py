@@ -1,4 +1,4 @@
-"""Scores and targets → one number. A loss is kept as a sum and a count, so that micro-batches and processes add up."""
+"""Scores and targets → one number. A loss is a sum and a count, so that micro-batches and processes add up."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Loss:
-    """`total` nats over so many targets."""
+    """The summed loss in nats, and the number of targets."""
 
     total: Tensor  # scalar
     counted: int | Tensor
 
     @property
     def count(self) -> int:
-        """A look at the device, if it counted them."""
+        """The number of targets; waits for the device if it counted them."""
         return int(self.counted)
 
 

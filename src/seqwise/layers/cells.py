@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def record_nothing(name: str, value: Tensor) -> Tensor:
-    """Nobody looks: the value goes on as it is."""
+    """Record nothing: the value is returned unchanged."""
     return value
 
 

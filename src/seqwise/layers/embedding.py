@@ -24,7 +24,7 @@ class Embedding(nn.Module):
     `dropout` drops whole word types: all occurrences of a word in the batch together (Gal & Ghahramani 2016, §4.2;
     Merity et al. 2018, §4.3).
 
-    Rows that are frozen get no gradient. Whoever decays weights must leave this matrix alone where `frozen` is set.
+    Frozen rows get no gradient. An optimizer must not decay the weights of this matrix where `frozen` is set.
     """
 
     frozen: Tensor | None  # (V,) bool
@@ -37,16 +37,16 @@ class Embedding(nn.Module):
         self.register_buffer("frozen", None, persistent=False)
 
     def freeze(self, ids: Tensor) -> None:
-        """Keep the rows of these ids as they are, also where the matrix is the tied output."""
+        """Exclude the rows of these ids from training, also where the matrix is the tied output."""
         frozen = torch.zeros(self.vocabulary, dtype=torch.bool, device=self.weight.device)
         frozen[ids.to(frozen.device)] = True
         self.frozen = frozen
 
-        def still(gradient: Tensor) -> Tensor:
+        def zero_frozen(gradient: Tensor) -> Tensor:
             return gradient.masked_fill(frozen[:, None], 0.0)
 
-        still.repeatable = True  # type: ignore[attr-defined] # it does nothing but compute
-        self.weight.register_hook(still)
+        zero_frozen.repeatable = True  # type: ignore[attr-defined] # it has no side effects: see training/replay.py
+        self.weight.register_hook(zero_frozen)
 
     def forward(self, ids: Tensor) -> Tensor:
         vectors = F.embedding(ids, self.weight)  # (…, D)
