@@ -17,7 +17,7 @@ from seqwise.files import explain_write_errors
 from seqwise.training import checkpoints
 from seqwise.training.checkpoints import (
     MANIFEST,
-    NUM_KEPT,
+    NUM_CHECKPOINTS,
     STATE,
     TENSORS,
     Snapshot,
@@ -50,7 +50,7 @@ def test_the_newest_checkpoint_is_loaded_and_old_ones_are_removed(tmp_path):
         save_checkpoint(tmp_path, step, snapshot(step))
     assert newest(tmp_path).state["value"] == 100
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-100", "step-15"]
-    assert NUM_KEPT == 2
+    assert NUM_CHECKPOINTS == 2
 
 
 def test_an_empty_folder_has_none(tmp_path):

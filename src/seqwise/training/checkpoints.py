@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from seqwise.errors import RunError
 from seqwise.files import PARTIAL_SUFFIX, explain_write_errors, replace_file, sync
 
-NUM_KEPT = 2  # the newest, and the one before in case the newest is damaged
+NUM_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Snapshot:
 
 
 def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
-    """Write `folder/step-N` completely or not at all, then remove all but the newest `NUM_KEPT`."""
+    """Write `folder/step-N` completely or not at all, then remove all but the newest `NUM_CHECKPOINTS`."""
     final = folder / f"step-{step}"
     if final.exists():
         if _find_damage(final) is None:
@@ -57,7 +57,7 @@ def save_checkpoint(folder: Path, step: int, snapshot: Snapshot) -> Path:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    for _, old in list(_list_checkpoints(folder))[NUM_KEPT:]:
+    for _, old in list(_list_checkpoints(folder))[NUM_CHECKPOINTS:]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
