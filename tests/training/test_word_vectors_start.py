@@ -17,7 +17,7 @@ from seqwise.errors import RunError, UsageError
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, training_of
-from seqwise.training.word_vectors import LENGTH, WordVectors
+from seqwise.training.word_vectors import INITIAL_NORM, WordVectors
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
 
@@ -118,7 +118,7 @@ def test_words_of_the_file_start_with_its_vectors_and_others_at_random(
         assert found
         rows = np.stack([keyed[word] for word in found.values()])
         before = fresh[name].weight.detach()
-        factor = LENGTH / float(np.sqrt((rows**2).sum(1).mean()))
+        factor = INITIAL_NORM / float(np.sqrt((rows**2).sum(1).mean()))
         torch.testing.assert_close(layer.weight.detach()[list(found)], torch.from_numpy(rows * factor))
         others = [number for number in range(layer.vocabulary) if number not in found]
         assert torch.equal(layer.weight.detach()[others], before[others])
@@ -144,7 +144,7 @@ def test_rows_to_which_positions_are_added_are_as_long_as_the_model_makes_its_ow
     weight, found = fit.model.embedding.weight.detach(), list(folded(run.preprocessor.tokenizer))
     others = [number for number in range(len(weight)) if number not in found]
     lengths = [float(weight[some].square().sum(1).mean().sqrt()) for some in (found, others)]
-    assert lengths[0] == pytest.approx(lengths[1], rel=0.3) if own else lengths[0] == pytest.approx(LENGTH)
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.3) if own else lengths[0] == pytest.approx(INITIAL_NORM)
 
 
 # What stays
@@ -397,7 +397,7 @@ def test_rows_of_any_size_come_to_the_same_length(large: float, data, keyed: Key
     values = {"task": "classify", "vectors": str(tmp_path / "v.safetensors")}
     run, fit, _, _ = begun(data["classify"], tmp_path / "run", **values)
     rows = fit.model.embedding.weight.detach()[list(folded(run.preprocessor.tokenizer))]
-    assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(LENGTH, rel=1e-5)
+    assert float(rows.square().sum(1).mean().sqrt()) == pytest.approx(INITIAL_NORM, rel=1e-5)
 
 
 def test_only_words_that_a_text_can_hold_as_one_token_join():

@@ -14,7 +14,7 @@ from seqwise.config import Settings
 from seqwise.tasks.initialise import copy_weights, take_over, take_vocabulary
 from seqwise.tasks.task import LogFunction, Preprocessor, Task
 from seqwise.training.run import Run
-from seqwise.training.word_vectors import check_vectors, start_rows
+from seqwise.training.word_vectors import check_vectors, initialize_embeddings
 
 
 def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Preprocessor | None]:
@@ -36,7 +36,7 @@ def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction)
     if settings.init and is_new:
         log(copy_weights(model, Run.open(settings.init).load_weights(), settings.init))
     if settings.vectors and (is_new or settings.network.freeze_embedding):
-        start_rows(task.embeddings(model), run, is_new)
+        initialize_embeddings(task.embeddings(model), run, is_new)
 
 
 def list_values(settings: Settings, paths: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""`--vectors FILE`: the token vectors of a new run start from word vectors.
+"""`--vectors FILE`: initialises the token embeddings of a new run with word vectors.
 
-Three steps, in the order in which training takes them: `WordVectors.read` before the data is read, `WordVectors.found`
-once the vocabularies are known, `start_rows` once the model is built. The rows that were found are kept in the run,
-which so goes on without the file. How such files are written is known in `vectors/formats`, not here.
+Training calls three functions in this order: `WordVectors.read` before the data is read, `WordVectors.found` once the
+vocabularies are known, `initialize_embeddings` once the model is built. The matching rows are saved in the run, which
+can resume without the file. The file formats are in `vectors/formats`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from seqwise.training.run import START, Run
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-EXTENDED = ("classify", "tag")  # tasks that predict no words: a word that training never saw costs them nothing
-WORDWISE = ("words", "spaces")  # tokenisers whose tokens are words
+EXTENDABLE_TASKS = ("classify", "tag")  # tasks that predict no words: a word that training never saw costs them nothing
+WORD_TOKENIZERS = ("words", "spaces")  # tokenisers whose tokens are words
 # Length of the vectors. All on validation, 100 numbers from 6 M words of film reviews, one seed; without vectors (…):
 # SST-2, four epochs, accuracy at lengths 1, 2, 4: LSTM 82.2, 84.5, 85.2 % (80.3); at 0.2, 1, 2: Transformer
 # 80.3, 80.6, 82.2 % (79.6). CoNLL-2003, 250k tokens, F1 at 1, 2: LSTM 76.7, 78.3 % (74.5). PTB, 150k tokens, perplexity
 # at 1, 2, 4: LSTM 300, 279, 277 (335); at 0.2, 1, 2: Transformer 372, 319, 315 (382).
-LENGTH = 2.0
+INITIAL_NORM = 2.0
 NONE_JOINED = (
     "--text.extend-vocabulary: no word joined the vocabulary, which has them already or cannot hold them as one token."
 )
-FEW = 0.2  # share of the tokens with a vector below which the user is told
+MIN_COVERAGE = 0.2  # share of the tokens with a vector below which the user is told
 
 
 def check_vectors(settings: Settings) -> None:
@@ -60,13 +60,13 @@ def check_vectors(settings: Settings) -> None:
     family = get_family(settings.model)
     if not family.has_gradients:
         raise UsageError(f"the family {family.name} has no token vectors: it {family.description}.", repair=leave)
-    if text.extend_vocabulary and settings.task not in EXTENDED:
+    if text.extend_vocabulary and settings.task not in EXTENDABLE_TASKS:
         raise UsageError(
-            f"--text.extend-vocabulary is for {' and '.join(EXTENDED)}: "
+            f"--text.extend-vocabulary is for {' and '.join(EXTENDABLE_TASKS)}: "
             f"the task {settings.task} would have to predict words that it never saw.",
             repair="Leave out --text.extend-vocabulary.",
         )
-    if text.extend_vocabulary and text.tokenizer not in (None, *WORDWISE):
+    if text.extend_vocabulary and text.tokenizer not in (None, *WORD_TOKENIZERS):
         raise UsageError(
             f"--text.extend-vocabulary adds words; tokens of kind {text.tokenizer} are none.",
             repair="Leave out --text.tokenizer or --text.extend-vocabulary.",
@@ -74,7 +74,7 @@ def check_vectors(settings: Settings) -> None:
 
 
 @dataclass(frozen=True)
-class Found:
+class VocabularyMatch:
     """The tokens of one vocabulary that have a vector."""
 
     ids: np.ndarray  # (n,) int64
@@ -84,9 +84,9 @@ class Found:
     share: float | None  # of the tokens of the training split; None where nobody counted them
 
     @property
-    def few(self) -> bool:
+    def has_low_coverage(self) -> bool:
         """Is there hardly anything to start from? Frequent words count for more, where they were counted."""
-        return (len(self.ids) / max(1, self.words) if self.share is None else self.share) < FEW
+        return (len(self.ids) / max(1, self.words) if self.share is None else self.share) < MIN_COVERAGE
 
     def __str__(self) -> str:
         found = f"{len(self.ids):,} of {self.words:,} vocabulary words ({len(self.ids) / max(1, self.words):.1%})"
@@ -122,15 +122,15 @@ class WordVectors:
 
     def found(self, task: Task, log: LogFunction) -> dict[str, Tensor]:
         """Ids and rows for each vocabulary of the task, as the run keeps them. Says how many words were found."""
-        vocabularies, said = _different(task), []
+        vocabularies, said = _find_distinct_vocabularies(task), []
         tensors: dict[str, Tensor] = {}
         for name, (tokenizer, counts) in vocabularies.items():
             found = self.find(tokenizer, counts)
             tensors |= {f"ids.{name}": torch.from_numpy(found.ids), f"rows.{name}": torch.from_numpy(found.rows)}
             said.append(f"{name}: {found}" if len(vocabularies) > 1 else str(found))
             log(f"{self.file}: {said[-1]}")
-            if found.few:
-                log(f"note: {_why_few(name, tokenizer)}")
+            if found.has_low_coverage:
+                log(f"note: {_explain_low_coverage(name, tokenizer)}")
         if not any(len(tensor) for tensor in tensors.values()):
             raise UsageError(
                 "no token of the vocabulary is a word of the file.",
@@ -144,7 +144,7 @@ class WordVectors:
         task.preprocessor.facts["vectors"] = about
         return tensors
 
-    def find(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> Found:
+    def find(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:
         """The tokens that are words of the file, as they are written or else in lower case; parts of words are none.
 
         Vectors made of n-grams have one for every other word too.
@@ -153,19 +153,19 @@ class WordVectors:
         numbers = [number for number in range(len(tokenizer)) if tokenizer.token(number) not in special]
         known = dict(self._known(tokenizer, numbers))
         ids, rows = np.array(list(known), dtype=np.int64), self.keyed.matrix[list(known.values())]
-        composed = {} if tokenizer.kind not in WORDWISE else dict(self._composed(tokenizer, numbers, known))
+        composed = {} if tokenizer.kind not in WORD_TOKENIZERS else dict(self._composed(tokenizer, numbers, known))
         if composed:
             ids, rows = np.concatenate([ids, list(composed)]), np.concatenate([rows, np.stack(list(composed.values()))])
         share = None
         if counts is not None:  # the end of a line is no word, what became <unk> was one
             words = [*numbers, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
             share = float(counts[ids].sum() / counts[words].sum().clamp(min=1))
-        return Found(ids, np.ascontiguousarray(rows, dtype=np.float32), len(composed), len(numbers), share)
+        return VocabularyMatch(ids, np.ascontiguousarray(rows, dtype=np.float32), len(composed), len(numbers), share)
 
     def _known(self, tokenizer: Tokenizer, numbers: list[int]) -> Iterator[tuple[int, int]]:
         """(id, row of the file) of each token that the file has."""
         for number in numbers:
-            token = _word(tokenizer, number)
+            token = _get_word(tokenizer, number)
             for word in () if token is None else (token, token.lower()):
                 if word in self.keyed:
                     yield number, self.keyed.index(word)
@@ -184,7 +184,7 @@ class WordVectors:
                 yield number, vector
 
 
-def _different(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
+def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
     """The vocabularies of a task with the counts of their tokens; one with several names under the first of them."""
     counts = task.token_counts()
     names: dict[int, list[str]] = {}
@@ -197,7 +197,7 @@ def _different(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
     return found
 
 
-def _word(tokenizer: Tokenizer, number: int) -> str | None:
+def _get_word(tokenizer: Tokenizer, number: int) -> str | None:
     """What a token is as a word; None for one that only goes on with a word, or cannot be told from such."""
     token = tokenizer.token(number)
     if tokenizer.kind == "wordpiece":
@@ -210,8 +210,8 @@ def _word(tokenizer: Tokenizer, number: int) -> str | None:
     return token
 
 
-def _why_few(name: str, tokenizer: Tokenizer) -> str:
-    if tokenizer.kind in WORDWISE:
+def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
+    if tokenizer.kind in WORD_TOKENIZERS:
         return f"few words of the vocabulary {name!r} are in the file: is it of the same language, and split alike?"
     return (
         f"tokens of kind {tokenizer.kind} are hardly ever words, and vectors are found for words alone. "
@@ -220,7 +220,7 @@ def _why_few(name: str, tokenizer: Tokenizer) -> str:
 
 
 @torch.no_grad()
-def start_rows(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
+def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
     """Copy the rows that a new run starts from, and freeze them where they are to stay.
 
     One factor for all rows of a layer brings them to a length that suits the model.
@@ -235,7 +235,7 @@ def start_rows(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
                 ids = kept.get_tensor(f"ids.{name}").to(layer.weight.device)
                 if fresh and len(ids):
                     rows = kept.get_tensor(f"rows.{name}").to(layer.weight)
-                    layer.weight[ids] = rows * (start_length(layer, run.settings) / _length(rows))
+                    layer.weight[ids] = rows * (choose_initial_norm(layer, run.settings) / _compute_rms_norm(rows))
                 if frozen:
                     layer.freeze(ids)
     except (OSError, SafetensorError) as error:
@@ -246,15 +246,15 @@ def start_rows(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
         ) from None
 
 
-def start_length(layer: Embedding, settings: Settings) -> float:
+def choose_initial_norm(layer: Embedding, settings: Settings) -> float:
     """How long the vectors of words begin in a layer: as long as its random rows where positions are added to them.
 
     Elsewhere longer than these: what is known of a word need not be kept small, as noise must be.
     """
     added = settings.model == "transformer" and settings.transformer.positions in ("sinusoidal", "learned")
-    return _length(layer.weight) if added else LENGTH
+    return _compute_rms_norm(layer.weight) if added else INITIAL_NORM
 
 
-def _length(rows: Tensor) -> float:
+def _compute_rms_norm(rows: Tensor) -> float:
     """Root of the mean square of the rows' lengths."""
     return max(1e-30, float(rows.double().square().sum(dim=1).mean().sqrt()))

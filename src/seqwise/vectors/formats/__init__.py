@@ -42,14 +42,14 @@ def load_vectors(
     not UTF-8. Without it that is a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
-    from seqwise.vectors.formats.common import refuse_foreign
+    from seqwise.vectors.formats.common import reject_foreign_file
     from seqwise.vectors.formats.tensors import read_tensors
     from seqwise.vectors.formats.text import read_text
 
     path = Path(path)
     chosen = _kind(path, kind)
     with open_binary(path) as file:
-        refuse_foreign(path, file.read(64), chosen)
+        reject_foreign_file(path, file.read(64), chosen)
     if chosen == "safetensors":
         return read_tensors(path)
     if chosen == "word2vec-binary":

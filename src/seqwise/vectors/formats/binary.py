@@ -12,7 +12,7 @@ import numpy as np
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.common import Table, check_words, place, sizes, written
+from seqwise.vectors.formats.common import Table, check_words, parse_header, place, written
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.search import find_nonfinite_row
 
@@ -20,7 +20,7 @@ BLOCK = 4 << 20  # bytes read at once
 LONGEST = 1 << 16  # bytes of a word; what is longer comes from reading at the wrong place
 ROWS = 4096  # words written at once, and reserved first where the size of the file tells nothing
 CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))  # among numbers as bytes they are everywhere, in text nowhere
-TELLING = 512  # bytes that are enough to say so
+SAMPLE_BYTES = 512  # bytes that are enough to say so
 AGAIN = "Copy or download it again; if it is whole, its first line is wrong."
 
 
@@ -29,27 +29,27 @@ def read_binary(
 ) -> KeyedVectors:
     with open_binary(path) as file:
         size = path.stat().st_size
-        promised, dim = _sizes(path, file.readline(LONGEST))
+        declared, dim = _read_header(path, file.readline(LONGEST))
         reserved = ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
-        table, rest = Table(dim, min(promised, reserved)), b""
-        while table.read < promised:
+        table, rest = Table(dim, min(declared, reserved)), b""
+        while table.read < declared:
             block = file.read(max(BLOCK, 8 * dim))
             if not block:
                 raise DataError(
-                    f"the first line promises {promised:,} words, but the file ends after {table.read:,}.",
+                    f"the first line promises {declared:,} words, but the file ends after {table.read:,}.",
                     repair=AGAIN,
                     file=path,
                 )
             if not table.read:
-                _refuse_text(path, block[:TELLING])
-            rest = _take(path, rest + block, table, promised)
+                _reject_text(path, block[:SAMPLE_BYTES])
+            rest = _take(path, rest + block, table, declared)
             if progress:
                 progress(place(file), size)
         if (rest + file.read(64)).strip(b"\n"):
-            problem = f"the first line promises {promised:,} words of {dim:,} numbers, but more bytes follow."
+            problem = f"the first line promises {declared:,} words of {dim:,} numbers, but more bytes follow."
             raise DataError(problem, repair=AGAIN, file=path)
     if not table.words:
-        raise _garbled(path, 0)
+        raise _word_error(path, 0)
     return table.keyed(log)
 
 
@@ -63,17 +63,17 @@ def write_binary(path: Path, keyed: KeyedVectors) -> None:
             file.write(b"".join([word.encode() + b" " + row.tobytes() for word, row in zip(words, rows)]))
 
 
-def _take(path: Path, data: bytes, table: Table, promised: int) -> bytes:
+def _take(path: Path, data: bytes, table: Table, declared: int) -> bytes:
     """Move whole words from the bytes into the table; returns what is left."""
     dim = table.matrix.shape[1]
     names: list[str] = []
     width, at, skipped = 4 * dim, 0, 0
-    rows = table.room(min(len(data) // (width + 1) + 1, promised - table.read))
+    rows = table.room(min(len(data) // (width + 1) + 1, declared - table.read))
     while len(names) + skipped < len(rows):
         blank = data.find(b" ", at, at + LONGEST)
         stop = blank + 1 + width
         if blank < 0 and len(data) - at > LONGEST:
-            raise _garbled(path, table.read + len(names) + skipped)
+            raise _word_error(path, table.read + len(names) + skipped)
         if blank < 0 or stop > len(data):
             break
         try:
@@ -91,20 +91,20 @@ def _take(path: Path, data: bytes, table: Table, promised: int) -> bytes:
     return data[at:]
 
 
-def _refuse_text(path: Path, start: bytes) -> None:
-    if len(start) == TELLING and start.translate(None, CONTROLS) == start:
+def _reject_text(path: Path, start: bytes) -> None:
+    if len(start) == SAMPLE_BYTES and start.translate(None, CONTROLS) == start:
         raise DataError(
             "this is text, not word2vec's binary kind.", repair="End its name in .txt or .vec.", file=path, line=2
         )
 
 
-def _garbled(path: Path, number: int) -> DataError:
+def _word_error(path: Path, number: int) -> DataError:
     """Reading went astray, or the words are in another encoding."""
     return DataError(f"word {number + 1:,} is not UTF-8 text, or has no end.", repair=AGAIN, file=path)
 
 
-def _sizes(path: Path, line: bytes) -> tuple[int, int]:
-    found = sizes(path, line)
+def _read_header(path: Path, line: bytes) -> tuple[int, int]:
+    found = parse_header(path, line)
     if found is None:
         raise DataError(
             "expected two whole numbers (words, numbers per word) in the first line, as word2vec's binary kind has.",

@@ -16,8 +16,8 @@ from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
 
-WIDEST = 100_000  # numbers per word; a header that promises more is no header
-DIGITS = 18  # of a size in a header; more words than that lie in no file
+MAX_DIM = 100_000  # numbers per word; a header that promises more is no header
+MAX_DIGITS = 18  # of a size in a header; more words than that lie in no file
 SEPARATORS = " \t\n\r"  # no word in a text or binary file may hold one: there they end a word
 
 # How a file begins that is something else, what it is, and what to do about it.
@@ -41,7 +41,7 @@ PICKLE = (
 )
 
 
-def refuse_foreign(path: Path, start: bytes, kind: str | None) -> None:
+def reject_foreign_file(path: Path, start: bytes, kind: str | None) -> None:
     """Complain about a file that is plainly something else, by its first bytes."""
     if not start:
         raise DataError("the file is empty.", repair="Give a file of words and vectors.", file=path)
@@ -58,14 +58,14 @@ def refuse_foreign(path: Path, start: bytes, kind: str | None) -> None:
         raise DataError(f"{PICKLE[0]}.", repair=PICKLE[1], file=path)
 
 
-def sizes(path: Path, line: bytes) -> tuple[int, int] | None:
+def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
     """(words, numbers per word) if the line is a header, else None."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     # Python refuses to turn some thousand digits into a number.
-    rows, dim = (int(part) if len(part) <= DIGITS else None for part in parts)
-    if not rows or not dim or dim > WIDEST:
+    rows, dim = (int(part) if len(part) <= MAX_DIGITS else None for part in parts)
+    if not rows or not dim or dim > MAX_DIM:
         shown = ("more" if count is None else f"{count:,}" for count in (rows, dim))
         problem = "the header promises {} words of {} numbers.".format(*shown)
         raise DataError(problem, repair="Write the file again: nothing can be read from it.", file=path, line=1)

@@ -17,16 +17,18 @@ import numpy as np
 
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.common import Table, check_words, place, sizes, written
+from seqwise.vectors.formats.common import Table, check_words, parse_header, place, written
 from seqwise.vectors.keyed import KeyedVectors
 
 BLOCK = 4 << 20  # bytes read at once
 COMPILED = 8 << 20  # bytes from which the compiled reader is worth the 0.6 s that numba takes to start
 LONGEST = 16 << 20  # bytes of a line; what is longer is no line of numbers
-LOOKED_AT = 50  # lines that say how many numbers a line has where there is no header
+SAMPLE_LINES = 50  # lines that say how many numbers a line has where there is no header
 ROWS = 4096  # words written at once
 NUMBER = "%.9g"  # nine digits bring every float32 back exactly
-FEW = 0.01  # share of a block's lines that are left out where they are not UTF-8; where more are, the file is not
+MAX_BAD_SHARE = (
+    0.01  # share of a block's lines that are left out where they are not UTF-8; where more are, the file is not
+)
 
 # As the compiled reader knows them. Python's float() would also take 1_0, and white space around a number.
 _NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
@@ -40,10 +42,10 @@ def read_text(
     log: Callable[[str], None] | None = None,
 ) -> KeyedVectors:
     """`header` says whether the first line holds the sizes; None: see for yourself."""
-    promised, dim = _sizes(path, header)
+    declared, dim = _read_header(path, header)
     with open_binary(path) as file:
         size = path.stat().st_size
-        reader = _Reader(path, dim, promised, size)
+        reader = _Reader(path, dim, declared, size)
         for data in _blocks(path, file):
             reader.add(data)
             if progress:
@@ -66,10 +68,10 @@ def write_text(path: Path, keyed: KeyedVectors, header: bool) -> None:
 class _Reader:
     """Lines → table."""
 
-    def __init__(self, path: Path, dim: int, promised: int | None, size: int):
-        self.path, self.dim, self.promised = path, dim, promised
+    def __init__(self, path: Path, dim: int, declared: int | None, size: int):
+        self.path, self.dim, self.declared = path, dim, declared
         self.compiled = size > COMPILED
-        self.table = Table(dim, min(promised or size, size // (8 * dim) + 16))  # about 8 bytes per number
+        self.table = Table(dim, min(declared or size, size // (8 * dim) + 16))  # about 8 bytes per number
         self.offset, self.line = 0, 1
 
     def add(self, data: bytes) -> None:
@@ -82,14 +84,14 @@ class _Reader:
         filled = (stops - starts > 1) | ((stops > starts) & (array[starts] != ord("\r")))
         if self.offset == 0:
             starts[0] += len(BOM) if data.startswith(BOM) else 0
-            filled[0] &= self.promised is None  # else it is the header
+            filled[0] &= self.declared is None  # else it is the header
         filled[bad] = False
         self.table.skip(len(bad))
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
         starts, stops, lines = starts[filled], stops[filled], lines[filled]
-        if self.promised is not None and self.table.read + len(lines) > self.promised:
-            extra = int(lines[self.promised - self.table.read])
-            problem = f"the first line promises {self.promised:,} words, but more follow."
+        if self.declared is not None and self.table.read + len(lines) > self.declared:
+            extra = int(lines[self.declared - self.table.read])
+            problem = f"the first line promises {self.declared:,} words, but more follow."
             raise DataError(problem, repair="Correct the first line.", file=self.path, line=extra)
         self.table.take(self._parse(data, array, starts, stops, lines))
 
@@ -123,7 +125,7 @@ class _Reader:
             check_utf8(data, self.offset, self.line, self.path)
         except DataError as error:
             bad = [] if b"\0" in data else [at for at, line in enumerate(data.split(b"\n")) if not _is_text(line)]
-            if 0 < len(bad) <= FEW * data.count(b"\n"):
+            if 0 < len(bad) <= MAX_BAD_SHARE * data.count(b"\n"):
                 return bad
             repair = f"{error.repair}\nIf it is word2vec's binary kind, end its name in .bin."
             raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
@@ -131,9 +133,9 @@ class _Reader:
 
     def check_number(self) -> None:
         """Complain about a file that is over before all words were there."""
-        if self.promised is not None and self.table.read < self.promised:
+        if self.declared is not None and self.table.read < self.declared:
             raise DataError(
-                f"the first line promises {self.promised:,} words, but the file ends after {self.table.read:,}.",
+                f"the first line promises {self.declared:,} words, but the file ends after {self.table.read:,}.",
                 repair="Copy or download it again; if it is whole, correct its first line.",
                 file=self.path,
                 line=self.line,
@@ -173,27 +175,27 @@ def _is_text(line: bytes) -> bool:
     return True
 
 
-def _sizes(path: Path, header: bool | None) -> tuple[int | None, int]:
+def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
     """(how many words are promised, numbers per word); nothing is promised where there is no header."""
     with open_binary(path) as file:
         first = file.readline(LONGEST).removeprefix(BOM)
-        found = None if header is False else sizes(path, first)
+        found = None if header is False else parse_header(path, first)
         if found:
             return found
         if header:
             raise DataError(
-                f"expected two whole numbers (words, numbers per word) in the first line; found {_shown(first)}.",
+                f"expected two whole numbers (words, numbers per word) in the first line; found {_quote(first)}.",
                 repair="If the file has no such line it is GloVe text: end its name in .txt, or name the kind glove.",
                 file=path,
                 line=1,
             )
         # Most lines decide: a damaged one among them is then told apart.
-        lines = [first, *islice(iter(lambda: file.readline(LONGEST), b""), LOOKED_AT)]
+        lines = [first, *islice(iter(lambda: file.readline(LONGEST), b""), SAMPLE_LINES)]
     widths = Counter(len(fields) - 1 for fields in map(_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
     if dim < 1:
         raise DataError(
-            f"expected a word and its numbers in every line; found {_shown(first)}.",
+            f"expected a word and its numbers in every line; found {_quote(first)}.",
             repair="Give a file of words and vectors.",
             file=path,
             line=1,
@@ -201,7 +203,7 @@ def _sizes(path: Path, header: bool | None) -> tuple[int | None, int]:
     return None, dim
 
 
-def _shown(line: bytes) -> str:
+def _quote(line: bytes) -> str:
     return repr(line[:40].decode("utf-8", "replace").strip())
 
 
