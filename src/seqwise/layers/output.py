@@ -100,12 +100,12 @@ class SampledSoftmax(FullSoftmax):
         negatives = self.draw()  # (S,)
         ids = torch.cat((targets, negatives))
         rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
-        of_targets, of_negatives = rows.split((len(targets), len(negatives)))
+        target_rows, negative_rows = rows.split((len(targets), len(negatives)))
         vectors = self.project(vectors)
-        target = (vectors * of_targets).sum(-1) + bias[: len(targets)]  # (N,)
+        target = (vectors * target_rows).sum(-1) + bias[: len(targets)]  # (N,)
         expected = torch.log(len(negatives) * self.probability[negatives])
         # Added apart from the product, which may be in 16 bits: the correction would lose its small differences there.
-        others = F.linear(vectors, of_negatives) + (bias[len(targets) :] - expected)  # (N, S)
+        others = F.linear(vectors, negative_rows) + (bias[len(targets) :] - expected)  # (N, S)
         others = others.masked_fill(negatives == targets[:, None], -math.inf)
         return torch.cat((target[:, None], others), dim=-1).logsumexp(-1) - target
 

@@ -48,12 +48,12 @@ def guess_task(data: str) -> tuple[TaskName, str]:
         return BUILTIN[name], "that is what this built-in data is for"
     path = Path(data)
     if path.is_dir():
-        return _of_folder(path)
+        return _guess_from_folder(path)
     find_split_files(path, ("", get_format_suffix(path)))  # complains where there is no such file
-    return _of_file(path)
+    return _guess_from_file(path)
 
 
-def _of_folder(folder: Path) -> tuple[TaskName, str]:
+def _guess_from_folder(folder: Path) -> tuple[TaskName, str]:
     try:
         captions = [entry.name for entry in folder.iterdir() if entry.name.startswith("captions.")]
     except OSError as error:
@@ -66,7 +66,7 @@ def _of_folder(folder: Path) -> tuple[TaskName, str]:
         files = find_split_files(folder, ("", ".txt", ".csv", ".tsv", ".jsonl", ".conll", ".conll03", ".bio", ".iob"))
     except DataError:
         return "language", "it holds nothing else"  # that task will say what it misses
-    task, why = _of_file(files["train"][0])
+    task, why = _guess_from_file(files["train"][0])
     return task, f"in {files['train'][0].name} {why}"
 
 
@@ -79,7 +79,7 @@ def _side_by_side(folder: Path) -> list[str]:
     return [path.name for path in sets[0].paths.values()] if sets else []
 
 
-def _of_file(path: Path) -> tuple[TaskName, str]:
+def _guess_from_file(path: Path) -> tuple[TaskName, str]:
     with open_binary(path) as file:
         head = file.read(LOOK)
     text = head.removeprefix(BOM).decode("utf-8", "ignore").replace("\r\n", "\n")
@@ -87,22 +87,22 @@ def _of_file(path: Path) -> tuple[TaskName, str]:
     lines = text.split("\n") if whole else text.split("\n")[:-1] or [text]
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
-        return _of_keys(_keys(lines), path)
+        return _guess_from_keys(_keys(lines), path)
     if suffix == ".csv":
-        return _of_csv(lines, path)
+        return _guess_from_csv(lines, path)
     rows = [[field.strip() for field in line.split("\t")] for line in lines if line.strip()]
     if suffix == ".tsv" and _stamped(rows):
-        return _of_table(rows, path)
+        return _guess_from_table(rows, path)
     if tag := _tags(lines):
         return "tag", f"each line holds a word and its tag, such as {tag}, and empty lines part the sentences"
     if found := _two_columns(rows):
         return found
     if suffix == ".tsv" and rows:
-        return _of_table(rows, path)
+        return _guess_from_table(rows, path)
     return "language", "it is plain text"
 
 
-def _of_keys(names: list[str], path: Path) -> tuple[TaskName, str]:
+def _guess_from_keys(names: list[str], path: Path) -> tuple[TaskName, str]:
     if columns := _named(names):
         return COLUMNS[columns], f"it has {' and '.join(columns)}"
     if TEXT in names:
@@ -110,7 +110,7 @@ def _of_keys(names: list[str], path: Path) -> tuple[TaskName, str]:
     raise _untold(names, path)
 
 
-def _of_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
+def _guess_from_table(rows: list[list[str]], path: Path) -> tuple[TaskName, str]:
     if columns := _named([name.lower() for name in rows[0]]):
         return COLUMNS[columns], f"it has the columns {' and '.join(columns)}"
     if _stamped(rows):
@@ -148,14 +148,14 @@ def _keys(lines: list[str]) -> list[str]:
     return []
 
 
-def _of_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
+def _guess_from_csv(lines: list[str], path: Path) -> tuple[TaskName, str]:
     try:
         rows = [[field.strip() for field in row] for row in csv.reader(lines[:50]) if any(map(str.strip, row))]
     except csv.Error:
         rows = []
     if not rows:
         raise DataError("the file is empty or no CSV.", repair="Say what it is with --task.", file=path)
-    return _of_table(rows, path)
+    return _guess_from_table(rows, path)
 
 
 def _two_columns(rows: list[list[str]]) -> tuple[TaskName, str] | None:

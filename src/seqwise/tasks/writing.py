@@ -86,9 +86,9 @@ class Writer(nn.Module):
         if not smoothing:
             return losses
         rows = self.output.project(vectors)
-        of_target = (rows * F.embedding(targets, self.output.weight)).sum(-1) + self.output.bias[targets]
+        target_scores = (rows * F.embedding(targets, self.output.weight)).sum(-1) + self.output.bias[targets]
         mean = rows @ self.output.weight.mean(0) + self.output.bias.mean()
-        return losses + smoothing * (of_target - mean)
+        return losses + smoothing * (target_scores - mean)
 
     # Use
 

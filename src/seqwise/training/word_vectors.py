@@ -227,14 +227,14 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: boo
     """
     path, frozen = run.folder / START, run.settings.network.freeze_embedding
     try:
-        with safe_open(path, "pt") as kept:
-            names = set(kept.keys())
+        with safe_open(path, "pt") as file:
+            names = set(file.keys())
             for name, layer in embeddings.items():
                 if f"ids.{name}" not in names:  # it shares the layer of another
                     continue
-                ids = kept.get_tensor(f"ids.{name}").to(layer.weight.device)
+                ids = file.get_tensor(f"ids.{name}").to(layer.weight.device)
                 if fresh and len(ids):
-                    rows = kept.get_tensor(f"rows.{name}").to(layer.weight)
+                    rows = file.get_tensor(f"rows.{name}").to(layer.weight)
                     layer.weight[ids] = rows * (choose_initial_norm(layer, run.settings) / _compute_rms_norm(rows))
                 if frozen:
                     layer.freeze(ids)

@@ -56,14 +56,14 @@ def main(argv: Sequence[str]) -> int:
     check_words(keyed, question)
     found = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
     if options.json:
-        given = [{**one, "of_question": one["word"] in question} for one in answers_as_json(keyed, found)]
+        answers = [{**one, "of_question": one["word"] in question} for one in answers_as_json(keyed, found)]
         about = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
-        console.print_json({**about, "composed": find_unknown(keyed, question), "answers": given})
+        console.print_json({**about, "composed": find_unknown(keyed, question), "answers": answers})
         return 0
     report_composed(keyed, question)
     a, b, c = map(make_printable, question)
-    kept = "the question's words may answer" if options.keep_question else "without the question's words"
-    console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {kept})", style="bold")
+    policy = "the question's words may answer" if options.keep_question else "without the question's words"
+    console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {policy})", style="bold")
     marks = ["a word of the question" if one.word in question else "" for one in found]
     write_answers(keyed, found, "cosine" if options.by == "add" else "score", marks)
     return 0

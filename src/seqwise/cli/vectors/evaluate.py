@@ -91,11 +91,11 @@ def _how(one: Analogies | Similarities, keyed: KeyedVectors, asked: Evaluate) ->
             "Spearman (equal values share their mean rank) and Pearson, between cosine and people's score, over the "
             "pairs of which both words are known."
         )
-    kept = "may answer" if asked.keep_question else "excluded"
+    policy = "may answer" if asked.keep_question else "excluded"
     known = min(asked.restrict, len(keyed))
     which = f"the {known:,} most frequent words" if known < len(keyed) else f"all {known:,} words"
     return (
-        f"{RULES[asked.by]}, the question's words {kept}, answers among {which}; questions with an unknown word are "
+        f"{RULES[asked.by]}, the question's words {policy}, answers among {which}; questions with an unknown word are "
         "skipped, accuracy is of those asked."
     )
 

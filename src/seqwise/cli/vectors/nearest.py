@@ -52,12 +52,12 @@ def main(argv: Sequence[str]) -> int:
     made = set(find_unknown(keyed, options.words))
     found = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
     if options.json:
-        given = [
+        answers = [
             {"word": word, "composed": word in made, "nearest": answers_as_json(keyed, near)}
             for word, near in found.items()
         ]
         about = {"file": options.file, "words": len(keyed), "dim": keyed.dim, "by": options.by}
-        console.print_json({**about, "answers": given})
+        console.print_json({**about, "answers": answers})
         return 0
     for number, (word, near) in enumerate(found.items()):
         note = ", which is not in the list: composed from its n-grams" if word in made else ""

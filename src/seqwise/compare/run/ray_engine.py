@@ -173,8 +173,8 @@ class RayEngine:
         self._failed_starts.pop(worker.slot, None)
         if job is None:
             return
-        if not worker.has_begun:
-            worker.has_begun = True
+        if not worker.has_started:
+            worker.has_started = True
             stage.report(job, {"event": "begin", "pid": answer["pid"], "node": worker.slot.node.name})
         if answer["progress"] is not None and answer["progress"] != worker.last_progress:
             worker.last_progress = answer["progress"]
@@ -279,12 +279,12 @@ class _RayWorker:
     job: Job | None = None
     ticket: int = 0  # of the job, so that a repeated poll starts it once; 0: no job yet
     poll: Any = None  # unanswered
-    has_begun: bool = False
+    has_started: bool = False
     last_progress: Event | None = None
     last_answer: float = 0.0  # time; 0: never
 
     def assign(self, job: Job) -> None:
-        self.job, self.ticket, self.has_begun, self.last_progress = job, self.ticket + 1, False, None
+        self.job, self.ticket, self.has_started, self.last_progress = job, self.ticket + 1, False, None
 
     def send_poll(self, should_stop: bool) -> None:
         about = ("", "") if self.job is None else (self.job.kind, self.job.name)

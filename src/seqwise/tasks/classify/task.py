@@ -92,10 +92,10 @@ class Classify(ExampleTask):
         """Read and check the data; learn vocabulary and labels from the training split unless they are given."""
         splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         check_labels(splits)
-        given = preprocessor or Preprocessor()
-        learned = Preprocessor(dict(given.tokenizers), dict(given.facts))
+        known = preprocessor or Preprocessor()
+        learned = Preprocessor(dict(known.tokenizers), dict(known.facts))
         if "text" not in learned.tokenizers:
-            learned.tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, given.extra_words)
+            learned.tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, known.extra_words)
         learned.facts.setdefault("labels", get_training_labels(splits))
         reject_unknown_labels(splits.all_examples(), learned.facts["labels"], splits.findings)
         splits.findings.raise_errors()

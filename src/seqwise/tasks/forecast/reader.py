@@ -123,12 +123,12 @@ def _group_rows(
         is_repeated = np.diff(ticks[rows]) == 0
         for previous, row in zip(rows[:-1][is_repeated], rows[1:][is_repeated]):
             timestamp = table.fields[columns.time][row].strip()
-            of_series = f" of series {name!r}" if name else ""
+            series_suffix = f" of series {name!r}" if name else ""
             first = f"first in line {table.lines[previous]}"
             table.add_error(
                 findings,
                 row,
-                f"the timestamp {timestamp}{of_series} occurs twice, {first}.",
+                f"the timestamp {timestamp}{series_suffix} occurs twice, {first}.",
                 repair="Remove one of the rows. Where rows belong to different series, name the column that tells "
                 "them apart with --forecast.series.",
             )

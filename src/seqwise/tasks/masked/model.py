@@ -40,14 +40,16 @@ class Filled:
 class _FillIn(nn.Module):
     """What both kinds share: token vectors, an encoder, a softmax tied to the token vectors."""
 
-    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None, ways: int):
+    def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None, num_directions: int):
         super().__init__()
         network = settings.network
         width, dropout = network.embedding, network.dropout
         self.embedding = Embedding(vocabulary, width)
         self.encoder = build_encoder(settings, width, _longest(settings))
         states: int = self.encoder.width  # type: ignore[assignment]
-        self.output = FullSoftmax(states // ways, vocabulary, self.embedding.weight if network.tie_weights else None)
+        self.output = FullSoftmax(
+            states // num_directions, vocabulary, self.embedding.weight if network.tie_weights else None
+        )
         recurrent = settings.model not in AT_ONCE
         kind = VariationalDropout if recurrent else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if recurrent else 0.0)
@@ -90,7 +92,7 @@ class MaskedModel(_FillIn):
     """The state at a hidden token predicts it; nothing else counts."""
 
     def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__(settings, vocabulary, counts, ways=1)
+        super().__init__(settings, vocabulary, counts, num_directions=1)
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         return total(self.output.loss(states[batch.chosen], batch.targets[batch.chosen]))
@@ -112,19 +114,19 @@ class TwoWayModel(_FillIn):
     prior: Tensor
 
     def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
-        super().__init__(settings, vocabulary, counts, ways=2)
+        super().__init__(settings, vocabulary, counts, num_directions=2)
         self.register_buffer("prior", log_frequencies(torch.ones(vocabulary) if counts is None else counts))
 
     def loss(self, states: Tensor, batch: MaskedBatch) -> Loss:
         """Both directions, over all tokens that count."""
-        ahead, back = self._ways(states, batch)
+        ahead, back = self._direction_losses(states, batch)
         return Loss(ahead.total + back.total, ahead.counted + back.counted)
 
-    def ways(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
+    def direction_losses(self, batch: MaskedBatch) -> tuple[Loss, Loss]:
         """The loss of each direction on the true text, with nothing hidden."""
-        return self._ways(self.states(batch.targets), batch)
+        return self._direction_losses(self.states(batch.targets), batch)
 
-    def _ways(self, states: Tensor, batch: MaskedBatch) -> tuple[Loss, Loss]:
+    def _direction_losses(self, states: Tensor, batch: MaskedBatch) -> tuple[Loss, Loss]:
         """The next token from the left, and the one before from the right."""
         left, right = states.chunk(2, dim=-1)
         counted = torch.ones_like(batch.chosen) if batch.counted is None else batch.counted

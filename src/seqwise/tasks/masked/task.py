@@ -144,7 +144,7 @@ class Masked(CorpusTask):
         how = f"{settings.masked.rate:.0%} of the tokens hidden, in windows of {batches.window}; "
         if isinstance(model, TwoWayModel):
             how += "both directions together: p(x | left) · p(x | right) / p(x), normalised; "
-            metrics |= score_ways(model, batches)
+            metrics |= score_directions(model, batches)
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
@@ -239,11 +239,11 @@ def score(
 
 
 @torch.no_grad()
-def score_ways(model: TwoWayModel, batches: EvaluationMasks) -> dict[str, float]:
+def score_directions(model: TwoWayModel, batches: EvaluationMasks) -> dict[str, float]:
     """Returns the perplexity of each direction as a language model, and of both together."""
     sums = torch.zeros(4, dtype=torch.float64)
     for batch in batches.epoch():
-        ahead, back = model.ways(batch.to(model.embedding.weight.device))
+        ahead, back = model.direction_losses(batch.to(model.embedding.weight.device))
         sums += torch.tensor([float(ahead.total), ahead.count, float(back.total), back.count], dtype=torch.float64)
     ahead_nats, ahead_count, back_nats, back_count = sums.tolist()
     return {

@@ -39,10 +39,10 @@ def tsne(
     velocity, gains = np.zeros_like(points), np.ones_like(points)
     for step in range(steps):
         early = step < EARLY
-        slope = gradient(points, wanted, EXAGGERATION if early else 1.0)
-        turned = np.sign(slope) == np.sign(velocity)  # velocity points downhill: equal signs mean that it overshot
+        grad = gradient(points, wanted, EXAGGERATION if early else 1.0)
+        turned = np.sign(grad) == np.sign(velocity)  # velocity points downhill: equal signs mean that it overshot
         gains = np.maximum(np.where(turned, gains * 0.8, gains + 0.2), 0.01)
-        velocity = MOMENTUM[not early] * velocity - rate * gains * slope
+        velocity = MOMENTUM[not early] * velocity - rate * gains * grad
         points = points + velocity
         points -= points.mean(axis=0)
         if progress and (step + 1) % 10 == 0:

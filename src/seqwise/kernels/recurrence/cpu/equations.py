@@ -74,9 +74,9 @@ class LSTM:
     recorded: tuple[Recorded, ...] = (*inside, ("hidden", "outputs", 0, 1))
 
     def __init__(self) -> None:
-        kept = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
-        self.buffers = {**kept, "cell": RECORDED, "h": STATE, "c": STATE}
-        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
+        saved = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
+        self.buffers = {**saved, "cell": RECORDED, "h": STATE, "c": STATE}
+        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
@@ -144,9 +144,9 @@ class LateReset(Gated):
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
-        kept = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
-        self.buffers = {**kept, "h": STATE, "vector 0": Buffer("vector")}
-        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
+        saved = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
+        self.buffers = {**saved, "h": STATE, "vector 0": Buffer("vector")}
+        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
@@ -188,9 +188,9 @@ class EarlyReset(Gated):
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
-        kept = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
-        self.buffers = {**kept, "h": STATE}
-        self.backward_buffers = {**kept, "grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
+        saved = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
+        self.buffers = {**saved, "h": STATE}
+        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)

@@ -131,16 +131,16 @@ class LayerNormRNN(RNN):
     def __init__(self, phi: str = "tanh"):
         self.phi = phi
         ahead, back = vectors(self.extras, self.summed)
-        kept = {"gates": PACKED, "scale": ONE}
+        saved = {"gates": PACKED, "scale": ONE}
         self.buffers = {
-            **kept,
+            **saved,
             "previous_h": PREVIOUS,
             "preactivation": RECORDED,
             "normed": RECORDED,
             "h": STATE,
             **ahead,
         }
-        self.backward_buffers = {**kept, "grad_gates": PACKED, "grad_h": STATE, **back}
+        self.backward_buffers = {**saved, "grad_gates": PACKED, "grad_h": STATE, **back}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
@@ -188,7 +188,7 @@ class LayerNormLSTM(LSTM):
     def __init__(self) -> None:
         ahead, back = vectors(self.extras, self.summed)
         wide = Buffer("packed", 4)
-        kept = {
+        saved = {
             "gates": wide,
             "product": wide,
             "normed_c": PACKED,
@@ -202,9 +202,9 @@ class LayerNormLSTM(LSTM):
             "normed_cell": RECORDED,
             "previous_h": PREVIOUS,
         }
-        self.buffers = {**kept, **recorded, "h": STATE, "c": STATE, **ahead}
+        self.buffers = {**saved, **recorded, "h": STATE, "c": STATE, **ahead}
         self.backward_buffers = {
-            **kept,
+            **saved,
             "grad_gates": wide,
             "grad_product": wide,
             "grad_h": STATE,
@@ -287,10 +287,10 @@ class LayerNormGRU(Gated):
         super().__init__(keeps)
         ahead, back = vectors(self.extras, self.summed)
         wide = Buffer("packed", 3)
-        kept = {"gates": wide, "product": wide, "scale": ONE, "candidate_scale": ONE, "previous_h": PREVIOUS}
-        self.buffers = {**kept, "normed": Buffer("packed", 3, only_for="record"), "h": STATE, **ahead}
+        saved = {"gates": wide, "product": wide, "scale": ONE, "candidate_scale": ONE, "previous_h": PREVIOUS}
+        self.buffers = {**saved, "normed": Buffer("packed", 3, only_for="record"), "h": STATE, **ahead}
         self.backward_buffers = {
-            **kept,
+            **saved,
             "grad_gates": wide,
             "grad_product": wide,
             "grad_h": STATE,

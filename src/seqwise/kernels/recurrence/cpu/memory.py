@@ -67,7 +67,9 @@ class Form:
         self.vectors, self.states = len(self.equation.extras), self.equation.states
         self.multiply = products(self.real)["product"]
         wanted = set(self.equation.backward_buffers) | {factor for _, _, factor in self.equation.weighted}
-        self.kept = [name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"]
+        self.saved_names = [
+            name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"
+        ]
 
     def loop(self, back: bool) -> Compiled:
         return _loop(self, back)
@@ -157,7 +159,7 @@ class Job:
             return BufferMemory(
                 self.matrix.new_empty(plan.workers, width), 0, width, 0
             )  # it is not read: one row per worker
-        all_steps = memory is not None if self.back else plan.record or (plan.back and name in plan.form.kept)
+        all_steps = memory is not None if self.back else plan.record or (plan.back and name in plan.form.saved_names)
         whole = shape.kind == "packed" and all_steps
         if memory is None:
             packed_rows = plan.packing.num_rows if whole else plan.rows

@@ -93,7 +93,9 @@ class Scan(torch.autograd.Function):
         jobs += made
         ctx.plan = plan
         weights = [] if plan.whole else [DirectionTensors(plan, tensors, place).source for place in range(len(made))]
-        saved = [one for job in made for one in (job.matrix, *(job.buffers[name].memory for name in plan.form.kept))]
+        saved = [
+            one for job in made for one in (job.matrix, *(job.buffers[name].memory for name in plan.form.saved_names))
+        ]
         ctx.save_for_backward(x, *weights, *saved)
         return tuple(results)
 
@@ -119,7 +121,7 @@ class Scan(torch.autograd.Function):
 
 def _jobs(plan: Plan, saved: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Job]:
     """The buffers of the backward pass, with the saved tensors."""
-    names, states, jobs = ("matrix", *plan.form.kept), plan.form.states, []
+    names, states, jobs = ("matrix", *plan.form.saved_names), plan.form.states, []
     for place in range(len(plan.reverse)):
         forward_tensors = dict(zip(names, saved[place * len(names) :], strict=False))
         buffers = {name: one for name, one in forward_tensors.items() if not name.startswith("vector")}

@@ -108,8 +108,8 @@ class LayerNormGRUScan(LayerNormScan):
         units = saved.weight.shape[2]
         grad_gates, grad_weight, grad_norms, initial = self.launch_with_products(saved, saved.hidden)
         grad_gains, grad_candidate_bias = grad_norms.split([3 * units, units], dim=-1)
-        of_gates = grad_gates[..., : 2 * units].sum(0, dtype=torch.float32)
-        grad_biases = torch.cat([of_gates, grad_candidate_bias], dim=-1)
+        grad_gate_biases = grad_gates[..., : 2 * units].sum(0, dtype=torch.float32)
+        grad_biases = torch.cat([grad_gate_biases, grad_candidate_bias], dim=-1)
         return grad_gates, grad_weight, grad_gains, grad_biases, *initial
 
     def get_activations(self, tensors: ForwardTensors) -> Activations:

@@ -241,8 +241,8 @@ class _ScanFunction(torch.autograd.Function):
         vectors, states = tensors[:-num_states], tensors[-num_states:]
         buffers = scan.launch_forward(gates, weight, vectors, states, layout, True)
         written.append(buffers)
-        kept = gates if scan.saves_gates else None
-        ctx.save_for_backward(kept, weight, buffers.hidden, buffers.cell, buffers.statistics, *vectors)
+        saved_gates = gates if scan.saves_gates else None
+        ctx.save_for_backward(saved_gates, weight, buffers.hidden, buffers.cell, buffers.statistics, *vectors)
         ctx.scan, ctx.layout = scan, layout
         ctx.set_materialize_grads(False)
         return layout.select_outputs(buffers.hidden), *buffers.last
@@ -347,9 +347,9 @@ class ResetBeforeGRUScan(GRUScan):
         if saved.needs_grad[1]:
             previous = saved.layout.select_previous(hidden)
             reset_hidden = [gates[:, n, :units] * states for n, states in enumerate(previous)]
-            of_gates = multiply_over_rows(grad_gates[..., : 2 * units], previous)
-            of_candidate = multiply_over_rows(grad_gates[..., 2 * units :], reset_hidden)
-            grad_weight = torch.cat((of_gates, of_candidate), dim=1)
+            grad_gates_weight = multiply_over_rows(grad_gates[..., : 2 * units], previous)
+            grad_candidate_weight = multiply_over_rows(grad_gates[..., 2 * units :], reset_hidden)
+            grad_weight = torch.cat((grad_gates_weight, grad_candidate_weight), dim=1)
         return grad_gates, grad_weight, *initial
 
 

@@ -88,8 +88,11 @@ def multiply_quarters(
     )
     if not SPLIT:
         total = tl.reshape(total, (4 * config.own_units, 4, config.batch_tile))
-        of_row, of_value = tl.arange(0, 4 * config.own_units)[:, None, None] % 4, tl.arange(0, 4)[None, :, None]
-        total = tl.sum(tl.where(of_row == of_value, total, 0.0), axis=1)
+        row_quarter, value_quarter = (
+            tl.arange(0, 4 * config.own_units)[:, None, None] % 4,
+            tl.arange(0, 4)[None, :, None],
+        )
+        total = tl.sum(tl.where(row_quarter == value_quarter, total, 0.0), axis=1)
     return total
 
 
