@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "seqwise"
 MODULE_LINES, FUNCTION_LINES = 400, 60
+KERNEL_LINES = 72  # a GPU kernel is the whole backward pass of a cell; its parts share registers
 
 # Modules that may be longer, with their reason.
 LONG_MODULES = {"config.py": "every setting of every task, one after another"}
@@ -61,9 +62,10 @@ def lengths(path: Path) -> Iterator[tuple[str, int, int]]:
     name = path.relative_to(PACKAGE).as_posix()
     if name not in LONG_MODULES:
         yield name, len(text.splitlines()), MODULE_LINES
+    limit = KERNEL_LINES if name.startswith("kernels/recurrence/gpu/") else FUNCTION_LINES
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield f"{name}::{node.name}", (node.end_lineno or 0) - node.body[0].lineno + 1, FUNCTION_LINES
+            yield f"{name}::{node.name}", (node.end_lineno or 0) - node.body[0].lineno + 1, limit
 
 
 def sources() -> list[Path]:

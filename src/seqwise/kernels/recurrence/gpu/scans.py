@@ -25,12 +25,7 @@ import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.first_order import first_order
-from seqwise.kernels.recurrence.gpu import (
-    gru,
-    gru_reset_before,
-    lstm,
-    rnn,
-)
+from seqwise.kernels.recurrence.gpu import gru, gru_reset_before, lstm, rnn
 from seqwise.kernels.recurrence.gpu.launch import (
     ROUNDS,
     UNITS_PER_PROGRAM,
