@@ -110,7 +110,7 @@ def _title(asked: Plot, count: int) -> str:
 
 def _write(out: Path, made: WordMap, keyed: KeyedVectors) -> int | None:
     """Write the picture or the page; returns how many words of a picture have a label."""
-    from seqwise.vectors.formats.common import written
+    from seqwise.vectors.formats.vector_table import written
 
     if out.suffix.lower() == ".html":
         from seqwise.cli.progress import ProgressBar

@@ -42,9 +42,9 @@ def load_vectors(
     not UTF-8. Without it that is a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
-    from seqwise.vectors.formats.common import reject_foreign_file
     from seqwise.vectors.formats.tensors import read_tensors
     from seqwise.vectors.formats.text import read_text
+    from seqwise.vectors.formats.vector_table import reject_foreign_file
 
     path = Path(path)
     chosen = _kind(path, kind)

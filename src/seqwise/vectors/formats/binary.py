@@ -12,7 +12,7 @@ import numpy as np
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.common import Table, check_words, parse_header, place, written
+from seqwise.vectors.formats.vector_table import Table, check_words, parse_header, place, written
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.search import find_nonfinite_row
 

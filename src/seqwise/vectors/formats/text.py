@@ -17,7 +17,7 @@ import numpy as np
 
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.common import Table, check_words, parse_header, place, written
+from seqwise.vectors.formats.vector_table import Table, check_words, parse_header, place, written
 from seqwise.vectors.keyed import KeyedVectors
 
 BLOCK = 4 << 20  # bytes read at once
