@@ -1,8 +1,8 @@
-"""Train a language model, measure it, let it write: what `seqwise train`, `evaluate` and `predict` do, from Python.
+"""Train, evaluate and sample from a language model: `seqwise train`, `evaluate` and `predict` from Python.
 
     python examples/01_language_model.py
 
-It takes some seconds; a minute of training (`budget="60s"`, without the width) writes far better text.
+Takes a few seconds; a minute of training (`budget="60s"`, default width) gives far better text.
 """
 # ruff: noqa: T201
 
@@ -12,8 +12,8 @@ import seqwise
 from seqwise.training.loop import Step
 
 
-def show(step: Step) -> None:
-    """The stream of steps that the terminal draws is yours to read."""
+def print_validation(step: Step) -> None:
+    """Callback after each update; `step` holds what the terminal display shows."""
     if step.validation:
         print(f"step {step.number:4}  loss {step.loss:.3f}  valid perplexity {step.validation['perplexity']:6.2f}")
 
@@ -24,11 +24,11 @@ def main() -> None:
         model="lstm",
         budget="200k-tokens",
         settings={"network": {"width": 64}, "training": {"validate_every": 50}},
-        on_step=show,
+        on_step=print_validation,
     )
-    print(f"\nThe run lies in {trained.run.folder}")
+    print(f"\nSaved in {trained.run.folder}")
 
-    run = seqwise.load(trained.run.folder)  # as another program would, later
+    run = seqwise.load(trained.run.folder)  # as in another process
     result = run.evaluate("builtin:docs")
     for name, value in result.metrics.items():
         print(f"{name:20} {value:,.3f}")

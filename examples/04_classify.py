@@ -1,8 +1,8 @@
-"""Train a classifier, measure it, see which words it looks at: one label for a whole text.
+"""Train and evaluate a text classifier, and print the attention weight of each word.
 
     python examples/04_classify.py
 
-Docstrings of Python's standard library, with the names of their modules hidden: to which module does each belong?
+The texts are docstrings of Python's standard library without module names; the label is the module.
 """
 # ruff: noqa: T201
 
@@ -34,16 +34,16 @@ def main() -> None:
     for name in ("accuracy", "macro_f1"):
         print(f"{name:10} {result.metrics[name]:.3f}   {result.definitions[name]}")
 
-    answer = trained.predict(TEXT)
-    print(f"\n{TEXT}\n{answer.text}")
+    prediction = trained.predict(TEXT)
+    print(f"\n{TEXT}\n{prediction.text}")
 
-    # How much of the answer each word was: the weights of attention pooling.
-    words = trained.run.preprocessor.tokenizer.encode(TEXT)
-    ids, lengths = torch.from_numpy(words.ids)[None], torch.tensor([len(words)])
-    with record(trained.model, "head.pooling.weights") as seen, torch.no_grad():
+    # The pooled vector of the text is the mean of the encoder states with these attention weights.
+    tokens = trained.run.preprocessor.tokenizer.encode(TEXT)
+    ids, lengths = torch.from_numpy(tokens.ids)[None], torch.tensor([len(tokens)])
+    with record(trained.model, "head.pooling.weights") as recording, torch.no_grad():
         trained.model.scores(ids, lengths)
-    for (start, stop), weight in zip(words.offsets, seen["head.pooling.weights"][0].tolist()):
-        print(f"{TEXT[start:stop]:>12} {weight:.2f} {'█' * round(40 * weight)}")
+    for (start, end), weight in zip(tokens.offsets, recording["head.pooling.weights"][0].tolist()):
+        print(f"{TEXT[start:end]:>12} {weight:.2f} {'█' * round(40 * weight)}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Learn from text without labels, fill in what is hidden, and start a classifier from what was learned.
+"""Train a masked language model on unlabelled text, fill in masks, and fine-tune a classifier from it.
 
     python examples/09_masked.py
 
-It takes some seconds; with a minute of training (`budget="60s"`, without the width) the fillings make sense.
+Takes a few seconds; after a minute of training (`budget="60s"`, default width) the predictions make sense.
 """
 # ruff: noqa: T201
 
@@ -12,32 +12,32 @@ import numpy as np
 
 import seqwise
 
-SMALL = {"network": {"width": 64}, "device": "cpu"}
+SMALL_MODEL = {"network": {"width": 64}, "device": "cpu"}
 
 
 def main() -> None:
-    filler = seqwise.train("builtin:docs", task="masked", model="lstm", budget="40k-tokens", settings=SMALL)
-    found = filler.evaluate("builtin:docs").metrics
-    print(f"{found['accuracy']:.1%} of the hidden tokens guessed, perplexity {found['perplexity']:.1f}\n")
+    masked_lm = seqwise.train("builtin:docs", task="masked", model="lstm", budget="40k-tokens", settings=SMALL_MODEL)
+    metrics = masked_lm.evaluate("builtin:docs").metrics
+    print(f"{metrics['accuracy']:.1%} of the masked tokens predicted, perplexity {metrics['perplexity']:.1f}\n")
 
-    answer = filler.predict("The value of the [MASK] is returned.", top=3)
-    print(answer.text, "\n")
+    prediction = masked_lm.predict("The value of the [MASK] is returned.", top=3)
+    print(prediction.text, "\n")
 
-    # A word has another vector in another context; layer 0 has one vector per word.
+    # Layer 0 is the embedding, the same in every context; the vectors of layer 1 depend on the context.
     for layer in (0, 1):
-        one, other = (filler.embed(text, layer)[2] for text in ("the old value of it", "a new value is made"))
-        print(f"layer {layer}: similarity of 'value' in two texts {cosine(one, other):.3f}")
+        first, second = (masked_lm.embed(text, layer)[2] for text in ("the old value of it", "a new value is made"))
+        print(f"layer {layer}: cosine similarity of 'value' in two texts {cosine_similarity(first, second):.3f}")
 
     classifier = seqwise.train(
-        "builtin:modules", task="classify", init=str(filler.run.folder), budget="8k-tokens", device="cpu"
+        "builtin:modules", task="classify", init=str(masked_lm.run.folder), budget="8k-tokens", device="cpu"
     )
-    same = classifier.run.tokenizer.fingerprint == filler.run.tokenizer.fingerprint
-    print(f"\nthe classifier is a {classifier.settings.model} with the same vocabulary: {same}")
+    same_vocabulary = classifier.run.tokenizer.fingerprint == masked_lm.run.tokenizer.fingerprint
+    print(f"\nthe classifier is a {classifier.settings.model} with the same vocabulary: {same_vocabulary}")
     print(classifier.predict("Return the value of the header field.", top=3).text)
 
 
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+def cosine_similarity(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Word vectors: learn them from a text, ask them, and look at two objectives from inside.
+"""Train word vectors on a text with three objectives and query them.
 
     python examples/10_word_vectors.py
 
-It takes some seconds. Skip-gram and CBOW with negative sampling guess whether two words were found together; GloVe fits
-how often they were.
+Takes a few seconds. Skip-gram and CBOW with negative sampling classify whether two words occurred together; GloVe fits
+the logarithm of how often they did.
 """
 # ruff: noqa: T201
 
@@ -18,12 +18,12 @@ def main() -> None:
         losses = vectors.about["losses"]
         print(f"{method}: {len(vectors):,} words, loss {losses[0]:.3f} → {losses[-1]:.3f}")
         for word in ("function", "raise"):
-            near = ", ".join(f"{each.word} {each.score:.2f}" for each in vectors.nearest(word, n=4))
-            print(f"  nearest to {word}: {near}")
-        odd = vectors.rank_by_centrality(["list", "tuple", "dict", "exception"])[0]
-        print(f"  of list, tuple, dict and exception, {odd.word} belongs least")
+            neighbours = vectors.nearest(word, n=4)
+            print(f"  nearest to {word}:", ", ".join(f"{each.word} {each.score:.2f}" for each in neighbours))
+        outlier = vectors.rank_by_centrality(["list", "tuple", "dict", "exception"])[0]
+        print(f"  of list, tuple, dict and exception, {outlier.word} is the outlier")
 
-    # A word that the text does not have gets a vector from its n-grams.
+    # With subwords, a word outside the vocabulary gets a vector from its character n-grams.
     vectors = train_vectors("builtin:docs", subwords=True, buckets=20_000, dim=50, epochs=5, threads=1)
     print("with n-grams, 'subclassable' is near", [each.word for each in vectors.nearest("subclassable", n=3)])
 
