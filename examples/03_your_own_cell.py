@@ -11,11 +11,11 @@ from torch import nn
 
 import seqwise
 from seqwise.budget import Budget
-from seqwise.config import TrainingSettings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.cells import Cell, record_nothing
 from seqwise.layers.recurrent import Recurrent
 from seqwise.losses import total
+from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.loop import Trainer
 
 
@@ -51,7 +51,7 @@ class Batches:
 
 torch.manual_seed(0)
 model = Model()
-for step in Trainer(model, Batches(), TrainingSettings(learning_rate=0.01), Budget.parse("4-epochs")).steps():
+for step in Trainer(model, Batches(), ResolvedTrainingSettings(learning_rate=0.01), Budget.parse("4-epochs")).steps():
     if step.number in (1, 100, 400):
         print(f"step {step.number:3}  loss {step.loss:.3f} nats, where guessing has 2.079")
 with torch.no_grad(), seqwise.record(model) as recording:

@@ -33,6 +33,7 @@ def test_examples_are_numbered_without_gaps_and_short():
     assert {name: lines for name, lines in lengths.items() if lines >= 60} == {}
 
 
+@pytest.mark.slow
 def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
     text = printed(1)
     perplexities = [float(number) for number in re.findall(r"valid perplexity +([\d.]+)", text)]
@@ -42,6 +43,7 @@ def test_the_language_model_learns_and_writes(printed, tmp_path: Path):
     assert (tmp_path / "runs" / "language-lstm-1" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_gates_of_every_layer_are_shown(printed):
     text = printed(2)
     means = [float(number) for number in re.findall(r"mean forget gate ([\d.]+)", text)]
@@ -50,6 +52,7 @@ def test_gates_of_every_layer_are_shown(printed):
     assert "backbone.deep.layer.0.lstm.forget" in text
 
 
+@pytest.mark.slow
 def test_a_cell_of_ones_own_learns_to_remember(printed):
     text = printed(3)
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
@@ -57,6 +60,7 @@ def test_a_cell_of_ones_own_learns_to_remember(printed):
     assert len(re.findall(r"gate at each step:(?: 0\.\d\d){10}$", text, re.MULTILINE)) == 1
 
 
+@pytest.mark.slow
 def test_the_classifier_learns_and_shows_which_words_it_looks_at(printed):
     text = printed(4)
     accuracy = re.search(r"^accuracy +([\d.]+) ", text, re.MULTILINE)
@@ -73,6 +77,7 @@ def test_the_tagger_learns_the_kind_of_a_name_from_its_context(printed):
     assert re.findall(r"^read +(\w+)", text, re.MULTILINE) == ["method", "argument", "variable"]
 
 
+@pytest.mark.slow
 def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
     text = printed(6)
     losses = [float(number) for number in re.findall(r"loss ([\d.]+)", text)]
@@ -88,6 +93,7 @@ def test_the_translator_learns_answers_and_shows_where_it_looks(printed):
     assert {len(row) for row in rows} == {len(written)}  # a weight for each character
 
 
+@pytest.mark.slow
 def test_the_captioner_describes_an_image_and_attends_to_a_region(printed):
     text = printed(7)
     chrf = re.search(r"^chrf +([\d.]+) ", text, re.MULTILINE)
@@ -99,6 +105,7 @@ def test_the_captioner_describes_an_image_and_attends_to_a_region(printed):
     assert int(looked[1]) < 16
 
 
+@pytest.mark.slow
 def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: Path):
     text = printed(8)
     errors = re.findall(r"^(\w+) +([\d.]+) +naive +([\d.]+) +seasonal naive +([\d.]+)$", text, re.MULTILINE)
@@ -107,6 +114,7 @@ def test_the_forecast_is_better_than_the_naive_one_and_drawn(printed, tmp_path: 
     assert (tmp_path / "forecast.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+@pytest.mark.slow
 def test_a_task_in_one_file_trains_evaluates_predicts_and_is_compared(printed, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("SEQWISE_TASKS", "")  # restored afterwards: worker processes are told the file of the task by it
     text = printed(11)

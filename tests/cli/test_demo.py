@@ -29,6 +29,7 @@ def check(task: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return said.out + said.err
 
 
+@pytest.mark.slow
 def test_it_ends_in_a_table_a_verdict_and_a_report(tmp_path, capsys):
     said = check("forecast", tmp_path / "demo", capsys)
     assert "seqwise compare YOUR-DATA --task forecast" in said

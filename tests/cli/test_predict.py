@@ -186,5 +186,5 @@ def test_a_table_is_asked_by_its_source_column_and_foreign_options_are_refused(s
     answer = seqwise_command("predict", dates, "3 May 1998", "--top", "2")
     assert (answer.status, answer.err.splitlines()[0]) == (
         2,
-        "error: --top is for classify, masked; this run is translate.",
+        "error: --top applies to classify, masked; the task of this run is translate.",
     )

@@ -81,7 +81,7 @@ OPTIONS = {
     "--data.window -5": "--data.window: input should be full, or at least 1; received -5.",
     "--device tpu": "--device: expected one of auto, cpu, cuda; received 'tpu'.",
     "--model transformer --network.width 30 --transformer.heads 4": "the width must be a multiple of the heads",
-    "--model transformer --network.width 36 --transformer.heads 4": "rotary positions turn pairs of entries",
+    "--model transformer --network.width 36 --transformer.heads 4": "rotary positions rotate pairs of entries",
     "--model transformer --data.window full": "a Transformer needs a window of limited length.",
     "--network.output adaptive --text.tokenizer words --text.vocabulary 9": "the adaptive softmax is for large",
     "--text.tokenizer bpe --text.vocabulary 20": "a bpe vocabulary of 20 is too small: this text needs at least 257.",

@@ -139,6 +139,7 @@ def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
     torch.testing.assert_close(batched, torch.stack([layer(part)[0] for part in several]))
 
 
+@pytest.mark.slow
 def test_a_transform_that_comes_first_spoils_nothing() -> None:
     script = """
 import torch

@@ -141,6 +141,7 @@ def test_every_documented_command_exists_with_its_options():
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if page.exists() and blocks(page.read_text(encoding="utf-8"))],

@@ -74,6 +74,7 @@ def test_training_goes_through_one_compiled_graph_for_all_layers():
     assert list(compiled.state_dict()) == list(open_model.state_dict())
 
 
+@pytest.mark.slow
 def test_batches_of_any_size_share_few_graphs():
     """Past tables of 256 and 512 positions, and more sizes than the compiler keeps graphs for one function."""
     open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
@@ -86,6 +87,7 @@ def test_batches_of_any_size_share_few_graphs():
     assert counted.graphs <= 10, "for each stack the first sizes, any length, any number of rows, a single row"
 
 
+@pytest.mark.slow
 def test_each_stack_has_the_compilers_whole_limit():
     """Ten graphs in all: more than the eight that one function may have."""
     compiled, counted = both_stacks(rotary=False), Counted()
@@ -95,6 +97,7 @@ def test_each_stack_has_the_compilers_whole_limit():
     assert counted.graphs == 10
 
 
+@pytest.mark.slow
 def test_beyond_the_limit_training_continues_uncompiled(caplog):
     open_model, compiled, counted = both_stacks(), both_stacks(), Counted()
     compile_layers(compiled, GPU, backend=counted, dynamic=False)

@@ -46,6 +46,7 @@ def test_resuming_a_finished_run_changes_nothing(book, tmp_path, capsys):
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels", [True, False])
 def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_path, monkeypatch, kernels):
     if not kernels:
@@ -106,6 +107,7 @@ def test_weights_that_are_not_finite_are_never_saved(book, tmp_path, capsys):
     assert kept(tmp_path / "run") == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_at_once_and_the_run_can_be_resumed(book, tmp_path, capsys, monkeypatch, number):
     shown = TrainingDisplay.show
@@ -137,6 +139,7 @@ def test_the_first_signal_sets_a_flag_and_the_second_raises_an_exception():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_metrics_that_cannot_be_written_are_one_message_and_the_run_can_be_resumed(book, tmp_path, capsys, monkeypatch):
     shown, file = TrainingDisplay.show, tmp_path / "run/metrics.jsonl"
