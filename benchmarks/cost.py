@@ -1,16 +1,16 @@
-"""What does a token cost each family, as sequences, batches and models grow?
+"""Time per token of each model family as a function of sequence length, batch size and width.
 
     python benchmarks/cost.py [--device cpu|cuda] [--chart FILE.png] [--quick] [--json FILE]
 
-The backbone of each family with two layers (the feed-forward one sees 5 tokens, attentive-rnn looks back at 256 states,
-heads are 64 wide), forward and backward, with the gradients of the input and of all weights; float32 on a CPU, bfloat16
-on a GPU. One of time T, batch B and width H changes at a time; the three lines meet in one point, which is measured
-once. The families take turns at each point. Microseconds per token are those of the fastest turn; on a CPU there are
-three passes over all points, so that a busy minute does not bend a line.
+Measures the backbone of each family with two layers (the feed-forward one has a context of 5 tokens, attentive-rnn
+attends to 256 states, heads have width 64), forward and backward, with the gradients of the input and of all weights;
+float32 on a CPU, bfloat16 on a GPU. One of time T, batch B and width H varies at a time; the three curves share one
+point, which is measured once. The calls of the families are interleaved at each point. Microseconds per token are those
+of the fastest sample; on a CPU the minimum of three passes over all points, so that a busy minute does not distort a
+curve.
 
-The chart has one panel for each of the three, both axes logarithmic: a flat line means that a token costs the same
-however much work there is, a slope of −1 that the machine is waiting, a slope of 2 in H that products of matrices are
-all there is. Nothing is required.
+The chart has one panel for each axis with logarithmic scales: a flat curve means a constant cost per token, a slope of
+−1 that the machine is underused, a slope of 2 in H that matrix products dominate. There are no requirements.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import QUICK, Column, Report, in_turn, parser, settle
+from measuring import QUICK_REPEATS, Column, Report, build_parser, set_up_device, time_interleaved
 
 from seqwise.backbones.build import build_backbone
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
+from seqwise.resolved_settings import ResolvedSettings
 
 FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 AXES = {"T": "steps", "B": "rows", "H": "width"}
@@ -40,17 +41,17 @@ COLOURS = ("#777777", "#d1495b", "#edae49", "#00798c", "#6a4c93", "#2e5339")
 MARKS = "osD^vP"
 
 
-def points_of(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
-    """(what changes, sizes); the middle is a point of each axis."""
-    found = []
+def list_points(device: str, quick: bool) -> list[tuple[str, dict[str, int]]]:
+    """Returns (varying axis, sizes) of each point; the middle belongs to every axis."""
+    points = []
     for axis, values in POINTS[device].items():
         for value in (values[0], MIDDLE[device][axis]) if quick else values:
-            found.append((axis, {**MIDDLE[device], axis: value}))
-    return found
+            points.append((axis, {**MIDDLE[device], axis: value}))
+    return points
 
 
-def step_of(family: str, sizes: dict[str, int], device: torch.device) -> Callable[[], object]:
-    """Forward and backward of one backbone on random vectors."""
+def build_step(family: str, sizes: dict[str, int], device: torch.device) -> Callable[[], object]:
+    """Returns a function that runs one backbone forward and backward on random vectors."""
     time, rows, width = sizes["T"], sizes["B"], sizes["H"]
     settings = Settings(
         model=family,
@@ -60,8 +61,8 @@ def step_of(family: str, sizes: dict[str, int], device: torch.device) -> Callabl
     )
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
-    with device:  # orthogonal matrices are drawn faster there
-        backbone = build_backbone(settings, width).to(dtype)
+    with device:  # orthogonal initialisation is faster on the device
+        backbone = build_backbone(ResolvedSettings.from_settings(settings), width).to(dtype)
     x = torch.randn(rows, time, width, device=device, dtype=dtype, requires_grad=True)
     gradient = torch.randn_like(x)
     inputs = [x, *backbone.parameters()]
@@ -69,42 +70,44 @@ def step_of(family: str, sizes: dict[str, int], device: torch.device) -> Callabl
 
 
 def measure(sizes: dict[str, int], device: torch.device, repeats: int) -> dict[str, Any]:
-    """Microseconds per token of each family."""
-    steps = {family: step_of(family, sizes, device) for family in FAMILIES}
-    times = in_turn(steps, device, repeats, warm=1)
+    """Returns the microseconds per token of each family."""
+    steps = {family: build_step(family, sizes, device) for family in FAMILIES}
+    times = time_interleaved(steps, device, repeats, warm=1)
     tokens = sizes["T"] * sizes["B"]
-    return {family: each.least / tokens * 1e6 for family, each in times.items()}
+    return {family: each.minimum / tokens * 1e6 for family, each in times.items()}
 
 
-def lower(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    return {family: min(value, before[family]) for family, value in found.items()}
+def take_minimum(results: dict[str, Any], previous: dict[str, Any]) -> dict[str, Any]:
+    return {family: min(value, previous[family]) for family, value in results.items()}
 
 
-def once(measure: Callable[[dict[str, int]], dict[str, Any]]) -> Callable[[dict[str, int]], dict[str, Any]]:
-    """The same measurement for the same sizes."""
-    known: dict[tuple[int, ...], dict[str, Any]] = {}
+def cache_by_sizes(measure: Callable[[dict[str, int]], dict[str, Any]]) -> Callable[[dict[str, int]], dict[str, Any]]:
+    """Returns a function that measures each combination of sizes once."""
+    cache: dict[tuple[int, ...], dict[str, Any]] = {}
 
-    def found(sizes: dict[str, int]) -> dict[str, Any]:
+    def measure_cached(sizes: dict[str, int]) -> dict[str, Any]:
         key = tuple(sizes.values())
-        if key not in known:
-            known[key] = measure(sizes)
-        return known[key]
+        if key not in cache:
+            cache[key] = measure(sizes)
+        return cache[key]
 
-    return found
+    return measure_cached
 
 
-def repeated(report: Report, again: Callable[[dict[str, int]], dict[str, Any]]) -> None:
-    """Another pass over all points that did not fail; what is lower stays."""
+def repeat_pass(report: Report, measure_again: Callable[[dict[str, int]], dict[str, Any]]) -> None:
+    """Measures all points that did not fail again and keeps the minimum."""
     points: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
         if "failed" not in row:
             points.setdefault(tuple(row[axis] for axis in AXES), []).append(row)
     for sizes, rows in points.items():
-        report.revised(rows, lambda sizes=sizes, rows=rows: lower(again(dict(zip(AXES, sizes))), rows[0]))
+        report.update_rows(
+            rows, lambda sizes=sizes, rows=rows: take_minimum(measure_again(dict(zip(AXES, sizes))), rows[0])
+        )
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """One panel per axis; lines are named at their end in the last panel."""
+    """Draws the chart with one panel per axis."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -142,32 +145,32 @@ COLUMNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
+    command = build_parser(__doc__)
     command.add_argument("--chart", type=Path, metavar="FILE", help=".png or .svg")
-    command.add_argument("--draw", type=Path, metavar="JSON", help="measure nothing: draw the chart of a saved run")
+    command.add_argument("--draw", type=Path, metavar="JSON", help="only draw the chart of saved results")
     options = command.parse_args(arguments)
     if options.draw:
         draw(json.loads(options.draw.read_text(encoding="utf-8")), options.chart or options.draw.with_suffix(".png"))
         return 0
-    device = settle(options)
-    repeats = options.repeats or QUICK + 2 * (not options.quick)
+    device = set_up_device(options)
+    repeats = options.repeats or QUICK_REPEATS + 2 * (not options.quick)
     precision = "bfloat16" if device.type == "cuda" else "float32"
     facts = {"middle": MIDDLE[device.type], "depth": DEPTH, "precision": precision, "unit": "µs per token"}
-    points = points_of(device.type, options.quick)
+    points = list_points(device.type, options.quick)
     planned = [f"{axis} {sizes[axis]}" for axis, sizes in points]
     report = Report("cost", options, device, COLUMNS, arguments, facts, planned)
-    measured = once(lambda sizes: measure(sizes, device, repeats))
+    measure_cached = cache_by_sizes(lambda sizes: measure(sizes, device, repeats))
     for axis, sizes in points:
-        report.measured({"axis": axis, **sizes}, lambda sizes=sizes: measured(sizes))
+        report.add_measurement({"axis": axis, **sizes}, lambda sizes=sizes: measure_cached(sizes))
     passes = 1 if options.quick else PASSES[device.type]
     for number in range(1, passes):
-        repeated(report, lambda sizes: measure(sizes, device, repeats))
-        report.log(f"lowest of {number + 1} passes of {passes}")
-        report.say_head()
+        repeat_pass(report, lambda sizes: measure(sizes, device, repeats))
+        report.log(f"minimum of {number + 1} of {passes} passes")
+        report.print_header()
         for row in report.rows:
-            report.say_row(row)
+            report.print_row(row)
     if options.chart:
-        draw(report.document(), options.chart)
+        draw(report.to_dict(), options.chart)
     return report.finish()
 
 

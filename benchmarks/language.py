@@ -1,15 +1,16 @@
-"""How fast do our language models train beside the same models on PyTorch's own modules?
+"""Training speed of language models compared with the same models built from PyTorch's own modules.
 
     python benchmarks/language.py [--device cpu|cuda] [--rows lstm-words …] [--repeats 15] [--quick] [--json FILE]
 
-Each row of the table is one size. Our model goes through the whole trainer: batches read from a token store, the
-gradient clipped, AdamW, the finite check, the `Step`. Its peer is a page of plain PyTorch with a plain loop, and finds
-its batches ready in memory. Both run in this process without dropout, in turn, one step on a CPU and ten on a GPU, so
-that whatever else the machine does falls on both alike; rates are those of the median turn. On a CPU both compute in
-float32, on a GPU with bfloat16 products. Ratios are ours divided by the peer's: above 1 we are faster. `cpu` counts
-processor time instead of the clock, which a busy machine disturbs less; on a GPU it says little.
+Each row of the table is one model size. Our model is trained by the complete `Trainer`: batches from a token store,
+gradient clipping, AdamW, the check for finite gradients, the `Step`. The baseline is a page of plain PyTorch with a
+plain loop and batches in memory. Both run in this process without dropout, alternating after one step on a CPU and ten
+on a GPU, so that other load affects both equally; rates are those of the median sample. Both compute in float32 on a
+CPU and with bfloat16 products on a GPU. Ratios are our speed divided by the baseline's: above 1 ours is faster.
+`CPU ratio` compares processor time instead of wall-clock time, which depends less on other load; it says little on a
+GPU.
 
-Required: 0.95 by the clock in every row; of `lstm-wikitext2` on an H200 twice the speed of the peer.
+Required: a ratio of 0.95 in every row, and of 2 for `lstm-wikitext2` on an H200.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from measuring import QUICK, Column, Report, is_h200, parser, settle, wait
+from measuring import QUICK_REPEATS, Column, Report, build_parser, is_h200, set_up_device, synchronize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -34,18 +35,20 @@ from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
 from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.loop import Trainer
 
-REQUIRED, TWICE, RATE, DECAY, CLIP = 0.95, 2.0, 1e-3, 0.1, 1.0
-READY = 8  # batches the peer finds in memory
-TURN = {"cpu": 1, "cuda": 10}  # steps that follow one another
+MIN_RATIO, MIN_RATIO_WIKITEXT2 = 0.95, 2.0
+LEARNING_RATE, WEIGHT_DECAY, CLIP_THRESHOLD = 1e-3, 0.1, 1.0
+NUM_READY_BATCHES = 8  # batches of the baseline, kept in memory
+STEPS_PER_SAMPLE = {"cpu": 1, "cuda": 10}
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One size of one model. `positions` are ours; the peer's are learned."""
+    """One size of one model. `positions` are those of our model; the baseline's are learned."""
 
     name: str
     model: Literal["transformer", "lstm"]
@@ -75,7 +78,7 @@ GPU_ROWS = (
 )
 
 
-# The peers: what one writes in an afternoon with PyTorch's own modules.
+# The baselines: plain models of PyTorch's own modules.
 
 
 class Block(nn.Module):
@@ -99,14 +102,14 @@ class Block(nn.Module):
 class PlainGPT(nn.Module):
     def __init__(self, row: Row, head_bias: bool = True):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(row.vocabulary, row.width), nn.Embedding(row.window, row.width)
-        self.blocks = nn.ModuleList(Block(row.width, heads_of(row)) for _ in range(row.depth))
+        self.tokens, self.positions = nn.Embedding(row.vocabulary, row.width), nn.Embedding(row.window, row.width)
+        self.blocks = nn.ModuleList(Block(row.width, count_heads(row)) for _ in range(row.depth))
         self.norm, self.head = nn.LayerNorm(row.width), nn.Linear(row.width, row.vocabulary, bias=head_bias)
         nn.init.normal_(self.tokens.weight, std=0.02)
         self.head.weight = self.tokens.weight
 
     def forward(self, ids: Tensor, targets: Tensor, state: Any) -> tuple[Tensor, Any]:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten()), None
@@ -127,148 +130,151 @@ class PlainLSTM(nn.Module):
         return loss, tuple(part.detach() for part in state)
 
 
-def heads_of(row: Row) -> int:
+def count_heads(row: Row) -> int:
     return max(1, row.width // 64)
 
 
-def plain_steps(
+def baseline_steps(
     row: Row, batches: Sequence[tuple[Tensor, Tensor]], device: torch.device = CPU, precision: str = "float32"
 ) -> Iterator[float]:
-    """The peer's loop: the loss of each step."""
+    """Trains the baseline in a plain loop; yields the loss of each step."""
     model = (PlainGPT(row) if row.model == "transformer" else PlainLSTM(row)).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=DECAY, fused=True)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=WEIGHT_DECAY, fused=True
+    )
     state = None
     for ids, targets in cycle(batches):
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             loss, state = model(ids, targets, state)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP_THRESHOLD)
         optimiser.step()
         yield loss.item()
 
 
-# Ours
+# Seqwise
 
 
-def settings_of(row: Row, precision: Literal["float32", "bfloat16"] = "float32") -> Settings:
-    return Settings(
+def build_settings(row: Row, precision: Literal["float32", "bfloat16"] = "float32") -> ResolvedSettings:
+    settings = Settings(
         model=row.model,
         network=NetworkSettings(width=row.width, depth=row.depth, embedding=row.width, dropout=0.0),
         data=DataSettings(window=row.window),
-        transformer=TransformerSettings(heads=heads_of(row), positions=row.positions),
+        transformer=TransformerSettings(heads=count_heads(row), positions=row.positions),
         training=TrainingSettings(
-            learning_rate=RATE,
-            weight_decay=DECAY,
-            clip_threshold=CLIP,
+            learning_rate=LEARNING_RATE,
+            weight_decay=WEIGHT_DECAY,
+            clip_threshold=CLIP_THRESHOLD,
             schedule="constant",
             warmup=0.0,
             precision=precision,
         ),
     )
+    return ResolvedSettings.from_settings(settings)
 
 
-def batches_of(row: Row, store: TokenStore) -> WindowLoader | StreamLoader:
+def build_loader(row: Row, store: TokenStore) -> WindowLoader | StreamLoader:
     return (WindowLoader if row.model == "transformer" else StreamLoader)(store, row.rows, row.window, seed=0)
 
 
-def our_steps(
+def seqwise_steps(
     row: Row, store: TokenStore, device: torch.device = CPU, precision: Literal["float32", "bfloat16"] = "float32"
 ) -> Iterator[float]:
-    """The real trainer: the loss of each step."""
-    settings = settings_of(row, precision)
+    """Trains our model with the `Trainer`; yields the loss of each step."""
+    settings = build_settings(row, precision)
     model = LanguageModel(settings, row.vocabulary).to(device)
-    trainer = Trainer(model, batches_of(row, store), settings.training, Budget(1e12, "tokens"))
+    trainer = Trainer(model, build_loader(row, store), settings.training, Budget(1e12, "tokens"))
     return (step.loss for step in trainer.steps())
 
 
-# Side by side
+# Measurement
 
 
-def measure(row: Row, turns: int, folder: Path, device: torch.device = CPU) -> dict[str, Any]:
-    """Seconds of the median turn, ours and the peer's, by the clock and in processor time."""
+def measure(row: Row, repeats: int, folder: Path, device: torch.device = CPU) -> dict[str, Any]:
+    """Returns tokens per second and the ratios of wall-clock and processor time."""
     torch.manual_seed(0)
-    warm, steps = 3, TURN[device.type]  # the first steps allocate memory and the optimiser's state
+    warmup, steps = 3, STEPS_PER_SAMPLE[device.type]  # the first steps allocate memory and the optimiser's state
     precision: Literal["float32", "bfloat16"] = "bfloat16" if device.type == "cuda" else "float32"
-    store = write_store(folder / row.name, row, batches=max(READY, warm + steps * turns) + 2)
-    ready = [batch.to(device) for batch, _ in zip(batches_of(row, store).epoch(0), range(READY))]
-    ours = our_steps(row, store, device, precision)
-    peer = plain_steps(row, [(batch.ids, batch.targets) for batch in ready], device, precision)
-    for _ in range(warm):
-        next(ours), next(peer)
+    store = write_store(folder / row.name, row, batches=max(NUM_READY_BATCHES, warmup + steps * repeats) + 2)
+    ready = [batch.to(device) for batch, _ in zip(build_loader(row, store).epoch(0), range(NUM_READY_BATCHES))]
+    seqwise = seqwise_steps(row, store, device, precision)
+    baseline = baseline_steps(row, [(batch.ids, batch.targets) for batch in ready], device, precision)
+    for _ in range(warmup):
+        next(seqwise), next(baseline)
 
-    def turn(side: Iterator[float]) -> tuple[float, float]:
-        return timed(lambda: [next(side) for _ in range(steps)], device)
+    def sample(side: Iterator[float]) -> tuple[float, float]:
+        return time_call(lambda: [next(side) for _ in range(steps)], device)
 
-    times = [(*turn(ours), *turn(peer)) for _ in range(turns)]
-    our_clock, our_cpu, peer_clock, peer_cpu = (statistics.median(column) for column in zip(*times))
+    times = [(*sample(seqwise), *sample(baseline)) for _ in range(repeats)]
+    seqwise_clock, seqwise_cpu, baseline_clock, baseline_cpu = (statistics.median(column) for column in zip(*times))
     tokens = row.rows * row.window * steps
     return {
-        "ours_tokens_per_second": tokens / our_clock,
-        "peer_tokens_per_second": tokens / peer_clock,
-        "ratio": peer_clock / our_clock,
-        "cpu_ratio": peer_cpu / our_cpu,
+        "tokens_per_second": tokens / seqwise_clock,
+        "baseline_tokens_per_second": tokens / baseline_clock,
+        "ratio": baseline_clock / seqwise_clock,
+        "cpu_ratio": baseline_cpu / seqwise_cpu,
         "precision": precision,
-        "turns": turns,
+        "repeats": repeats,
     }
 
 
-def timed(run: Callable[[], object], device: torch.device = CPU) -> tuple[float, float]:
-    """Seconds by the clock and of the processor, until the device is done."""
-    wait(device)
+def time_call(run: Callable[[], object], device: torch.device = CPU) -> tuple[float, float]:
+    """Returns the wall-clock and processor seconds of a call, including the device's work."""
+    synchronize(device)
     clock, cpu = time.perf_counter(), time.process_time()
     run()
-    wait(device)
+    synchronize(device)
     return time.perf_counter() - clock, time.process_time() - cpu
 
 
 def write_store(path: Path, row: Row, batches: int) -> TokenStore:
-    """Random tokens, rare ones rarer (Zipf's law), for so many batches of one epoch."""
+    """Writes random tokens, distributed by Zipf's law, for the given number of batches."""
     count = batches * row.rows * row.window
-    chance = 1 / np.arange(1, row.vocabulary + 1)
-    ids = np.random.default_rng(0).choice(row.vocabulary, count, p=chance / chance.sum())
+    weights = 1 / np.arange(1, row.vocabulary + 1)
+    ids = np.random.default_rng(0).choice(row.vocabulary, count, p=weights / weights.sum())
     with StoreWriter(path, row.vocabulary) as writer:
         writer.append(ids)
         return writer.finish(StoreInfo(count, 0, 0, 0, 0, row.vocabulary, "random", "random"))
 
 
-def missed_of(rows: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
-    found = []
+def check_rows(rows: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
+    missed = []
     for row in rows:
-        twice = row["name"] == "lstm-wikitext2" and is_h200(device)
-        least = TWICE if twice else REQUIRED
-        if "failed" not in row and row["ratio"] < least:
-            found.append(f"{row['name']}: {row['ratio']:.3f} times the peer, not {least}")
-    return found
+        is_wikitext2 = row["name"] == "lstm-wikitext2" and is_h200(device)
+        min_ratio = MIN_RATIO_WIKITEXT2 if is_wikitext2 else MIN_RATIO
+        if "failed" not in row and row["ratio"] < min_ratio:
+            missed.append(f"{row['name']}: ratio {row['ratio']:.3f}, required {min_ratio}")
+    return missed
 
 
 COLUMNS = (
     Column("model", "", width=-12),
     Column("size", "tokens/s", width=-44),
-    Column("ours_tokens_per_second", "ours", ",.0f"),
-    Column("peer_tokens_per_second", "peer", ",.0f"),
+    Column("tokens_per_second", "seqwise", ",.0f"),
+    Column("baseline_tokens_per_second", "baseline", ",.0f"),
     Column("ratio", "ratio", ".3f"),
-    Column("cpu_ratio", "cpu", ".3f"),
+    Column("cpu_ratio", "CPU ratio", ".3f", width=11),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
+    command = build_parser(__doc__)
     names = [row.name for row in (*ROWS, *GPU_ROWS)]
     command.add_argument("--rows", nargs="+", choices=names, metavar="ROW", help=", ".join(names))
     options = command.parse_args(arguments)
-    device = settle(options)
-    usual = GPU_ROWS if device.type == "cuda" else ROWS
-    chosen = [row for row in (*ROWS, *GPU_ROWS) if row.name in options.rows] if options.rows else usual
-    turns = options.repeats or (QUICK if options.quick else 15)
-    planned = [row.name for row in chosen]
+    device = set_up_device(options)
+    default_rows = GPU_ROWS if device.type == "cuda" else ROWS
+    rows = [row for row in (*ROWS, *GPU_ROWS) if row.name in options.rows] if options.rows else default_rows
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else 15)
+    planned = [row.name for row in rows]
     report = Report(
-        "language", options, device, COLUMNS, arguments, planned=planned, judge=lambda rows: missed_of(rows, device)
+        "language", options, device, COLUMNS, arguments, planned=planned, check=lambda rows: check_rows(rows, device)
     )
     with tempfile.TemporaryDirectory() as folder:
-        for row in chosen:
-            known = {**asdict(row), "size": str(row)}
-            report.measured(known, lambda row=row: measure(row, turns, Path(folder), device))
+        for row in rows:
+            description = {**asdict(row), "size": str(row)}
+            report.add_measurement(description, lambda row=row: measure(row, repeats, Path(folder), device))
     return report.finish()
 
 

@@ -1,17 +1,17 @@
-"""How fast, and in how much memory, does our loss take the gradients of projection and cross-entropy together?
+"""Time and memory of the fused output projection and cross-entropy, with gradients.
 
     python benchmarks/loss.py [--device cpu|cuda] [--vocabularies 128000 …] [--chunks] [--compiled] [--json FILE]
 
-`ours` is `kernels/loss.py`, which has the scores of some rows at a time. `eager` is the usual
-`cross_entropy(linear(vectors, weight, bias), targets)`, which has them all. `adaptive` is the adaptive softmax with
-clusters cut at a tenth and at half of the vocabulary: another model, with the same purpose. Each gives the loss and the
-gradients of vectors, weight and bias. Targets are drawn by Zipf's law. `scores` is how many scores ours has at a time.
+The fused loss is `kernels/loss.py`, which computes the logits of one chunk of rows at a time. `eager` is
+`cross_entropy(linear(vectors, weight, bias), targets)`, which stores all logits. `adaptive` is adaptive softmax with
+cutoffs at a tenth and at half of the vocabulary: a different model for the same purpose. Each computes the loss and the
+gradients of vectors, weight and bias. Targets follow Zipf's law. `chunk` is the number of logits in memory at a time.
 
-On a GPU rows marked `autocast` have float32 weights and bfloat16 products, as in training; those marked `bf16` have
-everything in bfloat16. `share` is our memory divided by eager's; `ratio` is eager's time divided by ours. Memory is
-counted beyond vectors and weights, with the gradients.
+On a GPU, `autocast` rows have float32 weights and bfloat16 products, as in training; `bf16` rows are bfloat16
+throughout. `memory ratio` is our memory divided by eager's; `ratio` is eager's time divided by ours. Memory includes
+the gradients, not the vectors and weights.
 
---chunks tries several numbers of scores at a time at one vocabulary. --compiled adds eager through torch.compile.
+--chunks measures several chunk sizes at one vocabulary size. --compiled adds eager under torch.compile.
 
 Required on an H200 at 128,000 words and 8,192 tokens under autocast: a tenth of eager's memory in 1.2 times its time.
 """
@@ -25,7 +25,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from measuring import QUICK, Column, Report, in_turn, is_h200, parser, peak, settle
+from measuring import (
+    QUICK_REPEATS,
+    Column,
+    Report,
+    build_parser,
+    is_h200,
+    measure_peak_memory,
+    set_up_device,
+    time_interleaved,
+)
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,8 +43,8 @@ from seqwise.kernels.loss import linear_cross_entropy
 from seqwise.layers.output import AdaptiveSoftmax
 
 VOCABULARIES = (10_000, 32_000, 128_000, 256_000)
-GOAL = 128_000  # words at which something is required
-SHARE, TIME = 0.1, 1.2  # most memory and time there, eager's being 1
+REQUIRED_VOCABULARY = 128_000  # the requirements apply to this size
+MAX_MEMORY_RATIO, MAX_TIME_RATIO = 0.1, 1.2  # relative to eager
 CHUNKS = {"cpu": range(18, 27, 2), "cuda": range(22, 30)}  # powers of two
 
 
@@ -51,19 +60,19 @@ class Row:
         return f"V {self.vocabulary:,}, N {self.tokens:,}, D {self.width}, {short}"
 
 
-def rows_of(device: str, vocabularies: Sequence[int], quick: bool) -> list[Row]:
+def list_rows(device: str, vocabularies: Sequence[int], quick: bool) -> list[Row]:
     if device == "cpu":
         return [Row(size, 256 if quick else 512, 256) for size in vocabularies[: 2 if quick else None]]
     rows = [Row(size, 8192, 768, dtype) for dtype in ("autocast", "bfloat16") for size in vocabularies]
     if quick:
-        some = (VOCABULARIES[0], GOAL) if tuple(vocabularies) == VOCABULARIES else vocabularies
+        some = (VOCABULARIES[0], REQUIRED_VOCABULARY) if tuple(vocabularies) == VOCABULARIES else vocabularies
         return [row for row in rows if row.vocabulary in some and row.dtype == "autocast"]
     return [*rows, Row(50_304, 32_768, 768, "autocast")]  # the Transformer of transformer.py
 
 
 @dataclass
 class Case:
-    """Vectors, weights and targets of a row, and the losses over them."""
+    """Vectors, weights and targets of a row, and the losses to compare."""
 
     row: Row
     device: torch.device
@@ -85,17 +94,17 @@ class Case:
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.row.dtype == "autocast")
 
-    def ours(self) -> Tensor:
+    def fused(self) -> Tensor:
         with self.autocast():
             losses = linear_cross_entropy(self.vectors, self.weight, self.bias, self.targets)
-            return losses.sum() / len(losses)  # as the trainer: a mean gives each row a gradient of its own
+            return losses.sum() / len(losses)  # as in the trainer; .mean() would give each row its own gradient
 
     def eager(self) -> Tensor:
         with self.autocast():
             return F.cross_entropy(F.linear(self.vectors, self.weight, self.bias), self.targets)
 
     def run(self, loss: Callable[[], Tensor]) -> Callable[[], object]:
-        """Loss and gradients."""
+        """Returns a function that computes the loss and its gradients."""
         inputs = [self.vectors, self.weight, self.bias]
         return lambda: torch.autograd.grad(loss(), inputs)
 
@@ -113,44 +122,44 @@ class Case:
 
 
 def zipf(count: int, vocabulary: int) -> Tensor:
-    """Ids of which the frequent ones are small."""
-    chance = 1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)
-    return torch.multinomial(chance, count, replacement=True, generator=torch.Generator().manual_seed(1))
+    """Returns token ids that follow Zipf's law; frequent tokens have small ids."""
+    weights = 1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)
+    return torch.multinomial(weights, count, replacement=True, generator=torch.Generator().manual_seed(1))
 
 
 def measure(row: Row, device: torch.device, repeats: int, compiled: bool = False) -> dict[str, Any]:
     case = Case(row, device)
-    runs = {"ours": case.run(case.ours), "eager": case.run(case.eager), "adaptive": case.adaptive()}
+    runs = {"fused": case.run(case.fused), "eager": case.run(case.eager), "adaptive": case.adaptive()}
     if compiled:
         runs["compiled"] = case.run(torch.compile(case.eager))
     with torch.no_grad():
-        apart = abs(float(case.ours()) - float(case.eager())) / float(case.eager())
-    # Memory first: what eager leaves in the allocator's hands does not count, but fragments might.
-    memory = {name: peak(run, device) for name, run in runs.items()}
-    times = in_turn(runs, device, repeats)
-    found: dict[str, Any] = {f"{name}_seconds": each.median for name, each in times.items()}
-    found |= {f"{name}_bytes": each for name, each in memory.items()}
+        relative_error = abs(float(case.fused()) - float(case.eager())) / float(case.eager())
+    # Memory first: timing eager may fragment the allocator's cache.
+    memory = {name: measure_peak_memory(run, device) for name, run in runs.items()}
+    times = time_interleaved(runs, device, repeats)
+    results: dict[str, Any] = {f"{name}_seconds": each.median for name, each in times.items()}
+    results |= {f"{name}_bytes": each for name, each in memory.items()}
     return {
-        **found,
-        "ratio": times["eager"].median / times["ours"].median,
-        "share": memory["ours"] / memory["eager"],
-        "apart": apart,
-        "chunk": scores_at_a_time(case),
+        **results,
+        "ratio": times["eager"].median / times["fused"].median,
+        "memory_ratio": memory["fused"] / memory["eager"],
+        "relative_error": relative_error,
+        "chunk": compute_chunk_size(case),
         "repeats": repeats,
     }
 
 
-def scores_at_a_time(case: Case) -> int:
-    """As our loss decides it: whole rows, on the way that it takes."""
+def compute_chunk_size(case: Case) -> int:
+    """Returns the number of logits that the fused loss computes at a time with the backend of this row."""
     row, products = case.row, torch.bfloat16 if case.row.dtype == "autocast" else case.dtype
-    way = kernel._choose_backend(case.device, products)
-    if row.tokens * row.vocabulary < kernel.MIN_SCORES[way]:
+    backend = kernel._choose_backend(case.device, products)
+    if row.tokens * row.vocabulary < kernel.MIN_SCORES[backend]:
         return row.tokens * row.vocabulary
-    return kernel._split_rows(row.tokens, row.width, row.vocabulary, way)[0].stop * row.vocabulary
+    return kernel._split_rows(row.tokens, row.width, row.vocabulary, backend)[0].stop * row.vocabulary
 
 
 def measure_chunk(row: Row, device: torch.device, repeats: int, chunk: int) -> dict[str, Any]:
-    """The same with about so many scores at a time, however few rows that are."""
+    """Measures a row with chunks of about this many logits, without a minimum number of rows."""
     before, rows = dict(kernel.MAX_SCORES), dict(kernel.MIN_ROWS)
     kernel.MAX_SCORES.update(dict.fromkeys(before, chunk))
     kernel.MIN_ROWS.update(dict.fromkeys(rows, 1))
@@ -161,57 +170,59 @@ def measure_chunk(row: Row, device: torch.device, repeats: int, chunk: int) -> d
         kernel.MIN_ROWS.update(rows)
 
 
-def missed_on_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:
-    found = []
+def check_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:
+    missed = []
     for row in rows:
-        if "failed" in row or row["vocabulary"] != GOAL or row["dtype"] != "autocast":
+        if "failed" in row or row["vocabulary"] != REQUIRED_VOCABULARY or row["dtype"] != "autocast":
             continue
-        if row["share"] > SHARE:
-            found.append(f"{row['name']}: {row['share']:.3f} of eager's memory, not {SHARE}")
-        if row["ratio"] < 1 / TIME:
-            found.append(f"{row['name']}: {1 / row['ratio']:.3f} times eager's time, not {TIME}")
-    return found
+        if row["memory_ratio"] > MAX_MEMORY_RATIO:
+            missed.append(
+                f"{row['name']}: {row['memory_ratio']:.3f} of eager's memory, at most {MAX_MEMORY_RATIO} allowed"
+            )
+        if row["ratio"] < 1 / MAX_TIME_RATIO:
+            missed.append(f"{row['name']}: {1 / row['ratio']:.3f} times eager's time, at most {MAX_TIME_RATIO} allowed")
+    return missed
 
 
 COLUMNS = (
     Column("name", "", width=-42),
-    Column("chunk", "scores", ",.0f", width=13),
-    Column("ours_seconds", "ms", ",.2f", 1e3),
+    Column("chunk", "chunk", ",.0f", width=13),
+    Column("fused_seconds", "ms", ",.2f", 1e3),
     Column("eager_seconds", "eager", ",.2f", 1e3),
     Column("ratio", "ratio", ".2f", width=7),
-    Column("ours_bytes", "MB", ",.0f", 1e-6),
+    Column("fused_bytes", "MB", ",.0f", 1e-6),
     Column("eager_bytes", "eager", ",.0f", 1e-6),
-    Column("share", "share", ".3f", width=8),
+    Column("memory_ratio", "memory ratio", ".3f", width=14),
     Column("adaptive_seconds", "adaptive ms", ",.2f", 1e3, width=13),
     Column("adaptive_bytes", "MB", ",.0f", 1e-6),
     Column("compiled_seconds", "compiled ms", ",.2f", 1e3, width=13),
     Column("compiled_bytes", "MB", ",.0f", 1e-6),
-    Column("apart", "apart", ".0e", width=8),
+    Column("relative_error", "rel. error", ".0e", width=12),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
+    command = build_parser(__doc__)
     command.add_argument("--vocabularies", type=int, nargs="+", default=VOCABULARIES)
-    command.add_argument("--chunks", action="store_true", help="several numbers of scores at a time")
-    command.add_argument("--compiled", action="store_true", help="eager through torch.compile as well")
+    command.add_argument("--chunks", action="store_true", help="measure several chunk sizes")
+    command.add_argument("--compiled", action="store_true", help="also measure eager under torch.compile")
     options = command.parse_args(arguments)
-    device = settle(options)
-    repeats = options.repeats or (QUICK if options.quick else 10 if device.type == "cuda" else 5)
+    device = set_up_device(options)
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else 10 if device.type == "cuda" else 5)
     columns = [column for column in COLUMNS if options.compiled or not column.key.startswith("compiled")]
-    rows = rows_of(device.type, options.vocabularies, options.quick)
+    rows = list_rows(device.type, options.vocabularies, options.quick)
     if options.chunks:
-        at, powers = next((row for row in rows if row.vocabulary == GOAL), rows[0]), CHUNKS[device.type]
-        report = Report("loss", options, device, columns, arguments, planned=[str(at)] * len(powers))
+        row, powers = next((row for row in rows if row.vocabulary == REQUIRED_VOCABULARY), rows[0]), CHUNKS[device.type]
+        report = Report("loss", options, device, columns, arguments, planned=[str(row)] * len(powers))
         for power in powers:
-            known = {"name": str(at), **asdict(at), "chunk": 1 << power}
-            report.measured(known, lambda power=power: measure_chunk(at, device, repeats, 1 << power))
+            description = {"name": str(row), **asdict(row), "chunk": 1 << power}
+            report.add_measurement(description, lambda power=power: measure_chunk(row, device, repeats, 1 << power))
         return report.finish()
-    judge = missed_on_gpu if is_h200(device) else None
-    report = Report("loss", options, device, columns, arguments, planned=[str(row) for row in rows], judge=judge)
+    check = check_gpu if is_h200(device) else None
+    report = Report("loss", options, device, columns, arguments, planned=[str(row) for row in rows], check=check)
     for row in rows:
-        known = {"name": str(row), **asdict(row)}
-        report.measured(known, lambda row=row: measure(row, device, repeats, options.compiled))
+        description = {"name": str(row), **asdict(row)}
+        report.add_measurement(description, lambda row=row: measure(row, device, repeats, options.compiled))
     return report.finish()
 
 

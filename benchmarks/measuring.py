@@ -1,12 +1,13 @@
-"""How the benchmarks measure, print and save. It knows nothing of what they compare.
+"""Timing, memory measurement and reporting for all benchmarks. It knows nothing of what they compare.
 
-Peers run in one process and in turn, one call each, so that whatever else the machine does falls on all alike; what
-counts is the median. On a GPU the calls are timed by events and not waited for in between, as in training. On a CPU
-short calls are repeated until a turn is long enough for the clock, and short turns are taken more often.
+Implementations are timed in one process with interleaved calls, so that other load on the machine affects all of them
+equally; the result is the median. On a GPU, calls are timed with CUDA events and without synchronisation in between, as
+in training. On a CPU, one sample averages enough calls for the resolution of the clock, and short samples are repeated
+more often.
 
-A script makes a `Report`, adds rows to it as they are measured (each is printed and saved at once, with what is missed
-so far), and ends with `return report.finish()`: status 1 where something was required and missed, or where a row
-failed. Until then the file says that the run is not finished.
+A script creates a `Report`, adds each row when it is measured (the row is printed and saved at once), and ends with
+`return report.finish()`: exit status 1 if a requirement is not met or a row failed. Until then the saved file is marked
+as unfinished.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's library speaks of every start; read when it is loaded
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences the profiler library; read when it is loaded
 
 import torch
 
@@ -34,54 +35,62 @@ from seqwise.environment import cpu_count, describe
 
 Run = Callable[[], object]
 Row = TypeVar("Row")
-Judge = Callable[[Sequence[dict[str, Any]]], list[str]]  # rows → what is not as required
-TURN = 0.01  # seconds of one turn on a CPU: the clock and the caches are then no part of it
-SPENT, MORE = 0.6, 5  # seconds for which rounds go on there, up to so many times as many as asked for: it may be busy
-QUICK = 3  # turns of a short run
+Check = Callable[[Sequence[dict[str, Any]]], list[str]]  # rows → requirements that are not met
+MIN_SAMPLE_SECONDS = 0.01  # of one sample on a CPU: makes the clock's resolution and cold caches negligible
+# On a CPU sampling continues for this long, with at most this many times the requested repeats: it may be busy.
+MIN_TOTAL_SECONDS, MAX_REPEATS_FACTOR = 0.6, 5
+QUICK_REPEATS = 3  # samples in a --quick run
 
 
-# The command line, the same for all
+# Command line
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Options that every benchmark has."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--device", choices=("cpu", "cuda"), help="cuda where there is one, unless set")
-    made.add_argument("--quick", action="store_true", help="few rows, few repeats, nothing required: for trying")
-    made.add_argument(
-        "--json", nargs="?", const="-", type=json_file, metavar="FILE", help="save there; without FILE print it instead"
+def build_parser(description: str | None) -> argparse.ArgumentParser:
+    """Returns a parser with the options common to all benchmarks."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where available")
+    parser.add_argument("--quick", action="store_true", help="few rows and repeats, no requirements")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        type=check_json_path,
+        metavar="FILE",
+        help="save the results; without FILE: print them",
     )
-    made.add_argument("--threads", type=int, default=usual_threads(), help="all processors, or OMP_NUM_THREADS")
-    made.add_argument("--repeats", type=int, help="turns of each peer")
-    return made
+    parser.add_argument(
+        "--threads", type=int, default=get_default_threads(), help="default: OMP_NUM_THREADS, or all processors"
+    )
+    parser.add_argument("--repeats", type=int, help="timed samples of each implementation")
+    return parser
 
 
-def json_file(name: str) -> str:
-    """Refuses what is there already and no JSON: it would be written over."""
+def check_json_path(name: str) -> str:
+    """Returns the name of an output file; raises an error for an existing file that is not JSON."""
     if name != "-" and Path(name).exists() and Path(name).suffix != ".json":
-        raise argparse.ArgumentTypeError(f"{name} is there already and does not end in .json")
+        raise argparse.ArgumentTypeError(f"{name} exists and does not end in .json")
     return name
 
 
-def chosen(rows: Iterable[Row], words: Sequence[str], of: Callable[[Row], set[str]]) -> list[Row]:
-    """The rows with all the words, x standing for × between numbers. None at all is refused."""
+def select_rows(rows: Iterable[Row], words: Sequence[str], get_words: Callable[[Row], set[str]]) -> list[Row]:
+    """Returns the rows that have all the words; between digits, x matches ×. An empty selection is an error."""
     rows = list(rows)
-    wanted = {re.sub(r"(?<=\d)x(?=\d)", "×", word) for word in words}
-    found = [row for row in rows if wanted <= of(row)]
-    if not found:
+    required = {re.sub(r"(?<=\d)x(?=\d)", "×", word) for word in words}
+    selected = [row for row in rows if required <= get_words(row)]
+    if not selected:
         names = "".join(f"\n  {row}" for row in rows)
         raise SystemExit(f"no row has all of these words: {' '.join(words)}. The rows are:{names}")
-    return found
+    return selected
 
 
-def usual_threads() -> int:
+def get_default_threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS") or cpu_count())
 
 
-def settle(options: argparse.Namespace) -> torch.device:
-    """Threads and device as asked for; products of float32 in tf32 on a GPU, as cuDNN takes them."""
+def set_up_device(options: argparse.Namespace) -> torch.device:
+    """Sets the number of threads and returns the device; float32 products use TF32 on a GPU, as cuDNN does."""
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("PyTorch finds no CUDA device here. Leave out --device, or see: seqwise doctor")
+        raise SystemExit("PyTorch finds no CUDA device here. Omit --device, or see: seqwise doctor")
     torch.set_num_threads(options.threads)
     torch.set_float32_matmul_precision("high")
     return torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -92,38 +101,38 @@ def settle(options: argparse.Namespace) -> torch.device:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each turn, and those of the first call, which may compile."""
+    """Seconds per call of each sample, and of the first call, which may compile."""
 
-    turns: list[float]
+    samples: list[float]
     first: float = 0.0
 
     @property
     def median(self) -> float:
-        return statistics.median(self.turns)
+        return statistics.median(self.samples)
 
     @property
-    def least(self) -> float:
-        return min(self.turns)
+    def minimum(self) -> float:
+        return min(self.samples)
 
 
-def in_turn(runs: Mapping[str, Run], device: torch.device, repeats: int, warm: int = 2) -> dict[str, Times]:
-    """Times of each run: one turn of the first, one of the second, and so on, `repeats` times."""
-    first = {name: _first(run, device) for name, run in runs.items()}
+def time_interleaved(runs: Mapping[str, Run], device: torch.device, repeats: int, warm: int = 2) -> dict[str, Times]:
+    """Returns the times of each function, sampled alternately: one sample of each, `repeats` times."""
+    first = {name: _time_first_call(run, device) for name, run in runs.items()}
     for _ in range(warm):
         for run in runs.values():
             run()
-    turns = _by_events(runs, repeats) if device.type == "cuda" else _by_clock(runs, repeats)
-    return {name: Times(turns[name], first[name]) for name in runs}
+    samples = _time_with_events(runs, repeats) if device.type == "cuda" else _time_with_clock(runs, repeats)
+    return {name: Times(samples[name], first[name]) for name in runs}
 
 
-def _first(run: Run, device: torch.device) -> float:
+def _time_first_call(run: Run, device: torch.device) -> float:
     began = time.perf_counter()
     run()
-    wait(device)
+    synchronize(device)
     return time.perf_counter() - began
 
 
-def _by_events(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
+def _time_with_events(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
     marks: dict[str, list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {name: [] for name in runs}
     torch.cuda.synchronize()
     for _ in range(repeats):
@@ -137,71 +146,71 @@ def _by_events(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
     return {name: [begin.elapsed_time(end) / 1e3 for begin, end in pairs] for name, pairs in marks.items()}
 
 
-def _by_clock(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
-    seconds = {name: max(1e-9, _seconds(run, 1)) for name, run in runs.items()}
-    calls = {name: max(1, math.ceil(TURN / each)) for name, each in seconds.items()}
-    a_round = sum(seconds[name] * calls[name] for name in runs)
-    rounds = min(MORE * repeats, max(repeats, int(SPENT / a_round)))
-    turns: dict[str, list[float]] = {name: [] for name in runs}
+def _time_with_clock(runs: Mapping[str, Run], repeats: int) -> dict[str, list[float]]:
+    seconds = {name: max(1e-9, _time_calls(run, 1)) for name, run in runs.items()}
+    calls = {name: max(1, math.ceil(MIN_SAMPLE_SECONDS / each)) for name, each in seconds.items()}
+    round_seconds = sum(seconds[name] * calls[name] for name in runs)
+    rounds = min(MAX_REPEATS_FACTOR * repeats, max(repeats, int(MIN_TOTAL_SECONDS / round_seconds)))
+    samples: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            turns[name].append(_seconds(run, calls[name]))
-    return turns
+            samples[name].append(_time_calls(run, calls[name]))
+    return samples
 
 
-def _seconds(run: Run, calls: int) -> float:
+def _time_calls(run: Run, calls: int) -> float:
     began = time.perf_counter()
     for _ in range(calls):
         run()
     return (time.perf_counter() - began) / calls
 
 
-def wait(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def peak(run: Run, device: torch.device) -> int:
-    """Bytes that one call needs at its peak beyond what was there before it."""
-    run()  # what stays, such as tables and workspaces, is there from now on
+def measure_peak_memory(run: Run, device: torch.device) -> int:
+    """Returns the peak number of bytes that one call allocates in addition to what was allocated before."""
+    run()  # allocates what persists, such as tables and workspaces
     gc.collect()
     if device.type != "cuda":
-        return _peak_of_allocations(run)
-    wait(device)
+        return _measure_peak_allocations(run)
+    synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     run()
-    wait(device)
+    synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def _peak_of_allocations(run: Run) -> int:
-    """The same on a CPU: what PyTorch took and gave back, in order, as its profiler saw it."""
+def _measure_peak_allocations(run: Run) -> int:
+    """Returns the same for a CPU, from the allocations and deallocations in PyTorch's profile."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
         gc.collect()
     assert profile.profiler is not None
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = highest = 0
+    allocated = highest = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        highest = max(highest, held)
+        allocated += event.nbytes()
+        highest = max(highest, allocated)
     return highest
 
 
-def release(device: torch.device) -> None:
-    """Give back what the last row left."""
+def release_memory(device: torch.device) -> None:
+    """Frees the memory of the previous row."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
-# The table and the file
+# Table and JSON file
 
 
 @dataclass(frozen=True)
 class Column:
-    """A key of the rows, its heading, and how its values are written. What a row does not have stays empty."""
+    """A key of the rows, its heading and number format. The cell of a missing value is empty."""
 
     key: str
     heading: str
@@ -220,7 +229,7 @@ class Column:
 
 @dataclass
 class Report:
-    """Rows of one area on one machine, printed and saved as they come."""
+    """Rows of one benchmark on one machine, each printed and saved when it is added."""
 
     area: str
     options: argparse.Namespace
@@ -228,19 +237,19 @@ class Report:
     columns: Sequence[Column]
     arguments: Sequence[str] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-    planned: Sequence[str] = ()  # names of all rows, in their order
-    judge: Judge | None = None
+    planned: Sequence[str] = ()  # names of all rows, in order
+    check: Check | None = None
     rows: list[dict[str, Any]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.began, self.machine, self.load, self.finished = time.perf_counter(), describe(), load(), False
-        self.log(f"{self.area} on {self.where()}" + (" (quick)" if self.options.quick else ""))
-        self.say_head()
+        self.started_at, self.machine, self.load, self.finished = time.perf_counter(), describe(), get_load(), False
+        self.log(f"{self.area} on {self.describe_device()}" + (" (quick)" if self.options.quick else ""))
+        self.print_header()
 
-    def say_head(self) -> None:
+    def print_header(self) -> None:
         self.log(self._line({column.key: column.heading for column in self.columns}, plain=True))
 
-    def where(self) -> str:
+    def describe_device(self) -> str:
         gpu = self.machine["gpu"]
         if self.device.type == "cuda" and gpu:
             return gpu["name"]
@@ -248,34 +257,34 @@ class Report:
         return f"{self.machine['cpu']['name']}, {threads} thread{'s' if threads > 1 else ''}"
 
     def log(self, line: str) -> None:
-        """Progress and table; to standard error where standard output takes the JSON."""
+        """Prints a line; to standard error if the JSON goes to standard output."""
         print(line, file=sys.stderr if self.options.json == "-" else sys.stdout, flush=True)
 
-    def measured(self, known: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
-        """A row of what is known and what is measured. One that fails is noted, and the next goes on."""
-        self.add({**known, **self._tried(measure)})
+    def add_measurement(self, description: Mapping[str, Any], measure: Callable[[], Mapping[str, Any]]) -> None:
+        """Adds a row with its description and measurements; an exception is recorded in the row."""
+        self.add({**description, **self._run_measurement(measure)})
 
-    def revised(self, rows: Sequence[dict[str, Any]], measure: Callable[[], Mapping[str, Any]]) -> None:
-        """The same rows with what is measured once more."""
-        found = self._tried(measure)
+    def update_rows(self, rows: Sequence[dict[str, Any]], measure: Callable[[], Mapping[str, Any]]) -> None:
+        """Replaces values of existing rows by a new measurement."""
+        measurements = self._run_measurement(measure)
         for row in rows:
-            row.update(found)
+            row.update(measurements)
         self._save()
 
-    def _tried(self, measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _run_measurement(self, measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         try:
             return measure()
         except Exception as error:
-            return failure(error)
+            return describe_failure(error)
         finally:
-            release(self.device)
+            release_memory(self.device)
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
-        self.say_row(row)
+        self.print_row(row)
         self._save()
 
-    def say_row(self, row: Mapping[str, Any]) -> None:
+    def print_row(self, row: Mapping[str, Any]) -> None:
         self.log(self._line(row) + (f"  failed: {row['failed']}" if "failed" in row else ""))
 
     def _line(self, row: Mapping[str, Any], plain: bool = False) -> str:
@@ -284,7 +293,7 @@ class Report:
             f"{cell:<{abs(c.width)}}" if c.width < 0 else f"{cell:>{c.width}}" for cell, c in zip(cells, self.columns)
         ).rstrip()
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         words = shlex.join(sys.argv[1:] if self.arguments is None else self.arguments)
         return {
             "area": self.area,
@@ -292,14 +301,14 @@ class Report:
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "device": self.device.type,
             "quick": self.options.quick,
-            "seconds": round(time.perf_counter() - self.began, 1),
-            "load": [self.load, load()],
+            "seconds": round(time.perf_counter() - self.started_at, 1),
+            "load": [self.load, get_load()],
             "machine": self.machine,
-            "where": self.where(),
+            "where": self.describe_device(),
             **self.facts,
             "finished": self.finished,
             "planned": list(self.planned),
-            "missed": self.missed(),
+            "missed": self.find_missed(),
             "columns": [asdict(column) for column in self.columns],
             "rows": self.rows,
         }
@@ -308,35 +317,35 @@ class Report:
         if self.options.json and self.options.json != "-":
             path = Path(self.options.json)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def missed(self) -> list[str]:
-        """What is not as required so far. A short run requires nothing but that it runs."""
-        return [] if self.options.quick or self.judge is None else self.judge(self.rows)
+    def find_missed(self) -> list[str]:
+        """Returns the requirements that the rows so far do not meet; a --quick run has none."""
+        return [] if self.options.quick or self.check is None else self.check(self.rows)
 
     def finish(self) -> int:
-        """Say what was missed, save, and give the exit status."""
+        """Prints the requirements that are not met, saves the report and returns the exit status."""
         self.finished = True
-        lines, failed = self.missed(), [row for row in self.rows if "failed" in row]
+        lines, failed = self.find_missed(), [row for row in self.rows if "failed" in row]
         for line in lines:
-            self.log(f"missed: {line}")
+            self.log(f"requirement not met: {line}")
         self._save()
         if self.options.json == "-":
-            print(json.dumps(self.document(), indent=1, ensure_ascii=False))
+            print(json.dumps(self.to_dict(), indent=1, ensure_ascii=False))
         return int(bool(failed or lines))
 
 
-def failure(error: Exception) -> dict[str, str]:
-    """What a row says that failed."""
+def describe_failure(error: Exception) -> dict[str, str]:
+    """Returns the entry of a failed row."""
     message = " ".join(str(error).split())[:200]
     return {"failed": f"{type(error).__name__}: {message}"}
 
 
-def load() -> float | None:
-    """How many programs wanted a processor in the last minute."""
+def get_load() -> float | None:
+    """Returns the load average of the last minute, where the system has one."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def is_h200(device: torch.device) -> bool:
-    """The GPU that the goals are set for."""
+    """Returns whether the device is the GPU for which requirements are defined."""
     return device.type == "cuda" and "H200" in torch.cuda.get_device_name(device)

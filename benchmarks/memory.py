@@ -1,15 +1,15 @@
-"""How much memory does training from a large token file take, above the model's own?
+"""Memory of training from a large token file, in addition to the model's own.
 
     python benchmarks/memory.py [--tokens 1000000000] [--steps 300] [--folder DIR]
 
 Writes a store of random tokens (2 GB by default) and trains a small `LanguageModel` from it with the real `Trainer`, in
-a fresh process for each way of reading: an LSTM on contiguous streams and a Transformer on shuffled windows with
-`pread`; then the same Transformer on windows from a memory map, for contrast. As `seqwise train` does, each counts the
-tokens of the whole store first.
+a new process for each reading method: an LSTM on contiguous streams and a Transformer on shuffled windows, both with
+`pread`; for comparison, the same Transformer on windows from a memory map. Like `seqwise train`, each first counts the
+tokens of the whole store.
 
-The model's own memory is the resident set after its first update, on a tiny store. Reported is how far the largest one
-from there on lies above it, while counting and in all; so what an update needs in passing is part of it. Prints a table
-and one line of JSON; the exit status is 1 if `pread` took more than 600 MB.
+The model's own memory is the resident set after its first update, on a tiny store. It reports the increase of the
+peak resident set over it, while counting and in total, including the temporary memory of updates. It prints a table
+and one line of JSON; the exit status is 1 if `pread` needs more than 600 MB.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from seqwise.budget import Budget
 from seqwise.config import DataSettings, NetworkSettings, Settings, TrainingSettings, TransformerSettings
 from seqwise.data.corpus.batching import StreamLoader, WindowLoader
 from seqwise.data.corpus.store import StoreInfo, StoreWriter, TokenStore
+from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.training.loop import Trainer
 
 VOCABULARY, ROWS, WINDOW, LIMIT_MB = 1_000, 128, 64, 600
-PIECE = 10_000_000  # tokens written at once
-WAYS = ("streams", "windows", "memmap windows")
+BLOCK_TOKENS = 10_000_000  # tokens written at once
+METHODS = ("streams", "windows", "memmap windows")
 
 
 class MappedStore(TokenStore):
-    """The same file through one persistent memory map."""
+    """A token store that reads through one persistent memory map."""
 
     def __init__(self, path: Path):
         super().__init__(path)
@@ -52,60 +53,61 @@ class MappedStore(TokenStore):
 
 
 def write_tokens(path: Path, count: int) -> TokenStore:
-    chance, left = np.random.default_rng(0), count
+    random, remaining = np.random.default_rng(0), count
     with StoreWriter(path, VOCABULARY) as writer:
-        while left:
-            piece = chance.integers(0, VOCABULARY, min(left, PIECE), dtype=np.uint16)
-            writer.append(piece)
-            left -= len(piece)
+        while remaining:
+            block = random.integers(0, VOCABULARY, min(remaining, BLOCK_TOKENS), dtype=np.uint16)
+            writer.append(block)
+            remaining -= len(block)
         return writer.finish(StoreInfo(count, 0, 0, 0, 0, VOCABULARY, "random", "random"))
 
 
-def resident_mb(largest: bool = False) -> float:
-    """The resident set of this process: now, or the largest since `forget_largest`."""
+def resident_mb(peak: bool = False) -> float:
+    """Returns the resident set of this process: the current one, or the peak since `reset_peak`."""
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM" if largest else "VmRSS"):
+        if line.startswith("VmHWM" if peak else "VmRSS"):
             return int(line.split()[1]) / 1024
     raise RuntimeError("this benchmark reads /proc/self/status")
 
 
-def forget_largest() -> None:
-    with suppress(OSError):  # where the kernel does not offer it, the largest so far counts too
+def reset_peak() -> None:
+    with suppress(OSError):  # not supported by every kernel; the peak then includes earlier memory
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def settings_of(way: str) -> Settings:
-    return Settings(
-        model="lstm" if way == "streams" else "transformer",
+def build_settings(method: str) -> ResolvedSettings:
+    settings = Settings(
+        model="lstm" if method == "streams" else "transformer",
         network=NetworkSettings(width=32, depth=1, embedding=32, dropout=0.0),
         data=DataSettings(window=WINDOW),
         transformer=TransformerSettings(heads=2),
         training=TrainingSettings(learning_rate=1e-3, weight_decay=0.0, schedule="constant", precision="float32"),
     )
+    return ResolvedSettings.from_settings(settings)
 
 
-def trainer_of(model: LanguageModel, way: str, store: TokenStore) -> Trainer:
-    batches = (StreamLoader if way == "streams" else WindowLoader)(store, ROWS, WINDOW, seed=0)
-    return Trainer(model, batches, settings_of(way).training, Budget(1e12, "tokens"))
+def build_trainer(model: LanguageModel, method: str, store: TokenStore) -> Trainer:
+    batches = (StreamLoader if method == "streams" else WindowLoader)(store, ROWS, WINDOW, seed=0)
+    return Trainer(model, batches, build_settings(method).training, Budget(1e12, "tokens"))
 
 
-def measure(way: str, folder: Path, steps: int) -> dict[str, float | str]:
-    """Train in this process; returns what it took."""
-    model = LanguageModel(settings_of(way), VOCABULARY)
-    next(trainer_of(model, way, TokenStore(folder / "tiny")).steps())
+def measure(method: str, folder: Path, steps: int) -> dict[str, float | str]:
+    """Trains in this process and returns memory and speed."""
+    model = LanguageModel(build_settings(method), VOCABULARY)
+    next(build_trainer(model, method, TokenStore(folder / "tiny")).steps())
     own = resident_mb()
-    forget_largest()
-    store = MappedStore(folder / "tokens") if way.startswith("memmap") else TokenStore(folder / "tokens")
+    reset_peak()
+    store = MappedStore(folder / "tokens") if method.startswith("memmap") else TokenStore(folder / "tokens")
     store.counts(VOCABULARY)
-    counted = resident_mb(largest=True)
-    began = time.perf_counter()
-    last = list(islice(trainer_of(model, way, store).steps(), steps))[-1]
+    counted = resident_mb(peak=True)
+    started_at = time.perf_counter()
+    last = list(islice(build_trainer(model, method, store).steps(), steps))[-1]
     return {
-        "way": way,
+        "method": method,
         "model_mb": own,
         "counting_mb": counted - own,
-        "above_mb": resident_mb(largest=True) - own,
-        "tokens_per_second": last.tokens / (time.perf_counter() - began),
+        "above_mb": resident_mb(peak=True) - own,
+        "tokens_per_second": last.tokens / (time.perf_counter() - started_at),
     }
 
 
@@ -113,34 +115,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=1_000_000_000)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--folder", type=Path, help="where the token file is written, then removed")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # measure in this process
+    parser.add_argument("--folder", type=Path, help="for the temporary token file")
+    parser.add_argument("--method", choices=METHODS, help=argparse.SUPPRESS)  # measure in this process
     options = parser.parse_args(arguments)
-    if options.way:
-        print(json.dumps(measure(options.way, options.folder, options.steps)))
+    if options.method:
+        print(json.dumps(measure(options.method, options.folder, options.steps)))
         return 0
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     try:
         write_tokens(folder / "tokens", options.tokens)
         write_tokens(folder / "tiny", 2 * ROWS * WINDOW)
-        rows = [run(way, folder, options.steps) for way in WAYS]
+        rows = [run(method, folder, options.steps) for method in METHODS]
     finally:
         shutil.rmtree(folder)
     return report(rows, options.tokens)
 
 
-def run(way: str, folder: Path, steps: int) -> dict[str, float | str]:
-    command = [sys.executable, __file__, "--way", way, "--folder", str(folder), "--steps", str(steps)]
+def run(method: str, folder: Path, steps: int) -> dict[str, float | str]:
+    command = [sys.executable, __file__, "--method", method, "--folder", str(folder), "--steps", str(steps)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def report(rows: list[dict], tokens: int) -> int:
     print(f"{tokens:,} tokens in a file of {2 * tokens / 1e9:.1f} GB; resident sets in MB")
-    print(f"{'':<16} {'model':>8} {'counting':>9} {'in all':>9}")
+    print(f"{'':<16} {'model':>8} {'counting':>9} {'total':>9}")
     for row in rows:
-        print(f"{row['way']:<16} {row['model_mb']:8.0f} {row['counting_mb']:+9.0f} {row['above_mb']:+9.0f}")
-    worst = max(row["above_mb"] for row in rows if not row["way"].startswith("memmap"))
-    print(json.dumps({"tokens": tokens, "limit_mb": LIMIT_MB, "worst_mb": worst, "ways": rows}))
+        print(f"{row['method']:<16} {row['model_mb']:8.0f} {row['counting_mb']:+9.0f} {row['above_mb']:+9.0f}")
+    worst = max(row["above_mb"] for row in rows if not row["method"].startswith("memmap"))
+    print(json.dumps({"tokens": tokens, "limit_mb": LIMIT_MB, "worst_mb": worst, "methods": rows}))
     return int(worst > LIMIT_MB)
 
 

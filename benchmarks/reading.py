@@ -1,10 +1,10 @@
-"""How fast does text become tokens?
+"""Speed of reading, tokeniser training and tokenisation.
 
     python benchmarks/reading.py [--characters 50000000] [--kinds characters words bpe] [--quick] [--json FILE]
 
-Writes a text file (`builtin:code` over and over) and takes the three steps that come before training, for each kind of
-tokeniser: opening (everything is read once, checked and hashed), learning the vocabulary, and writing the token stores.
-Prints millions of characters per second. Nothing is required of them, and no GPU is used.
+Writes a text file (`builtin:code`, repeated) and times the three steps before training for each kind of tokeniser:
+opening the corpus (the whole text is read, checked and hashed), training the tokeniser, and writing the token stores.
+Prints millions of characters per second. There are no requirements, and no GPU is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from measuring import Column, Report, parser, settle
+from measuring import Column, Report, build_parser, set_up_device
 
 from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
@@ -30,22 +30,22 @@ Result = TypeVar("Result")
 def write_text(path: Path, characters: int) -> int:
     text = "".join(open_unsplit("builtin:code").texts("all"))
     with path.open("w", encoding="utf-8") as file:
-        for left in range(characters, 0, -len(text)):
-            file.write(text[:left])
+        for remaining in range(characters, 0, -len(text)):
+            file.write(text[:remaining])
     return characters
 
 
-def timed(run: Callable[[], Result]) -> tuple[Result, float]:
-    began = time.perf_counter()
-    return run(), time.perf_counter() - began
+def time_call(run: Callable[[], Result]) -> tuple[Result, float]:
+    started_at = time.perf_counter()
+    return run(), time.perf_counter() - started_at
 
 
 def measure(kind: str, path: Path, characters: int) -> dict[str, Any]:
     corpus: Corpus
-    corpus, opening = timed(lambda: open_corpus(path))
-    tokenizer, learning = timed(lambda: Tokenizer.train(kind, corpus.texts("train")))
-    stores, writing = timed(lambda: prepare(corpus, tokenizer))
-    rates = {"opening": opening, "learning": learning, "writing": writing}
+    corpus, opening = time_call(lambda: open_corpus(path))
+    tokenizer, training = time_call(lambda: Tokenizer.train(kind, corpus.texts("train")))
+    stores, tokenizing = time_call(lambda: prepare(corpus, tokenizer))
+    rates = {"opening": opening, "training": training, "tokenizing": tokenizing}
     return {
         "tokens": sum(len(store) for store in stores.values()),
         **{name: characters / 1e6 / seconds for name, seconds in rates.items()},
@@ -54,27 +54,29 @@ def measure(kind: str, path: Path, characters: int) -> dict[str, Any]:
 
 COLUMNS = (
     Column("kind", "million characters/s", width=-22),
-    *(Column(step, step, ".1f") for step in ("opening", "learning", "writing")),
+    Column("opening", "open corpus", ".1f", width=13),
+    Column("training", "train tokeniser", ".1f", width=17),
+    Column("tokenizing", "tokenise", ".1f", width=10),
     Column("tokens", "tokens", ",", width=14),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
-    command.add_argument("--characters", type=int, help="50 million unless set, or 2 million")
+    command = build_parser(__doc__)
+    command.add_argument("--characters", type=int, help="default: 50 million; 2 million with --quick")
     command.add_argument("--kinds", nargs="+", choices=KINDS, default=["characters", "words", "bpe"])
     options = command.parse_args(arguments)
     options.device = "cpu"
-    device = settle(options)
+    device = set_up_device(options)
     characters = options.characters or (2_000_000 if options.quick else 50_000_000)
     facts = {"characters": characters}
     report = Report("reading", options, device, COLUMNS, arguments, facts, planned=options.kinds)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["SEQWISE_CACHE"] = folder  # so that nothing is found ready
+        os.environ["SEQWISE_CACHE"] = folder  # an empty cache
         path = Path(folder, "text.txt")
         count = write_text(path, characters)
         for kind in options.kinds:
-            report.measured({"kind": kind}, lambda kind=kind: measure(kind, path, count))
+            report.add_measurement({"kind": kind}, lambda kind=kind: measure(kind, path, count))
     return report.finish()
 
 

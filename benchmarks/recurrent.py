@@ -1,20 +1,20 @@
-"""How fast are our recurrent layers beside PyTorch's own (cuDNN on a GPU, ATen and oneDNN on a CPU)?
+"""Speed and memory of the recurrent layers compared with PyTorch's own (cuDNN on a GPU, ATen and oneDNN on a CPU).
 
     python benchmarks/recurrent.py [--device cpu|cuda] [--rows lstm 512×64×512 …] [--quick] [--json FILE]
 
-Both sides have the same weights, the same input (B, T, D = H) with a gradient of its own, and give the gradients of the
-input and of every weight; the product with the input is part of it. The peer gets its input time first, which it likes
-best, and weights in one buffer. Rows of different length are sorted and packed for it; packing and unpacking count,
-because one needs them. `loop` is our own open scan, one step of the cell after the other.
+Both implementations have the same weights and the same input (B, T, D = H), and compute the gradients of the input and
+of every weight; the product with the input is included. The baseline gets its input in its fastest layout, time first,
+and its weights in one buffer. Sequences of different lengths are sorted and packed for it; packing and unpacking are
+timed, because users need them. The baseline `loop` is the reference scan of this package, one cell step at a time.
 
-Microseconds are those of the median call divided by T. `ratio` is the peer's time divided by ours: above 1 we are
-faster. `forward` is the same without gradients. `MB` is the memory of a call, forward and backward, beyond weights and
-input. `apart` is how far outputs and gradients of the input of both sides lie apart, relative to their length, after 16
-steps at most: what rounding does to a norm inside a recurrence doubles with every dozen. `path` is how our layer was
-computed, with gradients and without; "both ways" are two layers of two directions; `least` is the ratio required.
+Microseconds are those of the median call divided by T. `ratio` is the baseline's time divided by ours: above 1 ours is
+faster. `forward` columns are without gradients. `MB` is the peak memory of a training call in addition to weights and
+input. `rel. error` is the relative error of outputs and input gradients after at most 16 steps: rounding errors of a
+layer norm inside a recurrence double with every dozen steps. `backend` is the one that computed our layer, with and
+without gradients. "bidirectional" rows have two bidirectional layers; `min ratio` is the ratio required.
 
-Required on an H200: the ratios and microseconds in `LEAST` and `MOST`, and no more memory than the peer. On a CPU: the
-medians in `MEDIAN`, and every row at least 0.97.
+Required on an H200: the ratios in `MIN_RATIO`, the microseconds in `MAX_MICROSECONDS`, and no more memory than the
+baseline. On a CPU: the medians in `MIN_MEDIAN_RATIO`, and a ratio of at least 0.97 in every row.
 """
 
 from __future__ import annotations
@@ -26,50 +26,61 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from measuring import QUICK, Column, Report, chosen, in_turn, is_h200, parser, peak, settle
+from measuring import (
+    QUICK_REPEATS,
+    Column,
+    Report,
+    build_parser,
+    is_h200,
+    measure_peak_memory,
+    select_rows,
+    set_up_device,
+    time_interleaved,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqwise.backbones.recurrent import bidirectional_layers
-from seqwise.config import RecurrentSettings
 from seqwise.layers.cells import make_cell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.layers.scan import scan
+from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 Call = Callable[[Tensor], Tensor]
 CELLS = ("lstm", "gru", "rnn")
 SHAPES = ((512, 64, 256), (512, 64, 512), (1024, 16, 768), (512, 64, 1024), (128, 20, 1536), (512, 256, 1024))
-SHORTEST = 10  # steps of the shortest row where rows differ in length; the longest has all
-NEAR = 16  # steps after which results are compared
-FAR = {"float32": 0.01, "float16": 0.02, "bfloat16": 0.05}  # how far apart they may be
+MIN_LENGTH = 10  # of the shortest sequence in rows with different lengths; the longest has all steps
+COMPARED_STEPS = 16  # steps after which outputs and gradients are compared
+MAX_RELATIVE_ERROR = {"float32": 0.01, "float16": 0.02, "bfloat16": 0.05}
 
-# Least ratio on an H200, bfloat16, forward and backward.
-LEAST = {SHAPES[0]: 2.0, SHAPES[1]: 2.0, SHAPES[2]: 2.0, SHAPES[3]: 1.5, SHAPES[4]: 1.5, SHAPES[5]: 1.0}
-LEAST_BOTH_WAYS, LEAST_LENGTHS, LEAST_EARLY_RESET = 2.5, 2.5, 1 / 1.8
-# Most microseconds a step there: what the fused CUDA kernels of FlashRNN took on the same machine.
-MOST = {
+# Minimum ratio on an H200, bfloat16, forward and backward.
+MIN_RATIO = {SHAPES[0]: 2.0, SHAPES[1]: 2.0, SHAPES[2]: 2.0, SHAPES[3]: 1.5, SHAPES[4]: 1.5, SHAPES[5]: 1.0}
+MIN_RATIO_BIDIRECTIONAL, MIN_RATIO_LENGTHS, MIN_RATIO_RESET_BEFORE = 2.5, 2.5, 1 / 1.8
+# Maximum microseconds per step there: those of the fused CUDA kernels of FlashRNN on the same machine.
+MAX_MICROSECONDS = {
     ("lstm", SHAPES[0]): 18.6, ("lstm", SHAPES[1]): 26.1, ("lstm", SHAPES[3]): 65.9, ("lstm", SHAPES[2]): 13.8,
     ("gru", SHAPES[1]): 43.2, ("rnn", SHAPES[1]): 14.8,
 }  # fmt: skip
-AIM = {("lstm", SHAPES[1]): 13.0, ("lstm", SHAPES[0]): 10.0, ("rnn", SHAPES[1]): 8.0}  # hoped for, not required
-# Least median ratio of each group on a CPU, float32, forward and backward; no row may be slower than NEVER.
-MEDIAN = {"lstm": 1.0, "gru": 1.2, "rnn": 1.2, "both ways": 1.5, "lengths": 1.5}
-NEVER = 0.97
+# Targets that are not required.
+TARGET_MICROSECONDS = {("lstm", SHAPES[1]): 13.0, ("lstm", SHAPES[0]): 10.0, ("rnn", SHAPES[1]): 8.0}
+# Minimum median ratio of each group on a CPU, float32, forward and backward; every row must reach MIN_CPU_RATIO.
+MIN_MEDIAN_RATIO = {"lstm": 1.0, "gru": 1.2, "rnn": 1.2, "bidirectional": 1.5, "lengths": 1.5}
+MIN_CPU_RATIO = 0.97
 
 
 @dataclass(frozen=True)
 class Row:
-    """One layer and its peer. `kind`: a layer, two layers that read both ways, or a layer over rows of any length."""
+    """One measurement: a layer, two bidirectional layers, or a layer on sequences of different lengths."""
 
     cell: str
     steps: int
     batch: int
     units: int
     dtype: str = "float32"
-    kind: str = "layer"  # or "both ways", "lengths"
+    kind: str = "layer"  # or "bidirectional", "lengths"
     variant: str = ""  # or "reset before", "layer norm"
-    peer: str = "pytorch"  # or "loop", "reset after"
+    baseline: str = "pytorch"  # or "loop", "reset after"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -85,70 +96,72 @@ class Row:
         return " ".join(word for word in (*words, short) if word)
 
 
-def rows_of(device: str, quick: bool) -> list[Row]:
+def list_rows(device: str, quick: bool) -> list[Row]:
     return _gpu_rows(quick) if device == "cuda" else _cpu_rows(quick)
 
 
 def _gpu_rows(quick: bool) -> list[Row]:
     shapes, usual = SHAPES[1:2] if quick else SHAPES, SHAPES[1]
     rows = [Row(cell, *shape, dtype="bfloat16") for cell in CELLS for shape in shapes]
-    rows += [Row("lstm", *usual, dtype="bfloat16", kind=kind) for kind in ("both ways", "lengths")]
-    rows.append(Row("gru", *usual, dtype="bfloat16", variant="reset before", peer="reset after"))
+    rows += [Row("lstm", *usual, dtype="bfloat16", kind=kind) for kind in ("bidirectional", "lengths")]
+    rows.append(Row("gru", *usual, dtype="bfloat16", variant="reset before", baseline="reset after"))
     if quick:
         return rows
     rows += [Row(cell, *usual, dtype=dtype) for dtype in ("float16", "float32") for cell in CELLS]
-    rows.append(Row("lstm", *usual, dtype="bfloat16", peer="loop"))
-    rows += [Row(cell, *usual, dtype="bfloat16", variant="layer norm", peer="loop") for cell in CELLS]
+    rows.append(Row("lstm", *usual, dtype="bfloat16", baseline="loop"))
+    rows += [Row(cell, *usual, dtype="bfloat16", variant="layer norm", baseline="loop") for cell in CELLS]
     return rows
 
 
 def _cpu_rows(quick: bool) -> list[Row]:
     times, batches, units = ((32,), (20,), (128,)) if quick else ((32, 128), (1, 20, 64), (64, 128, 256, 512))
     rows = [Row(cell, t, b, u) for cell in CELLS for t in times for b in batches for u in units]
-    odd = () if quick else (170, 650)  # no whole number of vectors
+    odd = () if quick else (170, 650)  # not a multiple of the SIMD width
     rows += [Row(cell, 128, 20, u) for cell in CELLS for u in odd]
     some = units[:1] if quick else (128, 256)
     many = batches[:1] if quick else (20, 64)
-    rows += [Row(cell, times[-1], b, u, kind="both ways") for cell in ("lstm", "gru") for b in many for u in some]
+    rows += [Row(cell, times[-1], b, u, kind="bidirectional") for cell in ("lstm", "gru") for b in many for u in some]
     rows += [Row(cell, 128, b, u, kind="lengths") for cell in CELLS for b in many for u in some]
-    rows += [Row("gru", 32, 20, some[-1], variant="reset before", peer="loop")]
-    rows += [Row(cell, 32, 20, some[-1], variant="layer norm", peer="loop") for cell in CELLS]
+    rows += [Row("gru", 32, 20, some[-1], variant="reset before", baseline="loop")]
+    rows += [Row(cell, 32, 20, some[-1], variant="layer norm", baseline="loop") for cell in CELLS]
     return rows
 
 
-# Both sides
+# The two implementations
 
 
-def ours_of(row: Row) -> Recurrent | StackedRecurrent:
-    settings = RecurrentSettings(
+def build_layer(row: Row) -> Recurrent | StackedRecurrent:
+    settings = ResolvedRecurrentSettings(
         reset="before" if row.variant == "reset before" else "after", layer_norm=row.variant == "layer norm"
     )
-    if row.kind == "both ways":
+    if row.kind == "bidirectional":
         return StackedRecurrent(bidirectional_layers(row.cell, row.units, row.units, 2, settings))
     return Recurrent(make_cell(row.cell, row.units, row.units, settings))
 
 
-def peer_of(row: Row, ours: nn.Module) -> nn.Module:
-    """PyTorch's own module with our weights."""
+def build_baseline(row: Row, layer: nn.Module) -> nn.Module:
+    """Returns PyTorch's module with the weights of our layer."""
     kind = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[row.cell]
-    both = row.kind == "both ways"
-    peer = kind(row.units, row.units, 2 if both else 1, bidirectional=both)
-    layers = [module for module in ours.modules() if isinstance(module, Recurrent)]
+    bidirectional = row.kind == "bidirectional"
+    module = kind(row.units, row.units, 2 if bidirectional else 1, bidirectional=bidirectional)
+    directions = [part for part in layer.modules() if isinstance(part, Recurrent)]
     with torch.no_grad():
-        for number, layer in enumerate(layers):
-            cell: Any = layer.cell
-            name = f"l{number // 2}{'_reverse' if number % 2 else ''}" if both else "l0"
-            getattr(peer, f"weight_ih_{name}").copy_(cell.weight_input)
-            getattr(peer, f"weight_hh_{name}").copy_(cell.weight_hidden)
-            getattr(peer, f"bias_ih_{name}").copy_(cell.bias)
-            second = F.pad(cell.bias_hidden, (2 * row.units, 0)) if row.cell == "gru" else torch.zeros_like(cell.bias)
-            getattr(peer, f"bias_hh_{name}").copy_(second)
-    return peer
+        for number, direction in enumerate(directions):
+            cell: Any = direction.cell
+            name = f"l{number // 2}{'_reverse' if number % 2 else ''}" if bidirectional else "l0"
+            getattr(module, f"weight_ih_{name}").copy_(cell.weight_input)
+            getattr(module, f"weight_hh_{name}").copy_(cell.weight_hidden)
+            getattr(module, f"bias_ih_{name}").copy_(cell.bias)
+            bias_hidden = (
+                F.pad(cell.bias_hidden, (2 * row.units, 0)) if row.cell == "gru" else torch.zeros_like(cell.bias)
+            )
+            getattr(module, f"bias_hh_{name}").copy_(bias_hidden)
+    return module
 
 
 @dataclass
 class Side:
-    """A module and how it is called: `call` takes and gives tensors in the layout of `x`."""
+    """A module with its input and output gradient; `call` takes and returns tensors in the layout of `x`."""
 
     module: nn.Module
     call: Call
@@ -160,60 +173,68 @@ class Side:
         with torch.no_grad():
             return self.call(self.x)
 
-    def both(self) -> tuple[Tensor, ...]:
+    def forward_backward(self) -> tuple[Tensor, ...]:
         return torch.autograd.grad(self.call(self.x), [self.x, *self.module.parameters()], self.gradient)
 
     def results(self) -> list[Tensor]:
-        """Outputs and gradients of x, batch first."""
-        found = self.forward(), self.both()[0]
-        return [tensor if self.batch_first else tensor.transpose(0, 1) for tensor in found]
+        """Returns the outputs and the gradient of x, batch first."""
+        results = self.forward(), self.forward_backward()[0]
+        return [tensor if self.batch_first else tensor.transpose(0, 1) for tensor in results]
 
 
-def sides_of(row: Row, device: torch.device) -> dict[str, Side]:
+def build_sides(row: Row, device: torch.device) -> dict[str, Side]:
     torch.manual_seed(0)
     dtype = getattr(torch, row.dtype)
-    with device:  # orthogonal matrices are drawn faster there
-        ours = ours_of(row).to(dtype)
+    with device:  # orthogonal initialisation is faster on the device
+        layer = build_layer(row).to(dtype)
     x = torch.randn(row.batch, row.steps, row.units, device=device, dtype=dtype)
-    width = 2 * row.units if row.kind == "both ways" else row.units
+    width = 2 * row.units if row.kind == "bidirectional" else row.units
     gradient = torch.randn(row.batch, row.steps, width, device=device, dtype=dtype)
     lengths = draw_lengths(row) if row.kind == "lengths" else None
     if lengths is not None:
-        real = torch.arange(row.steps) < lengths[:, None]
-        gradient *= real[..., None].to(device, dtype)
-    there = None if lengths is None else lengths.to(device)
-    mine = Side(ours, lambda x: ours(x, lengths=there)[0], x.clone().requires_grad_(), gradient)
-    if row.peer == "pytorch":
-        peer = peer_of(row, ours).to(device, dtype)
-        over = [tensor.transpose(0, 1).contiguous() for tensor in (x, gradient)]
-        theirs = Side(peer, plain(peer, lengths, row.steps), over[0].requires_grad_(), over[1], batch_first=False)
-    elif row.peer == "loop":
-        cell: Any = ours.cell
+        valid = torch.arange(row.steps) < lengths[:, None]
+        gradient *= valid[..., None].to(device, dtype)
+    device_lengths = None if lengths is None else lengths.to(device)
+    seqwise = Side(layer, lambda x: layer(x, lengths=device_lengths)[0], x.clone().requires_grad_(), gradient)
+    if row.baseline == "pytorch":
+        module = build_baseline(row, layer).to(device, dtype)
+        time_first = [tensor.transpose(0, 1).contiguous() for tensor in (x, gradient)]
+        baseline = Side(
+            module,
+            build_call(module, lengths, row.steps),
+            time_first[0].requires_grad_(),
+            time_first[1],
+            batch_first=False,
+        )
+    elif row.baseline == "loop":
+        cell: Any = layer.cell
         state = cell.start(row.batch, x)
-        theirs = Side(ours, lambda x: scan(cell, x, state, cell.weight_hidden, None)[0], mine.x, gradient)
+        baseline = Side(layer, lambda x: scan(cell, x, state, cell.weight_hidden, None)[0], seqwise.x, gradient)
     else:
-        usual = Recurrent(make_cell(row.cell, row.units, row.units, RecurrentSettings())).to(device, dtype)
-        theirs = Side(usual, lambda x: usual(x)[0], mine.x, gradient)
-    return {"ours": mine, "peer": theirs}
+        reset_after = Recurrent(make_cell(row.cell, row.units, row.units, ResolvedRecurrentSettings())).to(
+            device, dtype
+        )
+        baseline = Side(reset_after, lambda x: reset_after(x)[0], seqwise.x, gradient)
+    return {"seqwise": seqwise, "baseline": baseline}
 
 
-def plain(peer: nn.Module, lengths: Tensor | None, steps: int) -> Call:
+def build_call(module: nn.Module, lengths: Tensor | None, steps: int) -> Call:
     if lengths is None:
-        return lambda x: peer(x)[0]
-    return lambda x: pad_packed_sequence(peer(pack_padded_sequence(x, lengths))[0], total_length=steps)[0]
+        return lambda x: module(x)[0]
+    return lambda x: pad_packed_sequence(module(pack_padded_sequence(x, lengths))[0], total_length=steps)[0]
 
 
 def draw_lengths(row: Row) -> Tensor:
-    """Uniform, longest first: packing wants them so."""
-    drawn = torch.randint(
-        min(SHORTEST, row.steps), row.steps + 1, (row.batch,), generator=torch.Generator().manual_seed(1)
+    """Returns uniformly distributed lengths, longest first, as packing requires."""
+    lengths = torch.randint(
+        min(MIN_LENGTH, row.steps), row.steps + 1, (row.batch,), generator=torch.Generator().manual_seed(1)
     )
-    drawn[0] = row.steps
-    return drawn.sort(descending=True).values
+    lengths[0] = row.steps
+    return lengths.sort(descending=True).values
 
 
-def path_of(module: nn.Module) -> str | None:
-    """How our layer computed its last call."""
+def get_backend(module: nn.Module) -> str | None:
+    """Returns the backend of the layer's last call."""
     return next(part for part in module.modules() if isinstance(part, Recurrent)).backend
 
 
@@ -221,125 +242,134 @@ def path_of(module: nn.Module) -> str | None:
 
 
 def measure(row: Row, device: torch.device, repeats: int) -> dict[str, Any]:
-    sides = sides_of(row, device)
-    ours = sides["ours"]
-    turns = min(repeats, QUICK) if row.peer == "loop" else repeats
-    times = in_turn({name: side.both for name, side in sides.items()}, device, turns)
-    path = path_of(ours.module)
-    memory = {name: peak(side.both, device) for name, side in sides.items()}
+    sides = build_sides(row, device)
+    layer = sides["seqwise"].module
+    repeats = min(repeats, QUICK_REPEATS) if row.baseline == "loop" else repeats  # the loop is slow
+    times = time_interleaved({name: side.forward_backward for name, side in sides.items()}, device, repeats)
+    backend = get_backend(layer)
+    memory = {name: measure_peak_memory(side.forward_backward, device) for name, side in sides.items()}
     for side in sides.values():
         side.module.eval()
-    forward = in_turn({name: side.forward for name, side in sides.items()}, device, turns)
+    forward = time_interleaved({name: side.forward for name, side in sides.items()}, device, repeats)
     step = 1e6 / row.steps
     return {
-        "ours": times["ours"].median * step,
-        "theirs": times["peer"].median * step,
-        "ratio": times["peer"].median / times["ours"].median,
-        "ratio_of_least": times["peer"].least / times["ours"].least,
-        "forward_ours": forward["ours"].median * step,
-        "forward_theirs": forward["peer"].median * step,
-        "forward_ratio": forward["peer"].median / forward["ours"].median,
-        "memory_ours": memory["ours"],
-        "memory_theirs": memory["peer"],
-        "first_call": times["ours"].first,
-        "path": path if path == path_of(ours.module) else f"{path}, forward {path_of(ours.module)}",
-        "apart": None if row.peer == "reset after" else apart(replace(row, steps=min(row.steps, NEAR)), device),
-        "repeats": turns,
+        "seqwise_us": times["seqwise"].median * step,
+        "baseline_us": times["baseline"].median * step,
+        "ratio": times["baseline"].median / times["seqwise"].median,
+        "ratio_of_minima": times["baseline"].minimum / times["seqwise"].minimum,
+        "forward_us": forward["seqwise"].median * step,
+        "forward_baseline_us": forward["baseline"].median * step,
+        "forward_ratio": forward["baseline"].median / forward["seqwise"].median,
+        "memory": memory["seqwise"],
+        "memory_baseline": memory["baseline"],
+        "first_call": times["seqwise"].first,
+        "backend": backend if backend == get_backend(layer) else f"{backend}, forward {get_backend(layer)}",
+        "relative_error": None
+        if row.baseline == "reset after"
+        else compute_relative_error(replace(row, steps=min(row.steps, COMPARED_STEPS)), device),
+        "repeats": repeats,
     }
 
 
-def apart(row: Row, device: torch.device) -> float:
-    sides = sides_of(row, device)
-    return max(map(distance, sides["ours"].results(), sides["peer"].results()))
+def compute_relative_error(row: Row, device: torch.device) -> float:
+    sides = build_sides(row, device)
+    return max(map(relative_error, sides["seqwise"].results(), sides["baseline"].results()))
 
 
-def distance(a: Tensor, b: Tensor) -> float:
-    """How far a lies from b, relative to the length of b; infinite where a is not finite."""
+def relative_error(a: Tensor, b: Tensor) -> float:
+    """Returns |a − b| / |b|; infinite where a is not finite."""
     value = float((a.double() - b.double()).norm() / b.double().norm())
     return value if value == value else float("inf")
 
 
-def known_of(row: Row) -> dict[str, Any]:
-    """What a row is, and what is required of it on an H200."""
-    usual = row.dtype == "bfloat16" and row.peer == "pytorch"
-    least: float | None = None
-    if row.variant == "reset before" and row.peer == "reset after":
-        least = LEAST_EARLY_RESET
-    elif usual:
-        least = {"both ways": LEAST_BOTH_WAYS, "lengths": LEAST_LENGTHS}.get(row.kind, LEAST.get(row.shape))
-    plainly = usual and row.kind == "layer"
+def describe_row(row: Row) -> dict[str, Any]:
+    """Returns the columns that describe a row, with its requirements on an H200."""
+    is_required = row.dtype == "bfloat16" and row.baseline == "pytorch"
+    min_ratio: float | None = None
+    if row.variant == "reset before" and row.baseline == "reset after":
+        min_ratio = MIN_RATIO_RESET_BEFORE
+    elif is_required:
+        min_ratio = {"bidirectional": MIN_RATIO_BIDIRECTIONAL, "lengths": MIN_RATIO_LENGTHS}.get(
+            row.kind, MIN_RATIO.get(row.shape)
+        )
+    is_layer = is_required and row.kind == "layer"
     key = row.cell, row.shape
     return {
         "name": str(row), **asdict(row), "group": row.group,
-        "least": least, "most": MOST.get(key) if plainly else None, "aim": AIM.get(key) if plainly else None,
+        "min_ratio": min_ratio, "max_us": MAX_MICROSECONDS.get(key) if is_layer else None,
+        "target_us": TARGET_MICROSECONDS.get(key) if is_layer else None,
     }  # fmt: skip
 
 
-def far_apart(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Who computes something else is not faster."""
-    far = [row for row in rows if (row.get("apart") or 0) > FAR[row["dtype"]]]
-    return [f"{row['name']}: {row['apart']:.0e} apart, not {FAR[row['dtype']]}" for row in far]
+def check_relative_errors(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns the rows whose results differ too much from the baseline's."""
+    missed = []
+    for row in rows:
+        limit = MAX_RELATIVE_ERROR[row["dtype"]]
+        if (row.get("relative_error") or 0) > limit:
+            missed.append(f"{row['name']}: relative error {row['relative_error']:.0e}, at most {limit} allowed")
+    return missed
 
 
-def missed_on_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:
-    found = far_apart(rows)
+def check_gpu(rows: Sequence[dict[str, Any]]) -> list[str]:
+    missed = check_relative_errors(rows)
     for row in rows:
         if "failed" in row:
             continue
-        if row["least"] and row["ratio"] < row["least"]:
-            found.append(f"{row['name']}: {row['ratio']:.3f} times the peer, not {row['least']:.3f}")
-        if row["most"] and row["ours"] > row["most"]:
-            found.append(f"{row['name']}: {row['ours']:.3f} µs a step, not {row['most']}")
-        if row["peer"] == "pytorch" and row["memory_ours"] > row["memory_theirs"]:
-            ours, theirs = row["memory_ours"] / 1e6, row["memory_theirs"] / 1e6
-            found.append(f"{row['name']}: {ours:.0f} MB, more than the peer's {theirs:.0f}")
-    return found
+        if row["min_ratio"] and row["ratio"] < row["min_ratio"]:
+            missed.append(f"{row['name']}: ratio {row['ratio']:.3f}, required {row['min_ratio']:.3f}")
+        if row["max_us"] and row["seqwise_us"] > row["max_us"]:
+            missed.append(f"{row['name']}: {row['seqwise_us']:.3f} µs per step, at most {row['max_us']} allowed")
+        if row["baseline"] == "pytorch" and row["memory"] > row["memory_baseline"]:
+            memory, baseline = row["memory"] / 1e6, row["memory_baseline"] / 1e6
+            missed.append(f"{row['name']}: {memory:.0f} MB, at most {baseline:.0f} allowed")
+    return missed
 
 
-def missed_on_cpu(rows: Sequence[dict[str, Any]]) -> list[str]:
-    found = far_apart(rows)
-    measured = [row for row in rows if "failed" not in row and row["peer"] == "pytorch"]
-    for group, least in MEDIAN.items():
+def check_cpu(rows: Sequence[dict[str, Any]]) -> list[str]:
+    missed = check_relative_errors(rows)
+    measured = [row for row in rows if "failed" not in row and row["baseline"] == "pytorch"]
+    for group, min_ratio in MIN_MEDIAN_RATIO.items():
         ratios = [row["ratio"] for row in measured if row["group"] == group]
-        if ratios and statistics.median(ratios) < least:
-            found.append(f"{group}: {statistics.median(ratios):.3f} times the peer in the median, not {least}")
+        if ratios and statistics.median(ratios) < min_ratio:
+            missed.append(f"{group}: median ratio {statistics.median(ratios):.3f}, required {min_ratio}")
     for row in measured:
         for what, ratio in (("", row["ratio"]), (" forward", row["forward_ratio"])):
-            if ratio < NEVER:
-                found.append(f"{row['name']}{what}: {ratio:.3f} times the peer, not {NEVER}")
-    return found
+            if ratio < MIN_CPU_RATIO:
+                missed.append(f"{row['name']}{what}: ratio {ratio:.3f}, required {MIN_CPU_RATIO}")
+    return missed
 
 
 COLUMNS = (
     Column("name", "T×B×H", width=-38),
-    Column("peer", "beside", width=-11),
-    Column("ours", "µs/step", ".2f"),
-    Column("theirs", "peer", ".2f"),
+    Column("baseline", "baseline", width=-11),
+    Column("seqwise_us", "µs/step", ".2f"),
+    Column("baseline_us", "baseline", ".2f", width=10),
     Column("ratio", "ratio", ".2f", width=7),
-    Column("least", "least", ".2f", width=7),
-    Column("forward_ours", "forward", ".2f"),
-    Column("forward_theirs", "peer", ".2f"),
+    Column("min_ratio", "min ratio", ".2f", width=11),
+    Column("forward_us", "forward", ".2f"),
+    Column("forward_baseline_us", "baseline", ".2f", width=10),
     Column("forward_ratio", "ratio", ".2f", width=7),
-    Column("memory_ours", "MB", ",.0f", 1e-6),
-    Column("memory_theirs", "peer", ",.0f", 1e-6),
-    Column("apart", "apart", ".0e", width=8),
-    Column("first_call", "first s", ".1f", width=8),
-    Column("path", "  path", width=-24),
+    Column("memory", "MB", ",.0f", 1e-6),
+    Column("memory_baseline", "baseline", ",.0f", 1e-6, width=10),
+    Column("relative_error", "rel. error", ".0e", width=12),
+    Column("first_call", "first call s", ".1f", width=14),
+    Column("backend", "  backend", width=-24),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
-    command.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only rows with all of these words")
+    command = build_parser(__doc__)
+    command.add_argument("--rows", nargs="+", default=[], metavar="WORD", help="only rows that have all these words")
     options = command.parse_args(arguments)
-    device = settle(options)
-    repeats = options.repeats or (QUICK if options.quick else 10)
-    rows = chosen(rows_of(device.type, options.quick), options.rows, lambda row: {*str(row).split(), row.group})
-    judge = missed_on_cpu if device.type == "cpu" else missed_on_gpu if is_h200(device) else None
-    planned = [str(row) + ("" if row.peer == "pytorch" else f" beside {row.peer}") for row in rows]
-    report = Report("recurrent", options, device, COLUMNS, arguments, planned=planned, judge=judge)
+    device = set_up_device(options)
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else 10)
+    rows = select_rows(list_rows(device.type, options.quick), options.rows, lambda row: {*str(row).split(), row.group})
+    check = check_cpu if device.type == "cpu" else check_gpu if is_h200(device) else None
+    planned = [str(row) + ("" if row.baseline == "pytorch" else f" vs {row.baseline}") for row in rows]
+    report = Report("recurrent", options, device, COLUMNS, arguments, planned=planned, check=check)
     for row in rows:
-        report.measured(known_of(row), lambda row=row: measure(row, device, repeats))
+        report.add_measurement(describe_row(row), lambda row=row: measure(row, device, repeats))
     return report.finish()
 
 

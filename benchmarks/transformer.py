@@ -1,25 +1,25 @@
-"""How fast does our decoder-only Transformer train beside a page of plain PyTorch?
+"""Training speed of our decoder-only Transformer compared with a page of plain PyTorch.
 
     python benchmarks/transformer.py [--device cpu|cuda] [--variants trainer loop+whole …] [--profile] [--json FILE]
 
 On a GPU: 124 million weights (12 layers of 768, 12 heads, 50,304 tokens), 32 rows of 1,024 tokens, bfloat16 products.
 On a CPU: 6 layers of 384 on characters, 12 rows of 64 tokens, float32.
 
-`peer` is the GPT in `language.py` (learned positions, pre-norm, GELU, fused causal attention, a tied output matrix,
-`cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, on batches that are ready there. `trainer` is
-ours as `seqwise train` runs it: batches read from disk, clipping, the finite check, the `Step`. To see what a
-difference comes from, a variant may be written with more words:
+`baseline` is the GPT in `language.py` (learned positions, pre-norm, GELU, fused causal attention, tied weights,
+`cross_entropy`, clipping, fused AdamW), compiled as a whole on a GPU, with batches that are already there. `trainer` is
+our model as `seqwise train` runs it: batches read from disk, clipping, the check for finite gradients, the `Step`.
+Further words describe variants that isolate a difference:
 
-    loop       our model in the peer's loop, not the trainer's
-    compiled   layers compiled as --training.compile does it; backbone, whole: that part of the model compiled as one
-    learned    learned positions, as the peer's
-    eager      `cross_entropy` on whole scores in place of `kernels/loss.py`
+    loop       our model in the baseline's loop instead of the trainer
+    compiled   layers compiled as with --training.compile; backbone, whole: that part of the model in one graph
+    learned    learned positions, as in the baseline
+    eager      `cross_entropy` on all logits instead of `kernels/loss.py`
 
-Turns of some steps each follow one another; a variant whose first turn fails is noted and left out. TFLOP/s count 6
-operations per weight and 12 per layer, width and position; `share` is that of the matrix product measured in the same
-run (8192³, bfloat16). --profile prints what the time of each variant goes to. Required on an H200, of the peer's own
-design (`trainer+compiled+preprocessor`): 0.56 of the product, and 514,000 tokens per second, which is that much of 784
-TFLOP/s.
+Samples of several steps are interleaved; a variant whose first sample fails is recorded and skipped. TFLOP/s count 6
+operations per weight and 12 per layer, width and position; `utilisation` is their share of the rate of a large matrix
+product (8192³, bfloat16) measured in the same run, `matmul`. --profile prints a profile of each variant. Required on an
+H200 from the baseline's architecture (`trainer+compiled+learned`): 0.56 of the matrix product, and 514,000 tokens per
+second, which is that share of 784 TFLOP/s.
 """
 
 from __future__ import annotations
@@ -34,8 +34,28 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from language import CLIP, DECAY, RATE, PlainGPT, Row, batches_of, settings_of, write_store
-from measuring import QUICK, Column, Report, failure, in_turn, is_h200, parser, release, settle, wait
+from language import (
+    CLIP_THRESHOLD,
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    PlainGPT,
+    Row,
+    build_loader,
+    build_settings,
+    write_store,
+)
+from measuring import (
+    QUICK_REPEATS,
+    Column,
+    Report,
+    build_parser,
+    describe_failure,
+    is_h200,
+    release_memory,
+    set_up_device,
+    synchronize,
+    time_interleaved,
+)
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,20 +76,23 @@ VARIANTS = {
     "cpu": ("trainer", "trainer+learned"),
 }
 WORDS = {"trainer", "loop", "compiled", "backbone", "whole", "learned", "eager"}
-REQUIRED, SHARE, BY = 514_000, 0.56, "trainer+compiled+learned"  # tokens/s and share on an H200, and by what
-STEPS = {"cuda": 20, "cpu": 1}  # of one turn
-READY = 4  # batches that stay on the device for the peer
+# Requirements on an H200, and the variant that they apply to.
+MIN_TOKENS_PER_SECOND, MIN_UTILISATION, GOAL_VARIANT = 514_000, 0.56, "trainer+compiled+learned"
+STEPS_PER_SAMPLE = {"cuda": 20, "cpu": 1}
+NUM_READY_BATCHES = 4  # batches of the baseline, kept on the device
 
 Steps = Iterator[Tensor | float]  # losses
 
 
-# The peer
+# The baseline
 
 
-def peer_steps(row: Row, batches: Sequence[TokenBatch], device: torch.device, compiled: bool) -> Steps:
+def baseline_steps(row: Row, batches: Sequence[TokenBatch], device: torch.device, compiled: bool) -> Steps:
     torch.manual_seed(0)
     model = PlainGPT(row, head_bias=False).to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=DECAY, fused=True)
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.99), weight_decay=WEIGHT_DECAY, fused=True
+    )
     forward = torch.compile(model) if compiled else model
     return plain_loop(model, optimiser, lambda batch: forward(batch.ids, batch.targets, None)[0], batches, device)
 
@@ -77,52 +100,52 @@ def peer_steps(row: Row, batches: Sequence[TokenBatch], device: torch.device, co
 def plain_loop(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    loss_of: Callable[[TokenBatch], Tensor],
+    compute_loss: Callable[[TokenBatch], Tensor],
     batches: Sequence[TokenBatch],
     device: torch.device,
 ) -> Steps:
-    """The usual loop; nothing in it waits for the device."""
+    """Trains in a plain loop without synchronisation."""
     for batch in cycle(batches):
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = loss_of(batch)
+            loss = compute_loss(batch)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP_THRESHOLD)
         optimiser.step()
         yield loss.detach()
 
 
-# Ours
+# Seqwise
 
 
-def words_of(variant: str) -> set[str]:
+def parse_variant(variant: str) -> set[str]:
     words = set(variant.split("+"))
     if not words <= WORDS or len(words & {"trainer", "loop"}) != 1:
-        raise SystemExit(f"a variant is trainer or loop, and words of {', '.join(sorted(WORDS))}; received {variant}")
+        raise SystemExit(f"a variant is trainer or loop, with words of {', '.join(sorted(WORDS))}; received {variant}")
     return words
 
 
-def our_steps(
+def seqwise_steps(
     words: set[str], row: Row, store: TokenStore, batches: Sequence[TokenBatch], device: torch.device
 ) -> Steps:
-    settings = settings_of(row)
+    settings = build_settings(row)
     settings.transformer.positions = "learned" if "learned" in words else row.positions
     settings.training.precision = "bfloat16" if device.type == "cuda" else "float32"
     torch.manual_seed(0)
-    model = changed(LanguageModel(settings, row.vocabulary).to(device), words)
+    model = apply_words(LanguageModel(settings, row.vocabulary).to(device), words)
     if "trainer" in words:
-        trainer = Trainer(model, batches_of(row, store), settings.training, Budget(1e12, "tokens"))
+        trainer = Trainer(model, build_loader(row, store), settings.training, Budget(1e12, "tokens"))
         return (step.loss for step in trainer.steps())
 
-    def loss_of(batch: TokenBatch) -> Tensor:
+    def compute_loss(batch: TokenBatch) -> Tensor:
         loss, _ = model(batch, None)
         return loss.total / loss.count
 
-    return plain_loop(model, make_optimizer(model, settings.training), loss_of, batches, device)
+    return plain_loop(model, make_optimizer(model, settings.training), compute_loss, batches, device)
 
 
-def changed(model: LanguageModel, words: set[str]) -> LanguageModel:
-    """The model with what the words ask for."""
+def apply_words(model: LanguageModel, words: set[str]) -> LanguageModel:
+    """Changes the model as the words of its variant say, and returns it."""
     output, backbone = cast(Any, model.head.output), cast(Any, model.backbone)
     if "eager" in words:
         output.loss = lambda vectors, targets: F.cross_entropy(output.logits(vectors), targets, reduction="none")
@@ -135,84 +158,84 @@ def changed(model: LanguageModel, words: set[str]) -> LanguageModel:
     return model
 
 
-# Side by side
+# Measurement
 
 
 def flops_per_token(row: Row) -> float:
-    """Training: 6 per weight (but for positions), and 12 per layer, width and position for attention."""
+    """Returns 6 operations per weight (without positions), and 12 per layer, width and position for attention."""
     weights = 12 * row.depth * row.width**2 + row.vocabulary * row.width
     return 6 * weights + 12 * row.depth * row.width * row.window
 
 
-def product(device: torch.device) -> tuple[Callable[[], object], float]:
-    """A large matrix product, and its operations."""
+def build_product(device: torch.device) -> tuple[Callable[[], object], float]:
+    """Returns a large matrix product and its number of operations."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1536, torch.float32)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return lambda: a @ b, 2.0 * size**3
 
 
-def runs_of(
-    row: Row, variants: Sequence[str], device: torch.device, turns: int, folder: Path
+def build_runs(
+    row: Row, variants: Sequence[str], device: torch.device, num_samples: int, folder: Path
 ) -> tuple[dict[str, Callable[[], object]], dict[str, list[Tensor | float]]]:
-    """For the peer and each variant a function that takes some steps, and where it leaves their losses."""
-    per_turn = STEPS[device.type]
-    store = write_store(folder / row.name, row, batches=per_turn * turns + READY + 2)
-    batches = [batch.to(device) for batch in islice(batches_of(row, store).epoch(0), READY)]
-    losses: dict[str, list[Tensor | float]] = {name: [] for name in ("peer", *variants)}
+    """Returns a function per variant (and the baseline) that takes some steps, and the lists of their losses."""
+    steps = STEPS_PER_SAMPLE[device.type]
+    store = write_store(folder / row.name, row, batches=steps * num_samples + NUM_READY_BATCHES + 2)
+    batches = [batch.to(device) for batch in islice(build_loader(row, store).epoch(0), NUM_READY_BATCHES)]
+    losses: dict[str, list[Tensor | float]] = {name: [] for name in ("baseline", *variants)}
     sides: dict[str, Steps] = {}
 
-    def turn(name: str) -> None:
-        if name not in sides:  # made by the first turn, so that one that cannot be made is a turn that fails
-            if name == "peer":
-                sides[name] = peer_steps(row, batches, device, device.type == "cuda")
+    def take_steps(name: str) -> None:
+        if name not in sides:  # created here, so that an error counts as a failed first sample
+            if name == "baseline":
+                sides[name] = baseline_steps(row, batches, device, device.type == "cuda")
             else:
-                sides[name] = our_steps(words_of(name), row, store, batches, device)
-        losses[name].extend(islice(sides[name], per_turn))
+                sides[name] = seqwise_steps(parse_variant(name), row, store, batches, device)
+        losses[name].extend(islice(sides[name], steps))
 
-    return {name: partial(turn, name) for name in losses}, losses
+    return {name: partial(take_steps, name) for name in losses}, losses
 
 
-def first_turns(
+def run_first_samples(
     runs: dict[str, Callable[[], object]], device: torch.device
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Seconds of the first turn, compilation included; and a row for each that fails, which is taken out."""
+    """Returns the seconds of each first sample with compilation, and a row for each failure, removed from `runs`."""
     seconds, failed = {}, []
     for name in list(runs):
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             runs[name]()
-            wait(device)
-            seconds[name] = time.perf_counter() - began
+            synchronize(device)
+            seconds[name] = time.perf_counter() - started_at
         except Exception as error:
-            failed.append({"name": name, **failure(error)})
+            failed.append({"name": name, **describe_failure(error)})
             del runs[name]
-        release(device)  # outside the handler, which holds what the failed turn had
+        release_memory(device)  # outside the handler, which references the failed sample
     return seconds, failed
 
 
 def measure(
     row: Row, variants: Sequence[str], device: torch.device, repeats: int, folder: Path, profile: bool = False
 ) -> list[dict[str, Any]]:
-    """One result for the peer and each variant; those that failed come first."""
-    runs, losses = runs_of(row, variants, device, 4 + repeats + profile, folder)
-    first, failed = first_turns(runs, device)
-    multiply, operations = product(device)
-    times = in_turn({**runs, "product": multiply}, device, repeats, warm=1)
+    """Returns one row for the baseline and each variant; failures come first."""
+    runs, losses = build_runs(row, variants, device, 4 + repeats + profile, folder)
+    first, failed = run_first_samples(runs, device)
+    multiply, operations = build_product(device)
+    times = time_interleaved({**runs, "product": multiply}, device, repeats, warm=1)
     if profile:
         for name, run in runs.items():
             print_profile(name, run, device)
     rate = operations / times["product"].median
-    tokens = row.rows * row.window * STEPS[device.type]
+    tokens = row.rows * row.window * STEPS_PER_SAMPLE[device.type]
     speeds = {name: tokens / times[name].median for name in runs}
     return failed + [
         {
             "name": name,
             "tokens_per_second": speed,
-            "ratio": times["peer"].median / times[name].median if "peer" in times else None,
+            "ratio": times["baseline"].median / times[name].median if "baseline" in times else None,
             "tflops": speed * flops_per_token(row) / 1e12,
-            "share": speed * flops_per_token(row) / rate,
+            "utilisation": speed * flops_per_token(row) / rate,
             "product_tflops": rate / 1e12,
-            "milliseconds": times[name].median / STEPS[device.type] * 1e3,
+            "milliseconds": times[name].median / STEPS_PER_SAMPLE[device.type] * 1e3,
             "first_call": first[name],
             "first_loss": float(losses[name][0]),
             "last_loss": float(losses[name][-1]),
@@ -225,11 +248,11 @@ def print_profile(name: str, run: Callable[[], object], device: torch.device) ->
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as seen:
+    with torch.profiler.profile(activities=activities) as profile:
         run()
     key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    table = seen.key_averages().table(sort_by=key, row_limit=30, max_name_column_width=70)
-    print(f"== {name}, {STEPS[device.type]} steps\n{table}", file=sys.stderr, flush=True)
+    table = profile.key_averages().table(sort_by=key, row_limit=30, max_name_column_width=70)
+    print(f"== {name}, {STEPS_PER_SAMPLE[device.type]} steps\n{table}", file=sys.stderr, flush=True)
 
 
 COLUMNS = (
@@ -238,46 +261,48 @@ COLUMNS = (
     Column("ratio", "ratio", ".3f"),
     Column("milliseconds", "ms/step", ".1f"),
     Column("tflops", "TFLOP/s", ".2f"),
-    Column("share", "share", ".3f"),
-    Column("product_tflops", "product", ".2f"),
-    Column("first_call", "first s", ".1f"),
-    Column("first_loss", "loss", ".3f"),
-    Column("last_loss", "last", ".3f"),
+    Column("utilisation", "utilisation", ".3f", width=13),
+    Column("product_tflops", "matmul", ".2f"),
+    Column("first_call", "first call s", ".1f", width=14),
+    Column("first_loss", "first loss", ".3f", width=12),
+    Column("last_loss", "last loss", ".3f", width=11),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    command = parser(__doc__)
+    command = build_parser(__doc__)
     command.add_argument("--variants", nargs="+", metavar="WORD+WORD", help=f"of {', '.join(sorted(WORDS))}")
-    command.add_argument("--profile", action="store_true", help="print what the time goes to")
+    command.add_argument("--profile", action="store_true", help="print a profile of each variant")
     options = command.parse_args(arguments)
     for variant in options.variants or ():
-        words_of(variant)  # a wrong one must not cost anything
-    device = settle(options)
+        parse_variant(variant)  # report an error before any work
+    device = set_up_device(options)
     row, variants = ROWS[device.type], options.variants or VARIANTS[device.type]
-    repeats = options.repeats or (QUICK if options.quick else 6 if device.type == "cuda" else 15)
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else 6 if device.type == "cuda" else 15)
     sizes = {
         "model": str(row),
-        "parameters": sum(p.numel() for p in LanguageModel(settings_of(row), row.vocabulary).parameters()),
+        "parameters": sum(p.numel() for p in LanguageModel(build_settings(row), row.vocabulary).parameters()),
     }
-    judge = missed_of if is_h200(device) else None
-    report = Report("transformer", options, device, COLUMNS, arguments, sizes, ("peer", *variants), judge)
+    check = check_rows if is_h200(device) else None
+    report = Report("transformer", options, device, COLUMNS, arguments, sizes, ("baseline", *variants), check)
     with tempfile.TemporaryDirectory() as folder:
         for result in measure(row, variants, device, repeats, Path(folder), options.profile):
             report.add(result)
     return report.finish()
 
 
-def missed_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    found = []
+def check_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
+    missed = []
     for row in rows:
-        if row["name"] != BY or "failed" in row:
+        if row["name"] != GOAL_VARIANT or "failed" in row:
             continue
-        if row["tokens_per_second"] < REQUIRED:
-            found.append(f"{BY}: {row['tokens_per_second']:,.0f} tokens per second, not {REQUIRED:,}")
-        if row["share"] < SHARE:
-            found.append(f"{BY}: {row['share']:.3f} of the product, not {SHARE}")
-    return found
+        if row["tokens_per_second"] < MIN_TOKENS_PER_SECOND:
+            missed.append(
+                f"{GOAL_VARIANT}: {row['tokens_per_second']:,.0f} tokens per second, required {MIN_TOKENS_PER_SECOND:,}"
+            )
+        if row["utilisation"] < MIN_UTILISATION:
+            missed.append(f"{GOAL_VARIANT}: {row['utilisation']:.3f} of the matrix product, required {MIN_UTILISATION}")
+    return missed
 
 
 if __name__ == "__main__":

@@ -93,11 +93,11 @@ def one(name: str, corpus: str, seed: int, threads: int, out: str) -> dict[str, 
     """Train a row in this process."""
     train = train_gensim if name.startswith("gensim-") else train_ours
     found: dict[str, Any] = train(corpus, seed, threads, ROWS[name], out)
-    found["peak_mb"] = peak()
+    found["peak_mb"] = measure_peak_memory()
     return found
 
 
-def peak() -> float:
+def measure_peak_memory() -> float:
     """The largest resident set of this process in MB. What `getrusage` tells begins with that of the parent."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -193,9 +193,14 @@ def lines_of(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from measuring import Column, Report, parser, settle  # it brings PyTorch, which a process of one row has no use for
+    from measuring import (  # it brings PyTorch, which a process of one row has no use for
+        Column,
+        Report,
+        build_parser,
+        set_up_device,
+    )
 
-    command = parser(__doc__)
+    command = build_parser(__doc__)
     command.add_argument("corpus", nargs="?", type=Path)
     command.add_argument("--rows", help=f"of {', '.join(ROWS)}, with commas; those of the device unless set")
     command.add_argument("--seeds", type=int, help="three unless set")
@@ -215,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Column("seconds", "seconds", ".1f"),
         Column("peak_mb", "peak MB", ".0f"),
     )
-    device, wanted = settle(asked), known_rows(asked.rows, asked.device)
+    device, wanted = set_up_device(asked), known_rows(asked.rows, asked.device)
     names = present(wanted, lambda line: print(line, file=sys.stderr))
     runs = [(name, seed) for seed in range(1, (asked.seeds or (1 if asked.quick else 3)) + 1) for name in names]
     planned = [f"{name}, seed {seed}" for name, seed in runs]
@@ -225,11 +230,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def judge(rows: Sequence[dict[str, Any]]) -> list[str]:
         return verdict(summary(rows, names, keys))[1]
 
-    report = Report("vectors", asked, device, columns, arguments, planned=planned, judge=judge)
+    report = Report("vectors", asked, device, columns, arguments, planned=planned, check=judge)
     with unpacked(corpus) as plain:
         for name, seed in runs:
             known = {"row": name, "seed": seed}
-            report.measured(known, lambda name=name, seed=seed: measure(name, plain, seed, asked.threads, tests))
+            report.add_measurement(known, lambda name=name, seed=seed: measure(name, plain, seed, asked.threads, tests))
     table = report.facts["table"] = summary(report.rows, names, keys)
     for line in (*lines_of(table, report.rows, told), *verdict(table)[0]):
         report.log(line)

@@ -1,11 +1,11 @@
-"""Writes the parts of the documentation that the code knows best.
+"""Writes the generated parts of the documentation.
 
     python docs/generate.py                  the tables of settings, recorded names, comparisons and speed
-    python docs/generate.py --transcripts    as well: run every `$ ` command of docs/*.md and put its real output below
+    python docs/generate.py --transcripts    also run every `$ ` command of docs/*.md and insert its real output
     python docs/generate.py --transcripts tag.md caption.md                the same for some pages
 
-A part stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails when
-one is stale. Transcripts are of one machine and one day, so no test compares them.
+A generated part is between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; `tests/policy/test_documentation.py` fails
+when one is stale. Transcripts depend on the machine and the day, so no test compares them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from seqwise.compare.report.formatting import format_interval, format_metric, format_seconds
 from seqwise.compare.report.schema import Family, Report, from_json
 from seqwise.compare.statistics.ranking import get_interval, half_width
-from seqwise.config import RecurrentSettings, Section, Settings
+from seqwise.config import Section, Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
 from seqwise.layers.attentive import AttentiveRecurrent
@@ -37,12 +37,13 @@ from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositio
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.transformer import Decoder, DecoderLayer, PreNormEncoderLayer
+from seqwise.resolved_settings import ResolvedRecurrentSettings, ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
 from seqwise.vectors.settings import VectorSettings
 
 DOCS = Path(__file__).parent
 sys.path.append(str(DOCS.parent / "benchmarks"))
-from measuring import Column  # noqa: E402 - it lies where scripts lie, not in the package
+from measuring import Column  # noqa: E402 - a script, not part of the package
 
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -50,7 +51,7 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def settings_tables() -> str:
-    """One table per section of `config.py`, in its order."""
+    """Returns one table per section of `config.py`, in its order."""
     plain = {name: field for name, field in Settings.model_fields.items() if not is_section(field)}
     parts = [f"### Run\n\n{Settings.__doc__}\n\n{table('', plain)}"]
     for name, field in Settings.model_fields.items():
@@ -68,32 +69,32 @@ def is_section(field: FieldInfo) -> bool:
 
 def table(prefix: str, fields: dict[str, FieldInfo]) -> str:
     rows = [
-        f"| `{prefix}{name}` | {default(field.default)} | {values(field)} | {escaped(field.description)} |"
+        f"| `{prefix}{name}` | {format_default(field.default)} | {format_values(field)} | {escape(field.description)} |"
         for name, field in fields.items()
     ]
     return "\n".join(["| setting | default | values | meaning |", "|---|---|---|---|", *rows])
 
 
-def escaped(text: str | None) -> str:
-    """Markdown would take `<unk>` for a tag."""
+def escape(text: str | None) -> str:
+    """Escapes `<`, since Markdown would read `<unk>` as a tag."""
     return (text or "").replace("<", "&lt;")
 
 
-def default(value: Any) -> str:
+def format_default(value: Any) -> str:
     return "none" if value is None else "off" if value is False else "on" if value is True else f"`{value}`"
 
 
-def values(field: FieldInfo) -> str:
-    """What may be given, in words and with the bounds that the field has."""
-    words = list(words_of(field.annotation))
-    if words == ["switch"] and field.default is None:  # neither on nor off: it must be said
+def format_values(field: FieldInfo) -> str:
+    """Returns the permitted values of a setting, with its bounds."""
+    words = list(describe_type(field.annotation))
+    if words == ["switch"] and field.default is None:  # no default: the option needs a value
         words = ["`True`", "`False`"]
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{signs[key]} {getattr(mark, key)}" for mark in field.metadata for key in signs if hasattr(mark, key)]
     return ", ".join(words) + (f" {' and '.join(bounds)}" if bounds else "")
 
 
-def words_of(kind: Any) -> Iterator[str]:
+def describe_type(kind: Any) -> Iterator[str]:
     names = {int: "integer", float: "number", str: "text", bool: "switch"}
     if kind in names:
         yield names[kind]
@@ -102,7 +103,7 @@ def words_of(kind: Any) -> Iterator[str]:
     else:
         for part in get_args(kind):
             if part is not type(None):
-                yield from words_of(part)
+                yield from describe_type(part)
 
 
 # ---- the table of recorded names
@@ -112,23 +113,23 @@ FAMILIES = ("feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer")
 
 
 def names_table() -> str:
-    """Every dotted name that a language model records, then those of layers on their own."""
-    rows = [row for family in FAMILIES for row in rows_of(f"`{family}`", *language_model(family))]
-    rows += [row for title, model, arguments in single_layers() for row in rows_of(title, model, arguments)]
+    """Returns every dotted name that language models record, then those of single layers."""
+    rows = [row for family in FAMILIES for row in name_rows(f"`{family}`", *language_model(family))]
+    rows += [row for title, model, arguments in single_layers() for row in name_rows(title, model, arguments)]
     return "\n".join(["| model or layer | name | shape |", "|---|---|---|", *rows])
 
 
-def rows_of(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
-    with torch.no_grad(), record(model) as seen:
+def name_rows(title: str, model: nn.Module, arguments: tuple) -> Iterator[str]:
+    with torch.no_grad(), record(model) as recording:
         model(*arguments)
-    shapes = {re.sub(r"\blayer\.\d+", "layer.N", name): shape_of(name, value) for name, value in seen.items()}
+    shapes = {re.sub(r"\blayer\.\d+", "layer.N", name): format_shape(name, value) for name, value in recording.items()}
     for name, shape in shapes.items():
         yield f"| {title} | `{name}` | {shape} |"
         title = ""
 
 
-def shape_of(name: str, value: Tensor) -> str:
-    """Letters for sizes; the keys that attention looks at are S, though here there are as many as queries."""
+def format_shape(name: str, value: Tensor) -> str:
+    """Returns a shape in letters; the keys of attention weights are S, though here there are as many as queries."""
     factors = {size: letter for letter, size in SIZES.items()}
     factors |= {k * SIZES[letter]: f"{k}{letter}" for k in (2, 4) for letter in "DU"}
     letters = [factors[size] for size in value.shape]
@@ -145,16 +146,16 @@ def language_model(family: str) -> tuple[nn.Module, tuple]:
         {"model": family, "network": network, "transformer": {"heads": SIZES["H"]}, "data": {"window": SIZES["T"]}}
     )
     ids = torch.zeros(SIZES["B"], SIZES["T"], dtype=torch.int64)
-    return LanguageModel(settings, SIZES["V"]).eval(), (TokenBatch(ids, ids),)
+    return LanguageModel(ResolvedSettings.from_settings(settings), SIZES["V"]).eval(), (TokenBatch(ids, ids),)
 
 
 def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
     width, units = SIZES["D"], SIZES["U"]
     x = torch.zeros(SIZES["B"], SIZES["T"], width)
-    norm = RecurrentSettings(layer_norm=True)
+    norm = ResolvedRecurrentSettings(layer_norm=True)
     for name in ("rnn", "gru", "lstm"):
         yield f"`{name}` with layer norm", Recurrent(make_cell(name, width, units, norm)), (x,)
-    cells = [make_cell("rnn", width, units, RecurrentSettings()) for _ in range(3)]
+    cells = [make_cell("rnn", width, units, ResolvedRecurrentSettings()) for _ in range(3)]
     yield "`Bidirectional`", Bidirectional(Recurrent(cells[0]), Recurrent(cells[1])), (x,)
     yield "`AttentiveRecurrent`", AttentiveRecurrent(cells[2], memory=SIZES["T"]), (x,)
     yield "`MultiHeadAttention`", MultiHeadAttention(width, SIZES["H"]), (x,)
@@ -169,7 +170,7 @@ def single_layers() -> Iterator[tuple[str, nn.Module, tuple]]:
 
 
 def comparison_tables() -> str:
-    """For each report in docs/comparisons its command, its table and its verdict."""
+    """Returns the command, the table and the verdict of each report in docs/comparisons."""
     titles = {
         "ptb": "Penn Treebank, words", "sst2": "SST-2", "conll2003": "CoNLL-2003", "dates": "builtin:dates",
         "etth1": "ETTh1", "wikitext2": "WikiText-2", "multi30k": "Multi30k, English to German",
@@ -179,9 +180,9 @@ def comparison_tables() -> str:
 
 def comparison(title: str, name: str) -> str:
     text = (DOCS / "comparisons" / f"{name}.html").read_text(encoding="utf-8")
-    found = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    report = from_json(Report, json.dumps(json.loads(found[1])["report"]))
+    script = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)
+    assert script is not None
+    report = from_json(Report, json.dumps(json.loads(script[1])["report"]))
     assert report.verdict is not None
     head = f"| | {report.metric.name} | 95 % interval | parameters | {report.unit}/s | one prediction |"
     rows = [comparison_row(family, report.metric.key) for family in report.families]
@@ -216,20 +217,22 @@ def comparison_row(family: Family, metric: str) -> str:
 AREAS = {
     "recurrent": "Recurrent layers", "transformer": "A training step of the Transformer",
     "language": "Language models through the trainer", "loss": "Projection and cross-entropy",
-    "decoding": "Writing with caches", "translation": "Beam search beside transformers",
-    "vectors": "Word vectors", "reading": "From text to tokens", "cost": "Cost of a token",
+    "decoding": "Generation with caches", "translation": "Beam search compared with transformers",
+    "vectors": "Word vectors", "reading": "From text to tokens", "cost": "Time per token",
 }  # fmt: skip
-MACHINES = {"h200": "one H200", "cpu": "CPU"}
-MANY = 30  # rows above which a table is folded
+MACHINES = {"h200": "One H200", "cpu": "CPU"}
+MAX_ROWS = 30  # longer tables are folded
 
 
 def performance_tables() -> str:
-    """For each area what was measured on each machine: its command, its table, what was missed."""
+    """Returns the measurements of each area on each machine: command, table, requirements not met."""
     parts = []
     for area, title in AREAS.items():
-        found = [measured(area, machine) for machine in MACHINES if performance_file(area, machine).exists()]
-        if found:
-            parts.append("\n\n".join([f"## {title}", *found]))
+        sections = [
+            performance_section(area, machine) for machine in MACHINES if performance_file(area, machine).exists()
+        ]
+        if sections:
+            parts.append("\n\n".join([f"## {title}", *sections]))
     return "\n\n".join(parts)
 
 
@@ -237,8 +240,62 @@ def performance_file(area: str, machine: str) -> Path:
     return DOCS / "performance" / f"{area}-{machine}.json"
 
 
-def measured(area: str, machine: str) -> str:
-    run = json.loads(performance_file(area, machine).read_text(encoding="utf-8"))
+# Old names in saved measurements → new ones, by area.
+RENAMED_KEYS = {
+    "recurrent": {
+        "peer": "baseline", "ours": "seqwise_us", "theirs": "baseline_us", "least": "min_ratio", "most": "max_us",
+        "aim": "target_us", "forward_ours": "forward_us", "forward_theirs": "forward_baseline_us",
+        "memory_ours": "memory", "memory_theirs": "memory_baseline", "apart": "relative_error", "path": "backend",
+    },
+    "transformer": {"share": "utilisation"},
+    "language": {"ours_tokens_per_second": "tokens_per_second", "peer_tokens_per_second": "baseline_tokens_per_second"},
+    "loss": {
+        "share": "memory_ratio", "apart": "relative_error",
+        "ours_seconds": "fused_seconds", "ours_bytes": "fused_bytes",
+    },
+    "decoding": {"anew_tokens_per_second": "uncached_tokens_per_second", "same": "agreement"},
+    "reading": {"learning": "training", "writing": "tokenizing"},
+}  # fmt: skip
+RENAMED_HEADINGS = {
+    "beside": "baseline", "peer": "baseline", "ours": "seqwise", "least": "min ratio", "apart": "rel. error",
+    "first s": "first call s", "  path": "backend", "product": "matmul", "last": "last loss", "loss": "first loss",
+    "cpu": "CPU ratio", "scores": "chunk", "anew": "uncached", "same": "agreement", "opening": "open corpus",
+    "learning": "train tokeniser", "writing": "tokenise",
+}  # fmt: skip
+RENAMED_WORDS = (
+    (r"\bboth ways\b", "bidirectional"),
+    (r"^peer$", "baseline"),
+    (r"([\d.]+) times the peer in the median, not", r"median ratio \1, required"),
+    (r"([\d.]+) times the peer, not", r"ratio \1, required"),
+    (r"MB, more than the peer's (\d+)", r"MB, at most \1 allowed"),
+    (r"tokens per second, not", "tokens per second, required"),
+    (r"with a cache as without$", "with a cache as without, required 1"),
+)
+
+
+def read_measurements(path: Path) -> dict[str, Any]:
+    """Returns a saved benchmark run, with the old names of keys, columns and rows replaced."""
+    run = json.loads(path.read_text(encoding="utf-8"))
+    keys = RENAMED_KEYS.get(run.get("area", ""), {})
+    for column in run["columns"]:
+        heading = {"share": keys.get("share", "share").replace("_", " ")} | RENAMED_HEADINGS
+        column["heading"] = heading.get(column["heading"], column["heading"]).strip()
+        column["key"] = keys.get(column["key"], column["key"])
+    run["rows"] = [{keys.get(key, key): replace_words(value) for key, value in row.items()} for row in run["rows"]]
+    for name in ("missed", "planned"):
+        run[name] = [replace_words(line) for line in run.get(name, [])]
+    return run
+
+
+def replace_words(value: Any) -> Any:
+    if isinstance(value, str):
+        for old, new in RENAMED_WORDS:
+            value = re.sub(old, new, value)
+    return value
+
+
+def performance_section(area: str, machine: str) -> str:
+    run = read_measurements(performance_file(area, machine))
     lines = [
         f"### {MACHINES[machine]}",
         f"```text\n{re.sub(r' --json [^ ]+', '', run['command'])}\n```",
@@ -249,47 +306,47 @@ def measured(area: str, machine: str) -> str:
         lines.append(groups_table(rows))
     table = rows_table(run["columns"], rows)
     folded = f"<details><summary>All {len(rows)} rows</summary>\n\n{table}\n\n</details>"
-    lines.append(folded if len(rows) > MANY else table)
+    lines.append(folded if len(rows) > MAX_ROWS else table)
     lines += [f"Failed: {row.get('name', '')}: {row['failed']}" for row in rows if "failed" in row]
     if not run.get("finished", True):
-        lines.append(cut_off(run))
+        lines.append(describe_interruption(run))
     if run.get("missed"):
-        lines.append("Missed:\n\n" + "\n".join(f"- {line}" for line in run["missed"]))
+        lines.append("Requirements not met:\n\n" + "\n".join(f"- {line}" for line in run["missed"]))
     if area == "cost" and (DOCS / "images" / f"cost-{machine}.png").exists():
         lines.append(f"![microseconds per token over time, batch and width](images/cost-{machine}.png)")
     return "\n\n".join(lines)
 
 
-def cut_off(run: dict[str, Any]) -> str:
-    """What an unfinished run does not have. Rows come in the order in which they were planned."""
+def describe_interruption(run: dict[str, Any]) -> str:
+    """Returns a sentence on the rows that an unfinished run lacks; rows are measured in the planned order."""
     missing = run.get("planned", [])[len(run["rows"]) :]
-    return f"Cut off after {len(run['rows'])} rows." + (f" Not measured: {'; '.join(missing)}." if missing else "")
+    return f"Interrupted after {len(run['rows'])} rows." + (f" Not measured: {'; '.join(missing)}." if missing else "")
 
 
 def conditions(run: dict[str, Any]) -> str:
-    """Where and when, and whether the machine had other work."""
+    """Returns the machine, the version of PyTorch, the date and, for CPUs, the load."""
     words = [run["where"], f"torch {run['machine']['packages']['torch']}", run["date"]]
     before, after = run["load"]
     if run["device"] == "cpu" and before is not None:
-        words.append(f"load {before} before and {after} after, on {run['machine']['cpu']['count']} processors")
-    quick = " A short run with few repeats: read it as a sketch." if run["quick"] else ""
+        words.append(f"load average {before} before and {after} after, on {run['machine']['cpu']['count']} processors")
+    quick = " A quick run with few repeats: approximate values." if run["quick"] else ""
     return f"{', '.join(words)}.{quick}"
 
 
 def rows_table(columns: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
-    """Columns as the script prints them; those that no row fills are left out."""
-    filled_in = [column for column in columns if any(row.get(column["key"]) is not None for row in rows)]
-    head = "| " + " | ".join(column["heading"] for column in filled_in) + " |"
-    body = ["| " + " | ".join(Column(**column).cell(row) for column in filled_in) + " |" for row in rows]
-    return "\n".join([head, "|---" * len(filled_in) + "|", *body])
+    """Returns the table of a script's columns, without empty ones."""
+    columns_used = [column for column in columns if any(row.get(column["key"]) is not None for row in rows)]
+    head = "| " + " | ".join(column["heading"] for column in columns_used) + " |"
+    body = ["| " + " | ".join(Column(**column).cell(row) for column in columns_used) + " |" for row in rows]
+    return "\n".join([head, "|---" * len(columns_used) + "|", *body])
 
 
 def groups_table(rows: list[dict[str, Any]]) -> str:
-    """Ratios to PyTorch's own, by kind of row: how many rows, the least, the median, the largest."""
-    lines = ["| beside PyTorch | rows | lowest ratio | median | highest |", "|---|---|---|---|---|"]
-    beside = [row for row in rows if row.get("peer") == "pytorch" and "ratio" in row]
-    for group in dict.fromkeys(row["group"] for row in beside):
-        ratios = sorted(row["ratio"] for row in beside if row["group"] == group)
+    """Returns the number of rows and the minimum, median and maximum ratio to PyTorch for each group of rows."""
+    lines = ["| compared with PyTorch | rows | minimum ratio | median | maximum |", "|---|---|---|---|---|"]
+    compared = [row for row in rows if row.get("baseline") == "pytorch" and "ratio" in row]
+    for group in dict.fromkeys(row["group"] for row in compared):
+        ratios = sorted(row["ratio"] for row in compared if row["group"] == group)
         low, middle, high = ratios[0], statistics.median(ratios), ratios[-1]
         lines.append(f"| {group} | {len(ratios)} | {low:.2f} | {middle:.2f} | {high:.2f} |")
     return "\n".join(lines)
@@ -306,8 +363,8 @@ PARTS = {
 # ---- writing
 
 
-def filled(name: str) -> tuple[Path, str]:
-    """The page that holds a part, and the text that it should have."""
+def fill_part(name: str) -> tuple[Path, str]:
+    """Returns the path of the page with a generated part, and its up-to-date text."""
     page, make = PARTS[name]
     text = (DOCS / page).read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
@@ -315,10 +372,10 @@ def filled(name: str) -> tuple[Path, str]:
     return DOCS / page, f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
 
 
-def with_transcripts(text: str, folder: Path) -> str:
-    """The page with every command run in `folder`, one after the other; those marked `# minutes` stay as they are.
+def insert_transcripts(text: str, folder: Path) -> str:
+    """Returns the page with the output of every command, run in `folder`; those marked `# minutes` are not run.
 
-    Python blocks run between them, since a command may need what they write.
+    Python blocks run in between, since a command may need the files that they write.
     """
 
     def run(block: re.Match[str]) -> str:
@@ -328,12 +385,14 @@ def with_transcripts(text: str, folder: Path) -> str:
             subprocess.run([sys.executable, "-c", block[2]], cwd=folder, capture_output=True, check=False)
             return block[0]
         commands = re.findall(r"^\$ (?:.*\\\n)*.*$", block[2], re.MULTILINE)
-        return "```console\n" + "".join(f"{command}\n{output(command[2:], folder)}" for command in commands) + "```"
+        return (
+            "```console\n" + "".join(f"{command}\n{run_command(command[2:], folder)}" for command in commands) + "```"
+        )
 
     return BLOCK.sub(run, text)
 
 
-def output(command: str, folder: Path) -> str:
+def run_command(command: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "110"}
     answer = subprocess.run(
@@ -344,17 +403,17 @@ def output(command: str, folder: Path) -> str:
 
 def main() -> None:
     for name in PARTS:
-        page, text = filled(name)
+        page, text = fill_part(name)
         page.write_text(text, encoding="utf-8")
     if "--transcripts" in sys.argv:
-        wanted = [word for word in sys.argv[1:] if word.endswith(".md")]
+        pages = [word for word in sys.argv[1:] if word.endswith(".md")]
         for page in sorted(DOCS.glob("*.md")):
-            if wanted and page.name not in wanted:
+            if pages and page.name not in pages:
                 continue
             text = page.read_text(encoding="utf-8")
             if BLOCK.search(text):
                 with tempfile.TemporaryDirectory() as folder:
-                    page.write_text(with_transcripts(text, Path(folder)), encoding="utf-8")
+                    page.write_text(insert_transcripts(text, Path(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks run and fail where they should; the one of training speed compares models of the same size."""
+"""The benchmarks of training speed, memory and reading run, and fail if a requirement is not met."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_every_row_is_measured_and_reported_as_json(tiny, capsys):
     tiny.main(["--repeats", "2", "--device", "cpu", "--threads", str(torch.get_num_threads()), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in report["rows"]] == [row.name for row in tiny.ROWS]
-    assert all(row["ours_tokens_per_second"] > 0 and row["peer_tokens_per_second"] > 0 for row in report["rows"])
+    assert all(row["tokens_per_second"] > 0 and row["baseline_tokens_per_second"] > 0 for row in report["rows"])
     assert report["machine"]["packages"]["torch"] is not None
 
 
 @pytest.mark.parametrize(("ratio", "status"), [(0.95, 0), (0.949, 1)])
-def test_one_ratio_by_the_clock_that_is_too_low_is_a_failure(language, monkeypatch, capsys, ratio, status):
+def test_a_ratio_below_the_requirement_is_a_failure(language, monkeypatch, capsys, ratio, status):
     ratios = iter([1.2, ratio, 1.0])
     monkeypatch.setattr(language, "measure", lambda *_: {"ratio": next(ratios), "cpu_ratio": 2.0})
     rows = ["lstm-words", "transformer-rotary", "lstm-characters"]
@@ -58,76 +58,76 @@ def test_the_table_has_a_line_per_row(tiny, capsys):
     tiny.main(["--repeats", "1", "--device", "cpu", "--threads", str(torch.get_num_threads()), *rows])
     where, head, first, second, *_ = capsys.readouterr().out.splitlines()
     assert where.startswith("language on ")
-    assert head.split() == ["tokens/s", "ours", "peer", "ratio", "cpu"]
+    assert head.split() == ["tokens/s", "seqwise", "baseline", "ratio", "CPU", "ratio"]
     assert first.startswith("transformer 2×8, V 20, B 3, T 5, rotary")
     assert second.startswith("lstm        2×8, V 20, B 3, T 5 ")
 
 
-def test_transformer_and_peer_have_the_same_number_of_weights(tiny):
+def test_transformer_and_baseline_have_the_same_number_of_weights(tiny):
     row = tiny.ROWS[0]
-    ours = tiny.LanguageModel(tiny.settings_of(row), row.vocabulary)
-    assert parameters(ours) == parameters(tiny.PlainGPT(row))
+    model = tiny.LanguageModel(tiny.build_settings(row), row.vocabulary)
+    assert parameters(model) == parameters(tiny.PlainGPT(row))
 
 
-def test_lstm_and_peer_give_the_same_loss_on_the_same_weights(tiny):
+def test_lstm_and_baseline_give_the_same_loss_on_the_same_weights(tiny):
     row = next(row for row in tiny.ROWS if row.model == "lstm")
-    ours, peer = tiny.LanguageModel(tiny.settings_of(row), row.vocabulary), tiny.PlainLSTM(row)
-    second_biases = row.depth * 4 * row.width  # nn.LSTM has two biases per gate that are only ever added
-    assert parameters(ours) == parameters(peer) - second_biases
+    model, baseline = tiny.LanguageModel(tiny.build_settings(row), row.vocabulary), tiny.PlainLSTM(row)
+    second_biases = row.depth * 4 * row.width  # nn.LSTM has two biases per gate, which are added
+    assert parameters(model) == parameters(baseline) - second_biases
     with torch.no_grad():
-        peer.tokens.weight.copy_(ours.embedding.weight)
-        peer.head.bias.copy_(ours.head.output.bias)
-        for depth, layer in enumerate(ours.backbone.deep.layer):
-            getattr(peer.lstm, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
-            getattr(peer.lstm, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
-            getattr(peer.lstm, f"bias_ih_l{depth}").copy_(layer.cell.bias)
-            getattr(peer.lstm, f"bias_hh_l{depth}").zero_()
+        baseline.tokens.weight.copy_(model.embedding.weight)
+        baseline.head.bias.copy_(model.head.output.bias)
+        for depth, layer in enumerate(model.backbone.deep.layer):
+            getattr(baseline.lstm, f"weight_ih_l{depth}").copy_(layer.cell.weight_input)
+            getattr(baseline.lstm, f"weight_hh_l{depth}").copy_(layer.cell.weight_hidden)
+            getattr(baseline.lstm, f"bias_ih_l{depth}").copy_(layer.cell.bias)
+            getattr(baseline.lstm, f"bias_hh_l{depth}").zero_()
     ids, targets = torch.randint(20, (2, 3, 5)).unbind()
-    loss, _ = ours(TokenBatch(ids, targets))
-    assert (loss.total / loss.count).item() == pytest.approx(peer(ids, targets, None)[0].item(), rel=1e-5)
+    loss, _ = model(TokenBatch(ids, targets))
+    assert (loss.total / loss.count).item() == pytest.approx(baseline(ids, targets, None)[0].item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("model", ["transformer", "lstm"])
-def test_both_learn(tiny, tmp_path, model):
+def test_both_implementations_reduce_the_loss(tiny, tmp_path, model):
     row = next(row for row in tiny.ROWS if row.model == model)
     store = tiny.write_store(tmp_path / "store", row, batches=4)
-    ready = [(batch.ids, batch.targets) for batch in tiny.batches_of(row, store).epoch(0)]
+    ready = [(batch.ids, batch.targets) for batch in tiny.build_loader(row, store).epoch(0)]
     ready = [pair for pair in ready if pair[0].shape == (row.rows, row.window)]
-    for steps in (tiny.our_steps(row, store), tiny.plain_steps(row, ready)):
+    for steps in (tiny.seqwise_steps(row, store), tiny.baseline_steps(row, ready)):
         losses = [loss for loss, _ in zip(steps, range(60))]
         assert all(map(math.isfinite, losses))
         assert sum(losses[-4:]) < sum(losses[:4]) - 0.2
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status")
-@pytest.mark.parametrize("way", ["streams", "windows", "memmap windows"])
-def test_memory_is_measured_while_the_real_trainer_reads_the_store(memory, monkeypatch, tmp_path, capsys, way):
-    monkeypatch.setattr(memory, "PIECE", 30_000)
+@pytest.mark.parametrize("method", ["streams", "windows", "memmap windows"])
+def test_memory_is_measured_during_training_from_the_store(memory, monkeypatch, tmp_path, capsys, method):
+    monkeypatch.setattr(memory, "BLOCK_TOKENS", 30_000)
     store = memory.write_tokens(tmp_path / "tokens", 100_000)
     memory.write_tokens(tmp_path / "tiny", 2 * memory.ROWS * memory.WINDOW)
     assert store.counts(memory.VOCABULARY).sum() == 100_000
-    assert memory.main(["--way", way, "--folder", str(tmp_path), "--steps", "2"]) == 0
+    assert memory.main(["--method", method, "--folder", str(tmp_path), "--steps", "2"]) == 0
     measured = json.loads(capsys.readouterr().out)
-    assert measured["way"] == way
+    assert measured["method"] == method
     assert measured["model_mb"] > 100  # PyTorch alone
     assert 0 <= measured["counting_mb"] <= measured["above_mb"]
     assert measured["tokens_per_second"] > 0
 
 
 @pytest.mark.parametrize(("above", "status"), [((600, 20, 5000), 0), ((20, 601, 30), 1)])
-def test_more_memory_than_the_limit_is_a_failure_but_not_of_the_memory_map(memory, capsys, above, status):
+def test_more_memory_than_the_limit_is_a_failure_except_for_the_memory_map(memory, capsys, above, status):
     rows = [
-        {"way": way, "model_mb": 300, "counting_mb": 0, "above_mb": mb, "tokens_per_second": 1}
-        for way, mb in zip(memory.WAYS, above)
+        {"method": method, "model_mb": 300, "counting_mb": 0, "above_mb": mb, "tokens_per_second": 1}
+        for method, mb in zip(memory.METHODS, above)
     ]
     assert memory.report(rows, 1000) == status
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["worst_mb"] == max(above[:2])
 
 
 def test_the_three_steps_before_training_are_timed(monkeypatch, tmp_path, capsys, benchmark_script):
-    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))  # the script sets another, which is undone after the test
+    monkeypatch.setenv("SEQWISE_CACHE", str(tmp_path))  # restores the variable that the script sets
     benchmark_script("reading").main(["--characters", "20000", "--kinds", "characters", "words", "--json"])
     characters, words = json.loads(capsys.readouterr().out)["rows"]
     assert characters["tokens"] in (20_000, 20_001)  # a line end is added where the text has none
     assert 2_000 < words["tokens"] < 10_000
-    assert min(row[step] for row in (characters, words) for step in ("opening", "learning", "writing")) > 0
+    assert min(row[step] for row in (characters, words) for step in ("opening", "training", "tokenizing")) > 0

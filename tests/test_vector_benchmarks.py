@@ -236,7 +236,10 @@ def test_speed_quality_and_memory_are_all_required(beside):
 
 
 def test_the_table_has_medians_of_speeds_and_means_of_the_rest(beside):
-    rows = [{"row": "cbow", "words_per_second": speed, "peak_mb": peak} for speed, peak in ((1, 10), (2, 20), (9, 60))]
+    rows = [
+        {"row": "cbow", "words_per_second": speed, "peak_mb": measure_peak_memory}
+        for speed, measure_peak_memory in ((1, 10), (2, 20), (9, 60))
+    ]
     assert beside.summary(rows, ["cbow"], ["words_per_second", "peak_mb"]) == {
         "cbow": {"words_per_second": 2, "peak_mb": 30}
     }

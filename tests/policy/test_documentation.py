@@ -171,7 +171,7 @@ def test_a_generated_table_is_fresh(part: str):
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    page, text = generate.filled(part)
+    page, text = generate.fill_part(part)
     assert page.read_text(encoding="utf-8") == text, "renew it with: python docs/generate.py"
 
 
