@@ -35,7 +35,7 @@ from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.task import LanguageModel
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 PROMPT, SOURCE, BEAM = 32, 20, 5
 BEGIN, END = 1, 2
@@ -134,7 +134,7 @@ def build_transformers_generate(row: Row, device: torch.device) -> Generate | No
 def build_beam_searches(row: Row, device: torch.device) -> dict[str, Generate]:
     """Returns beam searches over random memories in which no sequence ends early."""
     torch.manual_seed(0)
-    writer = Writer(build_settings(row), row.vocabulary, row.width, row.tokens + 1, attention="additive")
+    writer = TokenDecoder(build_settings(row), row.vocabulary, row.width, row.tokens + 1, attention="additive")
     writer = writer.to(device).eval()
     lengths = torch.full((row.rows,), SOURCE, device=device)
     memory = Memory(torch.randn(row.rows, SOURCE, row.width, device=device), lengths)
@@ -148,7 +148,7 @@ def build_beam_searches(row: Row, device: torch.device) -> dict[str, Generate]:
 
 
 @torch.inference_mode()
-def uncached_beam_search(writer: Writer, memory: Memory, length: int) -> Tensor:
+def uncached_beam_search(writer: TokenDecoder, memory: Memory, length: int) -> Tensor:
     """Returns the best hypotheses (B, length); every step reads all hypotheses from their beginning."""
     rows = len(memory.vectors)
     expanded = Memory(memory.vectors.repeat_interleave(BEAM, 0), memory.lengths.repeat_interleave(BEAM))

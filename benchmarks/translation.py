@@ -36,7 +36,7 @@ from seqwise.decoding.beam import beam_search
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.layers.embedding import Embedding
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 MIN_RATIO, BEAM = 3.0, 5
 PAD, BEGIN, END = 0, 1, 2
@@ -112,7 +112,7 @@ class TranslationModel(nn.Module):
         )
         self.embedding = Embedding(row.vocabulary, row.width)
         self.encoder = build_encoder(settings, row.width, MAX_LENGTH)
-        self.writer = Writer(settings, row.vocabulary, row.width, MAX_LENGTH, embedding=self.embedding)
+        self.writer = TokenDecoder(settings, row.vocabulary, row.width, MAX_LENGTH, embedding=self.embedding)
         self.eval()
 
     def encode(self, sources: Sequence[list[int]]) -> Memory:

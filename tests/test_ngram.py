@@ -73,7 +73,7 @@ class SlowTwin:
         discount = [self.d[n][min(c, 3) - 1] if c else 0.0 for c in followers]
         return (followers[token] - discount[token] + sum(discount) * shorter) / sum(followers)
 
-    def log_probabilities_of(self, ids: list[int]) -> list[float]:
+    def score_tokens(self, ids: list[int]) -> list[float]:
         return [np.log(self.probability(token, self.history(ids[:t]))) for t, token in enumerate(ids)]
 
 
@@ -123,7 +123,7 @@ def test_discounts_that_come_out_negative_give_way_to_fixed_ones():
 def test_a_slow_dictionary_model_agrees_on_any_text(train, test, order, end, discounts):
     fast = NGram.count(np.array(train), 6, order, end, discounts)
     slow = SlowTwin(train, 6, order, end, discounts)
-    assert fast.log_probabilities_of(np.array(test)) == pytest.approx(slow.log_probabilities_of(test))
+    assert fast.score_tokens(np.array(test)) == pytest.approx(slow.score_tokens(test))
 
 
 @pytest.mark.parametrize("discounts", [1, 3])
@@ -133,7 +133,7 @@ def test_a_slow_dictionary_model_agrees_where_discounts_are_estimated(end, disco
     fast = NGram.count(train, 40, 4, end, discounts)
     slow = SlowTwin(train.tolist(), 40, 4, end, discounts)
     assert all(level.discounts != ngram.FALLBACK[discounts] for level in fast.levels[1:])
-    assert fast.log_probabilities_of(test) == pytest.approx(slow.log_probabilities_of(test.tolist()))
+    assert fast.score_tokens(test) == pytest.approx(slow.score_tokens(test.tolist()))
 
 
 @given(texts, texts, st.integers(1, 16), ends, numbers_of_discounts)
@@ -150,18 +150,18 @@ def test_the_distribution_after_any_history_sums_to_one_and_leaves_nothing_out(t
 def test_log_probabilities_agree_with_the_distribution_after_each_history(train, test, order, end):
     model = NGram.count(np.array(train), 6, order, end)
     each = [np.log(model.distribution(test[:t])[token]) for t, token in enumerate(test)]
-    assert model.log_probabilities_of(np.array(test)) == pytest.approx(each)
+    assert model.score_tokens(np.array(test)) == pytest.approx(each)
 
 
 def test_order_one_ignores_the_history():
     model = NGram.count(np.array([A, B, A]), 4, order=1, end=None)
     assert np.array_equal(model.distribution([A, B]), model.distribution([]))
-    assert model.log_probabilities_of(np.array([B, B]))[1] == np.log(model.distribution([])[B])
+    assert model.score_tokens(np.array([B, B]))[1] == np.log(model.distribution([])[B])
 
 
 def test_tokens_never_seen_share_the_floor_equally():
     model = NGram.count(zipf_text(500, 20, seed=0), 24, order=3, end=None)
-    unseen = np.exp(model.log_probabilities_of(np.array([20, 21, 22, 23])))
+    unseen = np.exp(model.score_tokens(np.array([20, 21, 22, 23])))
     assert unseen == pytest.approx(np.full(4, model.leftover[0][0] / 24))
     assert unseen[0] > 0
 
@@ -170,19 +170,19 @@ def test_history_stops_at_the_line_end_where_one_is_given():
     train = zipf_text(2000, 20, seed=3)
     one, other = np.array([5, 6, 0, 1, 2, 3]), np.array([7, 8, 0, 1, 2, 3])
     lines = NGram.count(train, 20, 4, end=0)
-    assert np.array_equal(lines.log_probabilities_of(one)[3:], lines.log_probabilities_of(other)[3:])
-    assert np.array_equal(lines.log_probabilities_of(one)[3:], lines.log_probabilities_of(one[3:]))
+    assert np.array_equal(lines.score_tokens(one)[3:], lines.score_tokens(other)[3:])
+    assert np.array_equal(lines.score_tokens(one)[3:], lines.score_tokens(one[3:]))
     stream = NGram.count(train, 20, 4, end=None)
-    assert not np.allclose(stream.log_probabilities_of(one)[3:], stream.log_probabilities_of(other)[3:])
+    assert not np.allclose(stream.score_tokens(one)[3:], stream.score_tokens(other)[3:])
 
 
 def test_a_stream_in_pieces_counts_and_evaluates_like_the_whole(monkeypatch):
     text = zipf_text(1000, 20, seed=4)
     whole = NGram.count(text, 20, 4, end=0)
     pieces = NGram.count(iter(np.split(text.astype(np.uint16), [300, 301, 700])), 20, 4, end=0)
-    at_once = whole.log_probabilities_of(text)
+    at_once = whole.score_tokens(text)
     monkeypatch.setattr(ngram, "CHUNK", 7)
-    assert np.array_equal(pieces.log_probabilities_of(np.split(text, [11, 500])), at_once)
+    assert np.array_equal(pieces.score_tokens(np.split(text, [11, 500])), at_once)
 
 
 @pytest.mark.parametrize("end", [None, 0])
@@ -193,7 +193,7 @@ def test_a_saved_model_comes_back_the_same(tmp_path, end):
     loaded = NGram.from_tensors(load_file(tmp_path / "model.safetensors"), model.settings())
     assert loaded.settings() == model.settings()
     assert loaded.describe() == model.describe()
-    assert np.array_equal(loaded.log_probabilities_of(text), model.log_probabilities_of(text))
+    assert np.array_equal(loaded.score_tokens(text), model.score_tokens(text))
 
 
 def test_a_saved_model_without_its_highest_order_is_refused():
@@ -211,7 +211,7 @@ def test_parameters_are_the_ngrams_seen():
 
 def test_a_vocabulary_of_one_is_certain():
     model = NGram.count(np.zeros(5, np.int64), 1, order=3, end=None)
-    assert model.log_probabilities_of(np.zeros(4, np.int64)) == pytest.approx([0, 0, 0, 0])
+    assert model.score_tokens(np.zeros(4, np.int64)) == pytest.approx([0, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_from_text_files_to_probabilities_worked_out_by_hand(tmp_path):
     left = (1.0 + 0.5) / 3  # b came twice after a, c once
     line_1 = [a_first, (2 - 1) / 3 + left * unigram["b"], (2 - 1) / 2 + 1 / 2 * unigram["<eos>"]]
     line_2 = [a_first, left * unigram["<unk>"], unigram["<eos>"]]  # nothing ever followed <unk>
-    assert np.exp(model.log_probabilities_of(test)) == pytest.approx([*line_1, *line_2])
+    assert np.exp(model.score_tokens(test)) == pytest.approx([*line_1, *line_2])
     assert [*line_1, *line_2] == pytest.approx([0.6, 0.4333333, 0.65, 0.6, 0.05, 0.3])
 
 
@@ -278,7 +278,7 @@ def test_five_grams_on_the_penn_treebank_reach_the_published_perplexity():
     vocabulary, (train, valid, test) = penn_treebank()
     assert (len(train), len(valid), len(test), len(vocabulary)) == (929_589, 73_760, 82_430, 10_000)
     model = NGram.count(train, len(vocabulary), 5, end=vocabulary["<eos>"])
-    perplexity = np.exp(-model.log_probabilities_of(test).mean())
+    perplexity = np.exp(-model.score_tokens(test).mean())
     assert perplexity == pytest.approx(141.2, abs=0.1)  # Mikolov et al. 2011: 141.2
-    assert np.exp(-model.log_probabilities_of(valid).mean()) == pytest.approx(148.0, abs=0.1)
+    assert np.exp(-model.score_tokens(valid).mean()) == pytest.approx(148.0, abs=0.1)
     assert model.parameters == 2_317_233

@@ -93,7 +93,7 @@ class NGram:
         stream = _stream(ids, vocabulary, end)
         return cls(_tables(stream, vocabulary, order, end), vocabulary, end, discounts)
 
-    def log_probabilities_of(self, ids: np.ndarray | Iterable[np.ndarray]) -> Floats:
+    def score_tokens(self, ids: np.ndarray | Iterable[np.ndarray]) -> Floats:
         """Natural logarithm of p(ids[t] | up to order − 1 tokens before t), for every t."""
         stream = _stream(ids, self.vocabulary, self.end)
         first, reach = int(self.end is not None), self.order - 1

@@ -18,7 +18,7 @@ from seqwise.decoding.sequence_sampling import sample_sequences
 from seqwise.decoding.sequences import Hypothesis, StepOutput
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 BEGIN, END = 1, 2
 VARIANTS = {
@@ -34,14 +34,14 @@ VARIANTS = {
 every = pytest.mark.parametrize("variant", VARIANTS)
 
 
-def build(variant: str, vocabulary: int = 12, sharpness: float = 3.0) -> Writer:
+def build(variant: str, vocabulary: int = 12, sharpness: float = 3.0) -> TokenDecoder:
     """A small writer with random weights whose choices are clear: no two sequences are equally good."""
     settings = ResolvedSettings.model_validate(
         VARIANTS[variant] | {"network": {"width": 8, "depth": 2, "tie_weights": False}}
     )
     settings.transformer.heads = 2
     torch.manual_seed(3)
-    decoder = Writer(settings, vocabulary, 8, 20).double().eval()
+    decoder = TokenDecoder(settings, vocabulary, 8, 20).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
             if weight.dim() == 2:
@@ -72,7 +72,7 @@ def ids_of(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
 
 
 @torch.no_grad()
-def steps(decoder: Writer, memory: Memory, prefix: list[int]) -> tuple[list[float], Tensor]:
+def steps(decoder: TokenDecoder, memory: Memory, prefix: list[int]) -> tuple[list[float], Tensor]:
     """Log-probabilities after the prefix, all read anew; and what each source position lacks of a weight of 1."""
     states = decoder.read(torch.tensor([[BEGIN, *prefix]]), None, memory, weights=True)
     looked = 0.0 if states.weights is None else states.weights[0].sum(0)
@@ -86,7 +86,7 @@ def score_of(options: BeamSearchOptions, total: float, length: int, missing: Ten
     return score
 
 
-def exhaustive(decoder: Writer, memory: Memory, options: BeamSearchOptions, max_length: int) -> list[list[int]]:
+def exhaustive(decoder: TokenDecoder, memory: Memory, options: BeamSearchOptions, max_length: int) -> list[list[int]]:
     """All sequences there are, best first: those that end, then those that are cut."""
     vocabulary = decoder.output.vocabulary
     others = [token for token in range(vocabulary) if token != END]
@@ -110,7 +110,7 @@ class Open:
 
 
 def slow(
-    decoder: Writer, memory: Memory, options: BeamSearchOptions, max_length: int, prefix: tuple[int, ...] = ()
+    decoder: TokenDecoder, memory: Memory, options: BeamSearchOptions, max_length: int, prefix: tuple[int, ...] = ()
 ) -> list[tuple[list[int], float]]:
     """Beam search as one writes it first: one row, lists, no cache."""
     beams, pool = [Open([*prefix], 0.0)], []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from seqwise.config import FAMILIES, parse_settings
-from seqwise.tasks.defaults import DefaultsContext, expected_epochs, heads_of, resolve
+from seqwise.tasks.defaults import DefaultsContext, choose_num_heads, estimate_epochs, resolve
 
 PTB = DefaultsContext(tokens=929_589, vocabulary=10_000, cuda=False, cores=2)
 
@@ -57,9 +57,9 @@ def test_more_epochs_drop_more(budget, dropout):
 
 def test_expected_epochs_follow_the_budget():
     settings, _ = resolve(parse_settings({"budget": "929589-tokens"}), PTB)
-    assert expected_epochs(settings, PTB) == 1
+    assert estimate_epochs(settings, PTB) == 1
     settings, _ = resolve(parse_settings({"budget": "10m"}), PTB)
-    assert 1 < expected_epochs(settings, PTB) < 6  # 2.9 were measured on two cores
+    assert 1 < estimate_epochs(settings, PTB) < 6  # 2.9 were measured on two cores
 
 
 def test_a_wider_network_takes_smaller_steps():
@@ -101,6 +101,6 @@ def test_an_n_gram_model_needs_no_settings():
 @pytest.mark.parametrize("width", [8, 12, 16, 36, 64, 100, 128, 200, 256, 300, 384, 650])
 @pytest.mark.parametrize("each", [16, 32, 64])
 def test_heads_are_of_even_width_where_the_width_is_even(width, each):
-    heads = heads_of(width, each)
+    heads = choose_num_heads(width, each)
     assert width % heads == 0
     assert width // heads % 2 == 0

@@ -131,7 +131,7 @@ def _scores(model: Any, ids: torch.Tensor) -> tuple[torch.Tensor, Any]:
 def test_counts_are_told_block_by_block(readers):
     made = readers["ngram"]
     store = made.task.stores["test"]
-    logs = made.model.ngram.log_probabilities_of(store.read(0, len(store)))
+    logs = made.model.ngram.score_tokens(store.read(0, len(store)))
     by_hand = -np.add.reduceat(logs[1:], [0, *range(BLOCK_TOKENS - 1, len(logs) - 1, BLOCK_TOKENS)])
     assert examples_of(made).sums[:, 0] == pytest.approx(by_hand)
 

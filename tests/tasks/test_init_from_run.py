@@ -11,7 +11,7 @@ import torch
 import seqwise
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
-from seqwise.tasks.initialise import copy_weights, take_over
+from seqwise.tasks.initialise import copy_weights, inherit_settings
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, training_of
 
@@ -132,7 +132,7 @@ def test_what_was_not_set_is_taken_and_named():
          "recurrent": {"update": "replaces", "bidirectional": True, "concat_directions": False}}
     )  # fmt: skip
     mine = parse_settings({"task": "classify", "network": {"width": 32}})
-    settings, taken = take_over(mine, source, "runs/a")
+    settings, taken = inherit_settings(mine, source, "runs/a")
     assert (settings.model, settings.network.depth, settings.recurrent.update) == ("gru", 2, "replaces")
     assert settings.network.dropout is None  # regularisation is not taken
     assert set(taken) == {
@@ -160,7 +160,7 @@ def test_what_cannot_fit_is_refused(mine: dict, source: dict, fragments: list[st
     theirs = {"task": "masked", "model": "transformer", "network": {"width": 16, "depth": 2, "embedding": 16}}
     theirs |= {"text": {"tokenizer": "words", "vocabulary": 30}} | source
     with pytest.raises(UsageError) as caught:
-        take_over(parse_settings({"task": "classify"} | mine), parse_settings(theirs), "runs/a")
+        inherit_settings(parse_settings({"task": "classify"} | mine), parse_settings(theirs), "runs/a")
     assert [part for part in fragments if part not in str(caught.value)] == []
 
 

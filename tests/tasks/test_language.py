@@ -23,7 +23,7 @@ from seqwise.errors import NonFiniteError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language import ngram_model
 from seqwise.tasks.language.scoring import score, score_dynamically
-from seqwise.tasks.language.task import Language, write_on
+from seqwise.tasks.language.task import Language, generate_text
 from seqwise.training.api import TrainedModel
 
 NEURAL = [family for family in FAMILIES if family != "ngram"]
@@ -113,9 +113,9 @@ def test_the_transformer_is_scored_on_every_token_once_with_half_a_window_before
 def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book, monkeypatch):
     loaded = trained("ngram", "words")
     store, model = held_out(loaded, book), loaded.model
-    whole = -model.ngram.log_probabilities_of(store.read(0, len(store)))[1:].sum()
+    whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
-        monkeypatch.setattr(ngram_model, "CHUNK", chunk)
+        monkeypatch.setattr(ngram_model, "CHUNK_TOKENS", chunk)
         assert model.score(store)[0] == pytest.approx(whole)
 
 
@@ -174,8 +174,8 @@ def test_an_interim_score_ends_after_the_same_batch_on_every_rank(trained, tmp_p
     text.write_text("the old gate forgets a word.\n" * 700)
     loaded = trained(family)
     store = prepare(open_unsplit(text), loaded.run.tokenizer)["all"]
-    whole = score(loaded.model, store, loaded.settings, longest=2000)
-    parts = [score(loaded.model, store, loaded.settings, rank, 4, longest=2000) for rank in range(4)]
+    whole = score(loaded.model, store, loaded.settings, max_tokens=2000)
+    parts = [score(loaded.model, store, loaded.settings, rank, 4, max_tokens=2000) for rank in range(4)]
     assert sum(tokens for _, tokens in parts) == whole[1]
     assert sum(nats for nats, _ in parts) == pytest.approx(whole[0], rel=1e-5)
     assert 2000 <= whole[1] < 2000 + 16 * 48
@@ -248,23 +248,23 @@ def test_reading_on_writes_what_reading_everything_again_writes(trained, family,
 
 @pytest.mark.parametrize("family", ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "ngram"])
 def test_the_cost_of_a_token_does_not_grow(trained, family, monkeypatch):
-    model, read, held = trained(family).model, [], []
+    model, read, sizes = trained(family).model, [], []
     original = type(model).next
 
-    def spy(self, ids, carry=None):
-        scores, carry = original(self, ids, carry)
+    def spy(self, ids, state=None):
+        scores, state = original(self, ids, state)
         read.append(ids.shape[1])
-        held.append(sum(tensor.numel() for tensor in _tensors(carry)))
-        return scores, carry
+        sizes.append(sum(tensor.numel() for tensor in _tensors(state)))
+        return scores, state
 
     monkeypatch.setattr(type(model), "next", spy)
-    list(write_on(model, trained(family).run.tokenizer, "the old model", SamplingOptions(), 0, 40))
+    list(generate_text(model, trained(family).run.tokenizer, "the old model", SamplingOptions(), 0, 40))
     assert read == [len("the old model")] + [1] * 39
-    assert len(set(held[10:])) == 1  # what is carried has a fixed size
+    assert len(set(sizes[10:])) == 1  # what is carried has a fixed size
 
 
-def _tensors(carry):
-    return [carry] if isinstance(carry, torch.Tensor) else [t for part in carry for t in _tensors(part)]
+def _tensors(state):
+    return [state] if isinstance(state, torch.Tensor) else [t for part in state for t in _tensors(part)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -15,9 +15,9 @@ from seqwise.backbones.encoder import SeparateDirections
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.tasks.defaults import DefaultsContext, resolve
-from seqwise.tasks.masked.filling import fill_in, read
+from seqwise.tasks.masked.filling import encode_masked_text, fill_masks
 from seqwise.tasks.masked.masking import MaskedBatch
-from seqwise.tasks.masked.model import MaskedModel, TwoWayModel, build_model
+from seqwise.tasks.masked.model import BidirectionalLanguageModel, MaskedModel, build_model
 from seqwise.tasks.masked.task import Masked
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
@@ -41,15 +41,15 @@ def settings_of(model: str, **sections: dict) -> Settings:
     return resolve(parse_settings(values), DefaultsContext(5000, 20, False, 1))[0]
 
 
-def batch_of(rows: int = 3, length: int = 7, both: bool = False) -> MaskedBatch:
+def batch_of(rows: int = 3, length: int = 7, bidirectional: bool = False) -> MaskedBatch:
     draw = torch.Generator().manual_seed(0)
     targets = torch.randint(3, 20, (rows, length), generator=draw)
     chosen = torch.rand(rows, length, generator=draw) < 0.3
     chosen[:, 2] = True
-    return MaskedBatch(targets.masked_fill(chosen, 1), targets, chosen, both=both)
+    return MaskedBatch(targets.masked_fill(chosen, 1), targets, chosen, bidirectional=bidirectional)
 
 
-def model_of(family: str, **sections: dict) -> MaskedModel | TwoWayModel:
+def model_of(family: str, **sections: dict) -> MaskedModel | BidirectionalLanguageModel:
     torch.manual_seed(0)
     return build_model(settings_of(family, **sections), 20, torch.arange(20)).eval()
 
@@ -61,7 +61,7 @@ def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_hidden_tokens():
         -scores[row, place, batch.targets[row, place]]
         for row in range(3)
         for place in range(7)
-        if batch.chosen[row, place]
+        if batch.target_mask[row, place]
     ]
     loss, carry = model(batch)
     assert loss.total.item() == pytest.approx(sum(losses).item(), rel=1e-5)
@@ -70,7 +70,7 @@ def test_the_loss_of_a_masked_model_is_the_cross_entropy_of_the_hidden_tokens():
 
 @pytest.mark.parametrize("family", RECURRENT)
 def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
-    model, batch = model_of(family), batch_of(both=True)
+    model, batch = model_of(family), batch_of(bidirectional=True)
     left, right = model.states(batch.ids).chunk(2, dim=-1)
     total = 0.0
     for row in range(3):
@@ -83,7 +83,7 @@ def test_the_loss_of_two_directions_is_that_of_two_language_models(family: str):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_is_the_sum_of_its_rows(family: str):
-    model, batch = model_of(family), batch_of(both=family in RECURRENT)
+    model, batch = model_of(family), batch_of(bidirectional=family in RECURRENT)
     rows = [model(batch.slice(row, row + 1))[0] for row in range(batch.rows)]
     whole = model(batch)[0]
     assert whole.total.item() == pytest.approx(sum(row.total.item() for row in rows), rel=1e-5)
@@ -153,7 +153,7 @@ def test_padding_changes_no_filling(family: str):
 @pytest.mark.parametrize("family", ["transformer", "gru"])
 def test_gradients_agree_with_finite_differences(family: str):
     model = model_of(family, network={"width": 4, "depth": 1, "embedding": 3}).double()
-    batch = batch_of(rows=2, length=4, both=family == "gru")
+    batch = batch_of(rows=2, length=4, bidirectional=family == "gru")
 
     def loss(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         swapped = {"embedding.weight": weight, "output.weight": weight, "output.bias": bias}
@@ -307,14 +307,14 @@ TEXT = ["the cat sat on the mat.\n", "cats play; playing cats.\n"] * 30
 @pytest.mark.parametrize("kind", ["words", "spaces", "wordpiece", "bpe", "characters"])
 def test_every_tokeniser_reads_a_gap_between_line_breaks(kind: str):
     tokenizer = Tokenizer.train(kind, TEXT, 300, specials=("<pad>", "<mask>"))
-    gapped = read(tokenizer, "the [MASK] sat on <mask>")
+    masked = encode_masked_text(tokenizer, "the [MASK] sat on <mask>")
     line = int(tokenizer.encode("\n").ids[0])
-    assert gapped.ids[0] == gapped.ids[-1] == line
-    assert [int(gapped.ids[place]) for place in gapped.places] == [1, 1]
-    assert gapped.unknown == []
+    assert masked.ids[0] == masked.ids[-1] == line
+    assert [int(masked.ids[place]) for place in masked.positions] == [1, 1]
+    assert masked.unknown == []
     assert (
         tokenizer.encode("the").ids.tolist()
-        == gapped.ids[1 : gapped.places[0]].tolist()[: 3 if kind == "characters" else 1]
+        == masked.ids[1 : masked.positions[0]].tolist()[: 3 if kind == "characters" else 1]
     )
 
 
@@ -333,7 +333,7 @@ def test_the_best_filling_is_written_into_the_text(kind: str, token: str, filled
     with torch.no_grad():
         model.output.bias[tokenizer._ids[token]] = 50.0
         model.output.bias[:2] = 90.0  # specials are no answers
-    (answer,) = fill_in(model, tokenizer, ["the [MASK] sat"], 8, 3)
+    (answer,) = fill_masks(model, tokenizer, ["the [MASK] sat"], 8, 3)
     assert answer.values["filled"] == filled
     assert answer.text.splitlines()[0] == filled
     assert len(answer.values["masks"][0]) == 3
@@ -343,16 +343,16 @@ def test_a_long_text_is_read_around_its_gaps():
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
     model = build_model(settings_of("transformer", transformer={"positions": "learned"}), len(tokenizer)).eval()
     text = "the cat sat on " * 20 + "[MASK] " + "the mat . " * 20 + "[MASK]"
-    (answer,) = fill_in(model, tokenizer, [text], 9, 2)
+    (answer,) = fill_masks(model, tokenizer, [text], 9, 2)
     assert len(answer.values["masks"]) == 2
     assert "[MASK] 1: " in answer.text
-    (excerpt,) = fill_in(model, tokenizer, ["cat sat on [MASK] the mat."], 6, 2)
+    (excerpt,) = fill_masks(model, tokenizer, ["cat sat on [MASK] the mat."], 6, 2)
     assert len(excerpt.values["masks"]) == 1
 
 
 def test_what_the_model_does_not_know_is_said():
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
-    (answer,) = fill_in(build_model(settings_of("gru"), len(tokenizer)), tokenizer, ["the zebra [MASK]"], 8, 1)
+    (answer,) = fill_masks(build_model(settings_of("gru"), len(tokenizer)), tokenizer, ["the zebra [MASK]"], 8, 1)
     assert answer.values["unknown"] == ["zebra"]
     assert "does not know 'zebra'" in answer.text
 
@@ -363,4 +363,4 @@ def test_what_the_model_does_not_know_is_said():
 def test_nothing_to_fill_in_is_refused(text: str, top: int, problem: str):
     tokenizer = Tokenizer.train("words", TEXT, specials=("<pad>", "<mask>"))
     with pytest.raises(UsageError, match=problem):
-        list(fill_in(build_model(settings_of("gru"), len(tokenizer)), tokenizer, [text], 8, top))
+        list(fill_masks(build_model(settings_of("gru"), len(tokenizer)), tokenizer, [text], 8, top))

@@ -28,7 +28,7 @@ class StepOutput:
 
 
 class StepDecoder(Protocol):
-    """The model that a search needs; `tasks/writing.py` implements it."""
+    """The model that a search needs; `tasks/token_decoder.py` implements it."""
 
     def start(self, memory: Memory) -> ModelState: ...
     def step(self, ids: Tensor, state: ModelState, weights: bool = False) -> StepOutput: ...

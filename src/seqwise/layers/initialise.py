@@ -46,3 +46,8 @@ def forget_bias_(bias: Tensor, value: float = 1.0) -> Tensor:
     bias.zero_()
     bias.chunk(4)[1].fill_(value)
     return bias
+
+
+def log_frequencies(counts: Tensor) -> Tensor:
+    """Returns the log frequency of each token, (V,), with add-one smoothing: the bias of an untrained softmax."""
+    return torch.log((counts + 1) / (counts.sum() + len(counts)))

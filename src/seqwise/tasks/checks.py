@@ -13,13 +13,16 @@ from seqwise.errors import UsageError
 from seqwise.families import families_for, get_family
 from seqwise.resolved_settings import ResolvedSettings
 
-COPIES = 4  # of each weight while training: itself, its gradient, two moments of Adam
+COPIES_PER_WEIGHT = 4  # in training: the weight, its gradient, two moments of Adam
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 def check_precision(settings: ResolvedSettings) -> None:
-    """Some processors advertise bfloat16 and kill the process at its first product, so it is tried in a child."""
+    """Rejects bfloat16 on a CPU without it.
+
+    Some processors advertise bfloat16 and kill the process at its first product, so a child process tries it.
+    """
     cpu = settings.device == "cpu" or (settings.device == "auto" and not torch.cuda.is_available())
     if cpu and settings.training.precision == "bfloat16" and not environment.probe_cpu_bfloat16():
         raise UsageError(
@@ -50,19 +53,19 @@ def check_output(settings: ResolvedSettings, supported: Sequence[str]) -> None:
 
 
 def check_memory(build: Callable[[], Model], settings: ResolvedSettings) -> Model:
-    """The model without memory behind it, so that asking costs nothing; refused if it cannot fit."""
+    """Returns the model on the meta device, which allocates no memory; rejects one too large to train here."""
     model: Model | None = None
     try:
         with torch.device("meta"):
             model = build()
         weights = sum(parameter.numel() for parameter in model.parameters())
-        size = f"{weights:,} weights, which take {4 * COPIES * weights / 1e9:,.0f} GB to train"
-    except RuntimeError:  # a matrix with more bytes than a number can say
+        size = f"{weights:,} weights, which take {4 * COPIES_PER_WEIGHT * weights / 1e9:,.0f} GB to train"
+    except RuntimeError:  # the bytes of a matrix overflow int64
         weights, size = 2**60, "more weights than any machine holds"
-    there = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
-    there = there or environment.memory()[0]
-    if model is None or (there is not None and 4 * COPIES * weights > there):
-        known = "" if there is None else f"; there are {there / 1e9:,.0f} GB"
+    available = (environment.gpu() or {}).get("memory") if settings.device != "cpu" else None
+    available = available or environment.memory()[0]
+    if model is None or (available is not None and 4 * COPIES_PER_WEIGHT * weights > available):
+        known = "" if available is None else f"; there are {available / 1e9:,.0f} GB"
         raise UsageError(
             f"the model would have {size}{known}.",
             repair="Choose a smaller --network.width or --network.depth, or a smaller --text.vocabulary.",

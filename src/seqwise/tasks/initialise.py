@@ -1,7 +1,7 @@
 """`--init RUN`: a run of classify or tag that begins with the encoder and the vocabulary of another run.
 
-Three steps, in the order in which training takes them: `take_over` before the data is read, `take_vocabulary` for
-reading it, `copy_weights` once the model is built. Nothing here knows of run folders, as `training/initialization.py`
+Training calls three functions in this order: `inherit_settings` before the data is read, `copy_vocabulary` for reading
+it, `copy_weights` once the model is built. The module knows nothing of run folders, as `training/initialization.py`
 does.
 """
 
@@ -37,7 +37,7 @@ TAKEN = {
 }
 
 
-def take_over(settings: Settings, source: Settings, name: str) -> tuple[Settings, list[str]]:
+def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[Settings, list[str]]:
     """The settings with what must agree taken from the run called `name`, and the dotted names of what was taken.
 
     A setting counts as not set where it has its default. What was set otherwise must agree.
@@ -86,7 +86,7 @@ def _require_partners(settings: Settings, source: Settings, name: str) -> None:
         )
 
 
-def take_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
+def copy_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
     """The vocabulary without the facts: labels and tags are learned from the new data."""
     return Preprocessor({"text": preprocessor.tokenizer})
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from torch import nn
 
 from seqwise.config import Settings
-from seqwise.tasks.initialise import copy_weights, take_over, take_vocabulary
+from seqwise.tasks.initialise import copy_vocabulary, copy_weights, inherit_settings
 from seqwise.tasks.task import LogFunction, Preprocessor, Task
 from seqwise.training.run import Run
 from seqwise.training.word_vectors import check_vectors, initialize_embeddings
@@ -23,11 +23,11 @@ def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Pr
     if settings.init is None:
         return settings, None
     source = Run.open(settings.init)
-    settings, inherited = take_over(settings, source.settings, settings.init)
+    settings, inherited = inherit_settings(settings, source.settings, settings.init)
     source.load_weights()  # raises an error about missing weights before the data is read
     values = [f"its vocabulary of {len(source.tokenizer):,}", *list_values(settings, inherited)]
     log(f"from {settings.init}: {', '.join(values)}")
-    return settings, take_vocabulary(source.preprocessor)
+    return settings, copy_vocabulary(source.preprocessor)
 
 
 def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
+from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, choose_num_heads
 
 VARIED_VOCABULARY = 1_000  # with fewer tokens the image determines every word; with more, captions vary by author
 
@@ -16,7 +16,7 @@ def fill_caption(settings: ResolvedSettings, context: DefaultsContext, fill: Fil
     fill("network.embedding", settings.network.width)
     width = settings.network.width
     if is_transformer or settings.caption.encoder == "patches":
-        fill("transformer.heads", heads_of(width, 32))
+        fill("transformer.heads", choose_num_heads(width, 32))
         fill("transformer.hidden", 4 * width if context.cuda else 2 * width)
     if settings.model in RECURRENT:
         fill("recurrent.weight_dropout", 0.0)

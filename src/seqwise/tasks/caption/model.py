@@ -10,7 +10,7 @@ from seqwise.layers.dropout import VariationalDropout
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import CaptionBatch
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 
 class CaptionModel(nn.Module):
@@ -32,7 +32,7 @@ class CaptionModel(nn.Module):
         caption, max_length = settings.caption, settings.data.max_length + 1
         self.encoder = build_image_encoder(settings, feature_width, max_regions)
         width: int = self.encoder.width  # type: ignore[assignment]
-        self.writer = Writer(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
+        self.writer = TokenDecoder(settings, vocabulary_size, width, max_length, caption.attention, counts=counts)
         self.drop = VariationalDropout(settings.network.dropout)
         self.label_smoothing, self.flip, self.max_shift = caption.label_smoothing, caption.flip, caption.shift
         self.has_pixels = caption.encoder != "features"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
+from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, choose_num_heads
 
 MAX_STEPWISE_LOOKBACK = 64  # a longer past is read in patches
 NUM_PATCHES = 14
@@ -27,7 +27,7 @@ def fill_forecast(settings: ResolvedSettings, context: DefaultsContext, fill: Fi
         fill("recurrent.weight_dropout", 0.0)
     if model == "transformer":
         width = settings.network.width
-        fill("transformer.heads", heads_of(width, max(1, width // 4)))
+        fill("transformer.heads", choose_num_heads(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
     fill("forecast.patch", choose_patch_size(context.longest))
     batch_size = max(1, min(1024 if context.cuda else 256, context.examples // 8))

@@ -1,7 +1,7 @@
-"""A scored text, block by block: what models that read it in windows, rows or streams are compared on.
+"""Scores per block of a text: comparable between models that read it in windows, rows or streams.
 
-A block is `BLOCK_TOKENS` tokens of the text, from its beginning on, whatever the model reads at once. It knows nothing
-of models.
+A block is `BLOCK_TOKENS` consecutive tokens, counted from the beginning of the text, whatever the model reads at once.
+The module knows nothing of models.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
 from seqwise.text.tokenizer import Tokenizer
 
-BEFORE = 32  # tokens before a block that are shown with it
+CONTEXT_TOKENS = 32  # tokens before a block that are displayed with it
 UNIT = f"blocks of {BLOCK_TOKENS} tokens"
 
 
-def blocks_of(store: TokenStore) -> ScoreSums:
-    """Nats and tokens of each block, nothing added yet."""
+def create_block_sums(store: TokenStore) -> ScoreSums:
+    """Returns empty sums of nats and tokens, one row for each block."""
     return ScoreSums(-(-len(store) // BLOCK_TOKENS))
 
 
 def add_losses(blocks: ScoreSums, batch: TokenBatch, losses: Tensor) -> None:
-    """The losses (B, T) of a batch's targets; each stands one place behind its input."""
+    """Adds the losses (B, T) of a batch's targets to their blocks; a target is one position after its input."""
     assert batch.positions is not None
-    places = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])
+    positions = batch.positions.numpy()[:, None] + 1 + np.arange(losses.shape[1])
     nats = losses.detach().double().cpu().numpy()
-    counts = np.ones_like(places, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
-    blocks.add(places[counts] // BLOCK_TOKENS, nats[counts])
+    mask = np.ones_like(positions, dtype=bool) if batch.mask is None else batch.mask.cpu().numpy()
+    blocks.add(positions[mask] // BLOCK_TOKENS, nats[mask])
 
 
-def examples_of(blocks: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
-    """The blocks that hold a scored token, each with its text and the end of what comes before it."""
+def build_block_examples(blocks: ScoreSums, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
+    """Returns the blocks that contain a scored token, each with its text and the tokens before it."""
     rows = np.flatnonzero(blocks.sums[:, 1])
-    shown = (ExampleText.multi_line(*_texts(store, tokenizer, int(row) * BLOCK_TOKENS)) for row in rows)
-    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(shown))
+    texts = (ExampleText.multi_line(*_decode_block(store, tokenizer, int(row) * BLOCK_TOKENS)) for row in rows)
+    return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
 
 
-def _texts(store: TokenStore, tokenizer: Tokenizer, start: int) -> tuple[str, str]:
-    begin, stop = max(0, start - BEFORE), min(len(store), start + BLOCK_TOKENS)
-    ids = store.read(begin, stop - begin)
-    return tokenizer.decode(ids[: start - begin]), tokenizer.decode(ids[start - begin :])
+def _decode_block(store: TokenStore, tokenizer: Tokenizer, start: int) -> tuple[str, str]:
+    """Returns the text before the block that begins at token `start`, and the text of the block."""
+    context_start, stop = max(0, start - CONTEXT_TOKENS), min(len(store), start + BLOCK_TOKENS)
+    ids = store.read(context_start, stop - context_start)
+    return tokenizer.decode(ids[: start - context_start]), tokenizer.decode(ids[start - context_start :])

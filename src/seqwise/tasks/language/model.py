@@ -1,4 +1,4 @@
-"""The language model: embedding, backbone, next-token head; and how it writes on. The task is in `task.py`."""
+"""The language model: embedding, backbone, next-token head; and text generation with it. The task is in `task.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqwise.families import get_family
 from seqwise.heads.next_token import NextToken
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import EMBEDDING_STD
+from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
@@ -29,9 +29,9 @@ from seqwise.text.tokenizer import Tokenizer
 class LanguageModel(nn.Module):
     """Embedding, backbone, next-token head.
 
-    With the `counts` of the training tokens (V,) a new model already predicts each token by its frequency. Otherwise
-    the first updates would teach recurrent states a constant for that, and saturate their gates. They also say how
-    often the sampled softmax draws a token. A model whose weights are loaded needs no counts.
+    With the `counts` of the training tokens (V,) an untrained model already predicts each token by its frequency.
+    Otherwise the first updates would teach recurrent states a constant for that, and saturate their gates. The sampled
+    softmax also draws tokens by these counts. A model whose weights are loaded needs no counts.
     """
 
     def __init__(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None = None):
@@ -41,12 +41,12 @@ class LanguageModel(nn.Module):
         self.embedding = Embedding(vocabulary, width)
         self.backbone = build_backbone(settings, width)
         self.stateful: bool = self.backbone.stateful  # type: ignore[assignment]
-        self.head = NextToken(self._output(settings, vocabulary, counts))
-        self._begin(counts)
+        self.head = NextToken(self._build_output(settings, vocabulary, counts))
+        self._initialize_weights(counts)
         kind = VariationalDropout if self.stateful else nn.Dropout
         self.drop_in, self.drop_out = kind(dropout), kind(dropout if self.stateful else 0.0)
 
-    def _output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
+    def _build_output(self, settings: ResolvedSettings, vocabulary: int, counts: Tensor | None) -> nn.Module:
         width: int = self.backbone.width  # type: ignore[assignment]
         tied = self.embedding.weight if settings.network.tie_weights else None
         if settings.network.output == "adaptive":
@@ -56,33 +56,33 @@ class LanguageModel(nn.Module):
         return FullSoftmax(width, vocabulary, tied)
 
     @torch.no_grad()
-    def _begin(self, counts: Tensor | None) -> None:
-        """Initial weights that the layers cannot know of."""
+    def _initialize_weights(self, counts: Tensor | None) -> None:
+        """Sets the initial weights that depend on the whole model or on the data."""
         matrix, bias = getattr(self.head.output, "weight", None), getattr(self.head.output, "bias", None)
         if not self.stateful:
-            # States behind a final norm are long; short rows keep the first scores near the frequencies.
+            # States after a final norm have a large norm; small rows keep the first scores near the frequencies.
             # On PTB at 60 updates: validation perplexity 480 against 538 with rows of length 1.
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
             if matrix is not None and matrix is not self.embedding.weight:
                 nn.init.normal_(matrix, std=EMBEDDING_STD)
         if counts is not None and bias is not None:
-            bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
+            bias.copy_(log_frequencies(counts))
 
-    def forward(self, batch: TokenBatch, carry: ModelState = None) -> tuple[Loss, ModelState]:
-        """Summed loss of the batch's targets, and the carry for the batch that continues it."""
-        losses, carry = self.losses(batch, carry)
-        return total(losses, batch.mask), carry
+    def forward(self, batch: TokenBatch, state: ModelState = None) -> tuple[Loss, ModelState]:
+        """Returns the summed loss of the batch's targets, and the state for the batch that continues it."""
+        losses, state = self.losses(batch, state)
+        return total(losses, batch.mask), state
 
-    def losses(self, batch: TokenBatch, carry: ModelState = None) -> tuple[Tensor, ModelState]:
-        """The loss of each target (B, T), also of those that do not count, and the carry."""
-        states = self.backbone(self.drop_in(self.embedding(batch.ids)), carry)
+    def losses(self, batch: TokenBatch, state: ModelState = None) -> tuple[Tensor, ModelState]:
+        """Returns the loss of each target (B, T), masked ones included, and the state."""
+        states = self.backbone(self.drop_in(self.embedding(batch.ids)), state)
         return self.head.losses(self.drop_out(states.vectors), batch.targets), states.state
 
-    def next(self, ids: Tensor, carry: ModelState = None) -> tuple[Tensor, ModelState]:
-        """Read ids (B, T); log-probabilities (B, V) of the token after them."""
-        if not self.stateful and carry is None:
+    def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:
+        """Reads ids (B, T); returns log-probabilities (B, V) of the next token, and the state."""
+        if not self.stateful and state is None:
             ids = ids[:, -self.backbone.window :]  # type: ignore[operator]
-        states = self.backbone(self.embedding(ids), carry)
+        states = self.backbone(self.embedding(ids), state)
         return self.head(states.vectors[:, -1]), states.state
 
 
@@ -96,21 +96,24 @@ def build_model(settings: ResolvedSettings, vocabulary: int, counts: Tensor | No
     return NGramModel(settings.context.length, vocabulary)
 
 
-def write_on(
-    model: Model, tokenizer: Tokenizer, prompt: str, choice: SamplingOptions, seed: int, longest: int
+def generate_text(
+    model: Model, tokenizer: Tokenizer, prompt: str, sampling: SamplingOptions, seed: int, max_length: int
 ) -> Iterator[str]:
-    """Continue the prompt; pieces of text as they come, at most `longest` tokens. An empty prompt begins a line."""
+    """Yields a continuation of the prompt piece by piece, at most `max_length` tokens.
+
+    An empty prompt means the beginning of a line.
+    """
     ids = tokenizer.encode(prompt).ids
     if not len(ids):
         ids = tokenizer.encode("\n").ids
     weight = next(model.eval().parameters(), None)
     prompt_ids = torch.tensor(ids[None], device="cpu" if weight is None else weight.device)
-    chosen = islice(generate(model, prompt_ids, choice, seed), longest)
-    return _as_text(chosen, TextStream(tokenizer, ids), blank=not prompt[-1:].isspace())
+    tokens = islice(generate(model, prompt_ids, sampling, seed), max_length)
+    return _decode_stream(tokens, TextStream(tokenizer, ids), strip_blank=prompt[-1:].isspace())
 
 
-def _as_text(chosen: Iterator[Tensor], stream: TextStream, blank: bool) -> Iterator[str]:
-    """Pieces that are not empty. After a prompt that ends in a blank, words bring no second one."""
-    texts = chain((stream.add(int(number)) for number in chosen), (stream.end() for _ in range(1)))
-    for number, text in enumerate(filter(None, texts)):
-        yield text if blank or number or stream.is_exact else text.removeprefix(" ")
+def _decode_stream(tokens: Iterator[Tensor], stream: TextStream, strip_blank: bool) -> Iterator[str]:
+    """Yields the non-empty pieces of text; `strip_blank` removes the blank that joins the first word to the prompt."""
+    texts = chain((stream.add(int(token)) for token in tokens), (stream.end() for _ in range(1)))
+    for index, text in enumerate(filter(None, texts)):
+        yield text.removeprefix(" ") if strip_blank and index == 0 and not stream.is_exact else text

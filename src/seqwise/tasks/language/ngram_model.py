@@ -15,8 +15,8 @@ from seqwise.errors import RunError, UsageError
 from seqwise.metrics.example_scores import BLOCK_TOKENS, ScoreSums
 from seqwise.ngram import NGram, memory_bound
 
-CHUNK = 1_000_000  # tokens scored at once
-NUMBER = "setting."  # prefix of the plain numbers among the saved tensors
+CHUNK_TOKENS = 1_000_000  # tokens scored at once
+SETTING_PREFIX = "setting."  # prefix of the plain numbers among the saved tensors
 
 
 class NGramModel(nn.Module):
@@ -43,24 +43,30 @@ class NGramModel(nn.Module):
     def get_tensors(self) -> dict[str, Tensor]:
         """Returns the counts, and the plain numbers that belong to them, for saving."""
         tensors = {name: torch.from_numpy(array) for name, array in self.ngram.tensors().items()}
-        return tensors | {f"{NUMBER}{name}": torch.tensor(value) for name, value in self.ngram.settings().items()}
+        return tensors | {
+            f"{SETTING_PREFIX}{name}": torch.tensor(value) for name, value in self.ngram.settings().items()
+        }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `get_tensors` returned."""
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith(NUMBER)}
-        numbers = {name.removeprefix(NUMBER): int(t) for name, t in tensors.items() if name.startswith(NUMBER)}
-        self._ngram = NGram.from_tensors(arrays, numbers)
+        arrays, settings = {}, {}
+        for name, tensor in tensors.items():
+            if name.startswith(SETTING_PREFIX):
+                settings[name.removeprefix(SETTING_PREFIX)] = int(tensor)
+            else:
+                arrays[name] = tensor.numpy()
+        self._ngram = NGram.from_tensors(arrays, settings)
 
     def score(self, store: TokenStore, blocks: ScoreSums | None = None) -> tuple[float, int]:
         """Returns the summed negative log likelihood of a text after its first token, and the number of tokens."""
         nats, context = 0.0, self.ngram.order - 1
-        for start in range(1, len(store), CHUNK):
+        for start in range(1, len(store), CHUNK_TOKENS):
             first = max(0, start - context)
-            ids = store.read(first, min(len(store), start + CHUNK) - first)
-            logs = self.ngram.log_probabilities_of(ids)[start - first :]
-            nats -= float(logs.sum())
+            ids = store.read(first, min(len(store), start + CHUNK_TOKENS) - first)
+            log_probabilities = self.ngram.score_tokens(ids)[start - first :]
+            nats -= float(log_probabilities.sum())
             if blocks is not None:
-                blocks.add((start + np.arange(len(logs))) // BLOCK_TOKENS, -logs)
+                blocks.add((start + np.arange(len(log_probabilities))) // BLOCK_TOKENS, -log_probabilities)
         return nats, len(store) - 1
 
     def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:

@@ -1,14 +1,13 @@
-"""How well a model predicts a token store: every token once, in the order and with the history stated here.
+"""Scores a token store with a language model: every token once, as streams or half-overlapping windows.
 
-A model is a module that maps (batch, carry) to (summed loss, carry) and says in `stateful` whether it carries a state;
-or it is counted. Where `blocks` are given, each token's loss is also added to the block of the text it stands in; for
-that a model has `losses`. Nothing here knows of text.
+A neural model maps (batch, state) to (summed loss, state), has `losses` for the loss of each token, and says in
+`stateful` whether it passes a state from batch to batch. An `NGramModel` scores a store by itself. With `blocks`, each
+token's loss is also added to its block of the text. The module knows nothing of text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import islice
 
 import torch
@@ -25,12 +24,11 @@ from seqwise.metrics.perplexity import Perplexity
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.blocks import add_losses
 from seqwise.tasks.language.ngram_model import NGramModel
+from seqwise.tasks.task import ProgressCallback
 
-ROWS = 16  # streams scored side by side; each begins with an empty state
-WINDOW = 256  # tokens scored at once where training took the whole text at once
+ROWS = 16  # streams scored in parallel; each begins with an empty state
+FULL_TEXT_WINDOW = 256  # tokens scored at once where data.window is "full"
 DYNAMIC_WINDOW = 20  # tokens between updates of dynamic evaluation for models with a state
-
-ProgressCallback = Callable[[int, int], None]
 
 
 @torch.no_grad()
@@ -40,42 +38,45 @@ def score(
     settings: ResolvedSettings,
     rank: int = 0,
     world: int = 1,
-    longest: int | None = None,
+    max_tokens: int | None = None,
     progress: ProgressCallback | None = None,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
-    """Summed negative log likelihood of this process's share of a store, and its number of tokens.
+    """Returns the summed negative log likelihood of this process's share of a store, and its number of tokens.
 
-    With `longest` only the first batches count, as many as hold that many tokens: the same on every rank.
+    With `max_tokens` only the first batches that together hold so many tokens are scored: the same on every rank.
     """
     if isinstance(model, NGramModel):
         return model.score(store, blocks)
     model.eval()
     device = next(model.parameters()).device
-    carry, nats, tokens = None, 0.0, 0
+    state, nats, tokens = None, 0.0, 0
     batches = evaluation_batches(bool(model.stateful), store, settings, rank, world)
-    for batch in islice(batches.epoch(), None if longest is None else math.ceil(longest / _tokens(batches))):
+    max_batches = None if max_tokens is None else math.ceil(max_tokens / _count_batch_targets(batches))
+    for batch in islice(batches.epoch(), max_batches):
         batch = batch.to(device)
-        loss, carry = _loss(model, batch, None if batch.resets_state else carry, blocks)
+        loss, state = _compute_loss(model, batch, None if batch.resets_state else state, blocks)
         nats, tokens = nats + float(loss.total), tokens + loss.count
         if progress:
             progress(tokens * world, len(store) - 1)
     return nats, tokens
 
 
-def _loss(model: nn.Module, batch: TokenBatch, carry: ModelState, blocks: ScoreSums | None) -> tuple[Loss, ModelState]:
-    """The summed loss of a batch, and the carry."""
+def _compute_loss(
+    model: nn.Module, batch: TokenBatch, state: ModelState, blocks: ScoreSums | None
+) -> tuple[Loss, ModelState]:
+    """Returns the summed loss of a batch, and the state."""
     if blocks is None:
-        return model(batch, carry)
-    losses, carry = model.losses(batch, carry)  # type: ignore[operator]
+        return model(batch, state)
+    losses, state = model.losses(batch, state)  # type: ignore[operator]
     add_losses(blocks, batch, losses)
-    return total(losses, batch.mask), carry
+    return total(losses, batch.mask), state
 
 
 def evaluation_batches(
     stateful: bool, store: TokenStore, settings: ResolvedSettings, rank: int = 0, world: int = 1
 ) -> StreamEvaluationLoader | WindowEvaluationLoader:
-    """Streams for a model that carries a state, half-overlapping windows for one that does not."""
+    """Returns streams for a model with a state, half-overlapping windows for one without."""
     window = _window(settings)
     if not stateful:
         return WindowEvaluationLoader(store, ROWS, window, window // 2, rank, world)
@@ -83,7 +84,7 @@ def evaluation_batches(
 
 
 def evaluation_rows(store: TokenStore) -> int:
-    """How many streams a text is read in: one, or several where each is long enough to forget its empty beginning."""
+    """Returns the number of streams: several only if each is long enough for its empty first state not to matter."""
     return ROWS if len(store) > 1000 * ROWS else 1
 
 
@@ -95,9 +96,9 @@ def score_dynamically(
     progress: ProgressCallback | None = None,
     blocks: ScoreSums | None = None,
 ) -> tuple[float, int]:
-    """Score each piece of the text, then learn from it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
+    """Scores each piece of the text, then trains on it (dynamic evaluation: Mikolov et al. 2010; Krause et al. 2018).
 
-    Every token is scored before the model has learned from it. The model is left as the text has made it.
+    Every token is scored before the model is trained on it. The weights of `model` change.
     """
     if not (0 <= rate < math.inf):
         raise UsageError(f"--dynamic-rate: expected a number from 0 on; received {rate:g}.")
@@ -106,16 +107,16 @@ def score_dynamically(
     batches: StreamEvaluationLoader | WindowEvaluationLoader = WindowEvaluationLoader(store, 1, window, window // 2)
     if model.stateful:
         batches = StreamEvaluationLoader(store, 1, DYNAMIC_WINDOW)
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
-    carry, nats, tokens = None, 0.0, 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    state, nats, tokens = None, 0.0, 0
     for batch in batches.epoch():
         batch = batch.to(device)
-        optimiser.zero_grad()
-        loss, carry = _loss(model, batch, None if batch.resets_state else carry, blocks)
+        optimizer.zero_grad()
+        loss, state = _compute_loss(model, batch, None if batch.resets_state else state, blocks)
         (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        carry = detach(carry)
+        optimizer.step()
+        state = detach(state)
         nats, tokens = nats + float(loss.total.detach()), tokens + loss.count
         if progress:
             progress(tokens, len(store) - 1)
@@ -126,16 +127,16 @@ def score_dynamically(
     return nats, tokens
 
 
-def perplexity(scored: tuple[float, int], store: TokenStore) -> Perplexity:
-    """The score with the counts of the original text."""
-    facts = store.info
-    return Perplexity(*scored, words=facts.words, characters=facts.characters, unknown=facts.unknown)
+def perplexity(sums: tuple[float, int], store: TokenStore) -> Perplexity:
+    """Returns the perplexity of summed nats and a number of tokens, with the counts of the original text."""
+    info = store.info
+    return Perplexity(*sums, words=info.words, characters=info.characters, unknown=info.unknown)
 
 
 def _window(settings: ResolvedSettings) -> int:
-    return settings.data.window if isinstance(settings.data.window, int) else WINDOW
+    return settings.data.window if isinstance(settings.data.window, int) else FULL_TEXT_WINDOW
 
 
-def _tokens(batches: StreamEvaluationLoader | WindowEvaluationLoader) -> int:
-    """Targets that a full batch counts, over all ranks."""
+def _count_batch_targets(batches: StreamEvaluationLoader | WindowEvaluationLoader) -> int:
+    """Returns the number of targets in a full batch, over all ranks."""
     return batches.rows * (batches.window if isinstance(batches, StreamEvaluationLoader) else batches.stride)

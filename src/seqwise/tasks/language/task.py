@@ -25,12 +25,12 @@ from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
-from seqwise.tasks.language.blocks import blocks_of, examples_of
+from seqwise.tasks.language.blocks import build_block_examples, create_block_sums
 from seqwise.tasks.language.defaults import fill_language
 from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import build_model
-from seqwise.tasks.language.model import write_on as write_on
+from seqwise.tasks.language.model import generate_text as generate_text
 from seqwise.tasks.language.ngram_model import NGramModel, check_counting
 from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
 from seqwise.tasks.latency import Stopwatch
@@ -105,15 +105,15 @@ class Language(CorpusTask):
         store = self.stores["valid"]
         # The same rows whatever the number of processes; where they cannot be divided, the first one scores them all.
         stateful = isinstance(model, NGramModel) or model.stateful
-        shared = (evaluation_rows(store) if stateful else ROWS) % world.size == 0
-        mine = (0.0, 0)
-        if shared or world.rank == 0:
-            rank, size = (world.rank, world.size) if shared else (0, 1)
-            mine = score(model, store, settings, rank, size, longest=MAX_VALIDATION_TOKENS)
-        nats, tokens = world.sum(*mine)
+        is_divisible = (evaluation_rows(store) if stateful else ROWS) % world.size == 0
+        own_sums = (0.0, 0)
+        if is_divisible or world.rank == 0:
+            rank, size = (world.rank, world.size) if is_divisible else (0, 1)
+            own_sums = score(model, store, settings, rank, size, max_tokens=MAX_VALIDATION_TOKENS)
+        nats, tokens = world.sum(*own_sums)
         return {"loss": nats / tokens, "perplexity": exp_or_inf(nats / tokens)}
 
-    # A trained model, without that data
+    # Methods of a trained model, which need no training data
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Model:
@@ -134,7 +134,7 @@ class Language(CorpusTask):
     ) -> Evaluation:
         """Returns the perplexity of the test split of the training data or of a folder, or of a whole text."""
         store, on = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
-        blocks = blocks_of(store) if options.examples else None
+        blocks = create_block_sums(store) if options.examples else None
         with Stopwatch() as watch:
             if options.dynamic:
                 if isinstance(model, NGramModel):
@@ -150,7 +150,7 @@ class Language(CorpusTask):
             warnings.append(
                 f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
             )
-        examples = None if blocks is None else examples_of(blocks, store, preprocessor.tokenizer)
+        examples = None if blocks is None else build_block_examples(blocks, store, preprocessor.tokenizer)
         return Evaluation(
             result.metrics(), DEFINITIONS, on, how, warnings=tuple(warnings), seconds=watch.seconds, examples=examples
         )
@@ -165,13 +165,13 @@ class Language(CorpusTask):
         split: str,
         trained_on: str = "",
     ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        """Answers with one token after another, following the beginning of the split, which the first answer reads."""
+        """Returns one input, which generates the next token after the beginning of the split at each call."""
         store, _ = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
         prompt = torch.from_numpy(store.read(0, min(PROMPT_TOKENS, len(store)))[None].astype("int64"))
         if isinstance(model, LanguageModel):
             prompt = prompt.to(model.eval().embedding.weight.device)
-        written = generate(model, prompt, SamplingOptions())
-        return range(1), lambda _: next(written)
+        tokens = generate(model, prompt, SamplingOptions())
+        return range(1), lambda _: next(tokens)
 
     @classmethod
     def predict(
@@ -190,8 +190,8 @@ class Language(CorpusTask):
     @classmethod
     def stream(cls, model: Model, preprocessor: Preprocessor, prompt: str, options: InferenceOptions) -> Iterator[str]:
         """Yields pieces of the continuation as they are generated."""
-        choice, longest = options.sampling or SamplingOptions(), options.max_length or MAX_LENGTH
-        return write_on(model, preprocessor.tokenizer, prompt, choice, options.seed, longest)
+        sampling, max_length = options.sampling or SamplingOptions(), options.max_length or MAX_LENGTH
+        return generate_text(model, preprocessor.tokenizer, prompt, sampling, options.seed, max_length)
 
 
 def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:

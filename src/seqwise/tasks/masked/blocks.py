@@ -1,6 +1,7 @@
-"""What was filled in, block by block of the text: the same blocks for models with windows of any length.
+"""Predictions of masked tokens per block of the text: the same blocks for models with windows of any length.
 
-Which tokens are hidden does not depend on the window either (`tasks/masked/masking.py`). It knows nothing of models.
+Which tokens are masked does not depend on the window either (`tasks/masked/masking.py`). The module knows nothing of
+how a model predicts.
 """
 
 from __future__ import annotations
@@ -9,47 +10,49 @@ import numpy as np
 
 from seqwise.data.corpus.store import TokenStore
 from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, ExampleText
-from seqwise.tasks.language.blocks import UNIT, blocks_of
-from seqwise.tasks.masked.filling import MASK, spelling
+from seqwise.tasks.language.blocks import UNIT, create_block_sums
+from seqwise.tasks.masked.filling import MASK, format_token
 from seqwise.tasks.masked.masking import MaskedBatch
-from seqwise.tasks.masked.model import Filled
+from seqwise.tasks.masked.model import MaskedScores
 from seqwise.text.tokenizer import Tokenizer
 
 
-class Fillings:
-    """Place, nats and first choice of every hidden token, batch by batch in the order of the text."""
+class BlockPredictions:
+    """Position, nats and most probable token of every masked token, added batch by batch in the order of the text."""
 
     def __init__(self) -> None:
-        self.places: list[np.ndarray] = []
+        self.positions: list[np.ndarray] = []
         self.nats: list[np.ndarray] = []
-        self.best: list[np.ndarray] = []
+        self.predictions: list[np.ndarray] = []
 
-    def add(self, batch: MaskedBatch, filled: Filled) -> None:
-        """A batch, and what `judge` made of it: both have the chosen tokens row by row."""
+    def add(self, batch: MaskedBatch, scores: MaskedScores) -> None:
+        """Adds a batch and its scores: both have the targets row by row."""
         assert batch.positions is not None
-        rows, columns = batch.chosen.cpu().nonzero(as_tuple=True)
-        self.places.append((batch.positions[rows] + columns).numpy())
-        self.nats.append(filled.losses.double().cpu().numpy())
-        self.best.append(filled.best.cpu().numpy())
+        rows, columns = batch.target_mask.cpu().nonzero(as_tuple=True)
+        self.positions.append((batch.positions[rows] + columns).numpy())
+        self.nats.append(scores.losses.double().cpu().numpy())
+        self.predictions.append(scores.predictions.cpu().numpy())
 
     def examples(self, store: TokenStore, tokenizer: Tokenizer) -> ExampleScores:
-        """The blocks in which something was hidden."""
-        places, nats, best = (np.concatenate(some) for some in (self.places, self.nats, self.best))
-        tally = blocks_of(store)
-        tally.add(places // BLOCK_TOKENS, nats)
-        rows = np.flatnonzero(tally.sums[:, 1])
-        borders = np.searchsorted(places, [(row * BLOCK_TOKENS, (row + 1) * BLOCK_TOKENS) for row in rows])
-        shown = [
-            _shown(store, tokenizer, int(row) * BLOCK_TOKENS, places[first:last], best[first:last])
+        """Returns the blocks that contain a masked token."""
+        positions, predictions = np.concatenate(self.positions), np.concatenate(self.predictions)
+        blocks = create_block_sums(store)
+        blocks.add(positions // BLOCK_TOKENS, np.concatenate(self.nats))
+        rows = np.flatnonzero(blocks.sums[:, 1])
+        borders = np.searchsorted(positions, [(row * BLOCK_TOKENS, (row + 1) * BLOCK_TOKENS) for row in rows])
+        texts = [
+            _format_block(store, tokenizer, int(row) * BLOCK_TOKENS, positions[first:last], predictions[first:last])
             for row, (first, last) in zip(rows, borders)
         ]
-        return ExampleScores("perplexity", UNIT, tally.sums[rows], tuple(shown))
+        return ExampleScores("perplexity", UNIT, blocks.sums[rows], tuple(texts))
 
 
-def _shown(store: TokenStore, tokenizer: Tokenizer, start: int, places: np.ndarray, best: np.ndarray) -> ExampleText:
-    """The text with its hidden places; what stood there, and what was filled in, in their order."""
+def _format_block(
+    store: TokenStore, tokenizer: Tokenizer, start: int, positions: np.ndarray, predictions: np.ndarray
+) -> ExampleText:
+    """Returns the text with [MASK] at the positions, the true tokens there, and the predicted ones."""
     ids = store.read(start, min(BLOCK_TOKENS, len(store) - start)).astype(np.int64)
-    true = ids[places - start]
-    ids[places - start] = tokenizer.id(MASK)
-    texts = (" | ".join(spelling(tokenizer, int(number)) for number in numbers) for numbers in (true, best))
+    targets = ids[positions - start]
+    ids[positions - start] = tokenizer.id(MASK)
+    texts = (" | ".join(format_token(tokenizer, int(token)) for token in tokens) for tokens in (targets, predictions))
     return ExampleText.multi_line(tokenizer.decode(ids).replace(MASK, "[MASK]"), *texts)

@@ -1,8 +1,8 @@
-"""Windows of text with hidden tokens: batches of the task masked.
+"""Windows of text with masked tokens: batches of the task masked.
 
-Whether a token is hidden, and by what, is a pure function of (seed, epoch, its place in the text). So it depends
-neither on the batch nor on the process that reads it, and a killed run goes on with the same masks. Nothing here knows
-of models or of text.
+Whether a token is masked, and by what, is a pure function of (seed, epoch, its position in the text). So it depends
+neither on the batch nor on the process that reads it, and an interrupted run resumes with the same masks. The module
+knows nothing of models or of text.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from seqwise.data.corpus.batching import WindowLoader, require_targets
 from seqwise.data.corpus.store import TokenStore
 from seqwise.data.shuffle import hash_integers
 
-# Of the chosen tokens so many become <mask>, so many a random token; the rest stays (Devlin et al. 2019, §3.1).
-MASKED, RANDOM = 0.8, 0.1
-FIXED = 0  # seed and epoch of the masks of evaluation: the same for every run
+# Shares of the targets that become <mask> or a random token; the others stay as they are (Devlin et al. 2019, §3.1).
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
+EVALUATION_KEY = 0  # seed and epoch of the masks of evaluation: the same for every run
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Rows in which some tokens are hidden. `targets` has the true token at every place.
+    """Rows in which some tokens are masked. `targets` has the true token at every position.
 
-    `both` says that a model is trained in both directions on all tokens, not on the chosen ones. `counted` leaves out
-    tokens that another window of an evaluation counts.
+    A `bidirectional` batch is for two language models, one per direction, which are trained on all tokens.
+    `scored_mask` leaves out tokens that another window of an evaluation scores.
     """
 
     position_unit = "token"
 
-    ids: Tensor  # (B, T) int64, as the model sees them
+    ids: Tensor  # (B, T) int64, the inputs of the model
     targets: Tensor  # (B, T) int64
-    chosen: Tensor  # (B, T) bool: tokens to be filled in
-    counted: Tensor | None = None  # (B, T) bool; None means all
-    both: bool = False
+    target_mask: Tensor  # (B, T) bool: tokens to predict
+    scored_mask: Tensor | None = None  # (B, T) bool; None means all
+    bidirectional: bool = False
 
     @property
     def length(self) -> int:
@@ -46,21 +46,21 @@ class MaskedBatch(Batch):
 
     @property
     def num_targets(self) -> int:
-        if not self.both:
-            return int(self.chosen.sum())
-        if self.counted is None:
+        if not self.bidirectional:
+            return int(self.target_mask.sum())
+        if self.scored_mask is None:
             return 2 * self.ids.shape[0] * (self.ids.shape[1] - 1)
-        return int(self.counted[:, 1:].sum()) + int(self.counted[:, :-1].sum())
+        return int(self.scored_mask[:, 1:].sum()) + int(self.scored_mask[:, :-1].sum())
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that were read, so that a budget means the same text for every family."""
+        """Number of tokens read, so that a budget means the same text for every family."""
         return self.ids.numel()
 
 
 @dataclass(frozen=True)
-class Masks:
-    """Which tokens are hidden. Ids below `first` are specials; those and `unknown` are never chosen."""
+class MaskSampler:
+    """Draws the tokens to predict. Ids below `first` are specials; those and `unknown` are never targets."""
 
     rate: float
     mask: int  # the id of <mask>
@@ -68,33 +68,36 @@ class Masks:
     vocabulary: int
     unknown: int | None = None
 
-    def draw(
+    def sample(
         self, ids: np.ndarray, starts: np.ndarray, *key: int, at_least_one: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """ids (B, T) of rows that begin at `starts` → what the model sees, and which tokens are chosen.
+        """Returns the model's inputs (B, T) and the target mask (B, T), for ids (B, T) of rows that begin at `starts`.
 
-        `at_least_one` chooses the likeliest token of a row that would have none, if there is one to choose.
+        With `at_least_one` a row without a target gets the token with the smallest random number, if one is allowed.
         """
-        places = starts[:, None] + np.arange(ids.shape[1])
-        draw = uniform(places, *key, 0)
+        positions = starts[:, None] + np.arange(ids.shape[1])
+        draws = hash_to_uniform(positions, *key, 0)
         allowed = ids >= self.first
         if self.unknown is not None:
             allowed &= ids != self.unknown
-        chosen = allowed & (draw < self.rate)
+        target_mask = allowed & (draws < self.rate)
         if at_least_one:
-            bare = ~chosen.any(axis=1) & allowed.any(axis=1)
-            likeliest = np.where(allowed, draw, 1.0).argmin(axis=1)
-            chosen[bare, likeliest[bare]] = True
-        how = uniform(places, *key, 1)
-        others = self.first + (uniform(places, *key, 2) * (self.vocabulary - self.first)).astype(np.int64)
-        seen = np.where(chosen & (how < MASKED), self.mask, ids)
-        seen = np.where(chosen & (how >= MASKED) & (how < MASKED + RANDOM), others, seen)
-        return seen, chosen
+            has_none = ~target_mask.any(axis=1) & allowed.any(axis=1)
+            smallest = np.where(allowed, draws, 1.0).argmin(axis=1)
+            target_mask[has_none, smallest[has_none]] = True
+        kinds = hash_to_uniform(positions, *key, 1)
+        random_ids = self.first + (hash_to_uniform(positions, *key, 2) * (self.vocabulary - self.first)).astype(
+            np.int64
+        )
+        is_random = (kinds >= MASK_SHARE) & (kinds < MASK_SHARE + RANDOM_SHARE)
+        inputs = np.where(target_mask & (kinds < MASK_SHARE), self.mask, ids)
+        inputs = np.where(target_mask & is_random, random_ids, inputs)
+        return inputs, target_mask
 
 
-def uniform(places: np.ndarray, *key: int) -> np.ndarray:
-    """A number in [0, 1) for each place: the finaliser of SplitMix64 over the place and the key."""
-    state = places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(hash_integers(*key))
+def hash_to_uniform(positions: np.ndarray, *key: int) -> np.ndarray:
+    """Returns a number in [0, 1) for each position: the finaliser of SplitMix64 over the position and the key."""
+    state = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(hash_integers(*key))
     state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ state >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     state ^= state >> np.uint64(31)
@@ -104,39 +107,43 @@ def uniform(places: np.ndarray, *key: int) -> np.ndarray:
 class MaskedWindows:
     """Training batches: the shuffled windows of `WindowLoader`, with new masks in every epoch."""
 
-    def __init__(self, windows: WindowLoader, masks: Masks, both: bool):
-        self.windows, self.masks, self.both = windows, masks, both
+    def __init__(self, windows: WindowLoader, masks: MaskSampler, bidirectional: bool):
+        self.windows, self.masks, self.bidirectional = windows, masks, bidirectional
 
     @property
     def steps(self) -> int:
         return self.windows.steps
 
     def epoch(self, number: int, start: int = 0) -> Iterator[MaskedBatch]:
-        """The batches of an epoch from batch `start` on."""
+        """Yields the batches of an epoch from batch `start` on."""
         for batch in self.windows.epoch(number, start):
             assert batch.positions is not None
             ids, starts = batch.ids.numpy(), batch.positions.numpy()
-            seen, chosen = self.masks.draw(ids, starts, self.windows.seed, number)
+            inputs, target_mask = self.masks.sample(ids, starts, self.windows.seed, number)
             yield MaskedBatch(
-                torch.from_numpy(seen), batch.ids, torch.from_numpy(chosen), both=self.both, positions=batch.positions
+                torch.from_numpy(inputs),
+                batch.ids,
+                torch.from_numpy(target_mask),
+                bidirectional=self.bidirectional,
+                positions=batch.positions,
             )
 
 
 class EvaluationMasks:
-    """Fixed masks over a whole text; every token counts once.
+    """Batches with fixed masks over a whole text; every token is scored once.
 
-    Windows overlap by half, and the middle half of each counts. So a token has at least a quarter of a window on both
-    sides, except at the ends of the text. The first and the last token are never chosen: a model that reads in two
-    directions would have only one. Which tokens are hidden does not depend on the length of the window.
+    Windows overlap by half, and the middle half of each is scored. So a token has at least a quarter of a window on
+    both sides, except at the ends of the text. The first and the last token are never targets: one of the directions
+    of a bidirectional model would have no context. Which tokens are masked does not depend on the window.
     """
 
-    def __init__(self, store: TokenStore, masks: Masks, rows: int, window: int, both: bool):
+    def __init__(self, store: TokenStore, masks: MaskSampler, rows: int, window: int, bidirectional: bool):
         require_targets(store, 2, rows, window)
-        self.store, self.masks, self.rows, self.both = store, masks, rows, both
+        self.store, self.masks, self.rows, self.bidirectional = store, masks, rows, bidirectional
         self.window = min(window, len(store))
         stride, last = max(1, self.window // 2), len(store) - self.window
         self.starts = np.append(np.arange(0, last, stride, dtype=np.int64), last)
-        # where the counted tokens of each window begin and end
+        # where the scored tokens of each window begin and end
         self.ends = self.starts + self.window - self.window // 4
         self.ends[-1] = len(store)
         self.begins = np.append(0, self.ends[:-1])
@@ -146,23 +153,23 @@ class EvaluationMasks:
         return -(-len(self.starts) // self.rows)
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[MaskedBatch]:
-        """All batches from batch `start` on; every epoch is the same."""
+        """Yields all batches from batch `start` on; every epoch is the same."""
         for step in range(start, self.steps):
-            yield self._batch(slice(step * self.rows, (step + 1) * self.rows))
+            yield self._build_batch(slice(step * self.rows, (step + 1) * self.rows))
 
-    def _batch(self, some: slice) -> MaskedBatch:
-        starts = self.starts[some]
+    def _build_batch(self, rows: slice) -> MaskedBatch:
+        starts = self.starts[rows]
         ids = self.store.read_rows(starts, self.window)
-        seen, chosen = self.masks.draw(ids, starts, FIXED, FIXED, at_least_one=False)
-        places = starts[:, None] + np.arange(self.window)
-        counted = (places >= self.begins[some, None]) & (places < self.ends[some, None])
-        ends = (places == 0) | (places == len(self.store) - 1)
-        seen = np.where(ends, ids, seen)
+        inputs, target_mask = self.masks.sample(ids, starts, EVALUATION_KEY, EVALUATION_KEY, at_least_one=False)
+        positions = starts[:, None] + np.arange(self.window)
+        scored_mask = (positions >= self.begins[rows, None]) & (positions < self.ends[rows, None])
+        is_end = (positions == 0) | (positions == len(self.store) - 1)
+        inputs = np.where(is_end, ids, inputs)
         return MaskedBatch(
-            torch.from_numpy(seen),
+            torch.from_numpy(inputs),
             torch.from_numpy(ids),
-            torch.from_numpy(chosen & counted & ~ends),
-            torch.from_numpy(counted),
-            self.both,
+            torch.from_numpy(target_mask & scored_mask & ~is_end),
+            torch.from_numpy(scored_mask),
+            self.bidirectional,
             positions=torch.from_numpy(starts),
         )

@@ -6,7 +6,7 @@ import math
 
 from seqwise.budget import Budget
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, heads_of
+from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, choose_num_heads
 
 CPU_WORDS_PER_SECOND, GPU_WORDS_PER_SECOND = 6_000, 60_000  # in training, per core and on a GPU
 
@@ -36,7 +36,7 @@ def _fill_size(settings: ResolvedSettings, context: DefaultsContext, fill: Fill)
         fill("recurrent.bidirectional", True)  # the words after a word tell as much as those before it
     if settings.model == "transformer":
         width = settings.network.width
-        fill("transformer.heads", heads_of(width, max(1, width // 4)))
+        fill("transformer.heads", choose_num_heads(width, max(1, width // 4)))
         fill("transformer.hidden", 4 * width)
 
 

@@ -2,7 +2,7 @@
 
     source ids → embedding → encoder → memory → writer → losses (training) or hypotheses (use)
 
-The module knows nothing of text or files. The writer is in `tasks/writing.py`, the search in `decoding/beam.py`.
+The module knows nothing of text or files. The writer is in `tasks/token_decoder.py`, the search in `decoding/beam.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from seqwise.layers.embedding import Embedding
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Translator(nn.Module):
         memory: int = self.encoder.width  # type: ignore[assignment]
         shared = self.embedding if chosen.vocabulary == "shared" else None
         self.writers = nn.ModuleList(
-            Writer(
+            TokenDecoder(
                 settings, size, memory, max_length, embedding=shared, counts=None if counts is None else counts[number]
             )
             for number, size in enumerate(targets)
@@ -137,7 +137,7 @@ class Translator(nn.Module):
         """Return the memory of the sources (B, S), of which the first `lengths` tokens are not padding, or all."""
         return Memory(self.encoder(self.drop_in(self.embedding(ids)), lengths=lengths).vectors, lengths)
 
-    def writer(self, number: int) -> Writer:
+    def writer(self, number: int) -> TokenDecoder:
         """Return the writer of a target; a single writer serves all targets."""
         return self.writers[number if len(self.writers) > 1 else 0]  # type: ignore[return-value]
 
@@ -149,7 +149,7 @@ class Translator(nn.Module):
         return 1.0 - (self.progress or 0.0) * (1.0 - self.teacher_forcing)
 
     @torch.no_grad()
-    def mix_predictions(self, writer: Writer, memory: Memory, inputs: Tensor) -> Tensor:
+    def mix_predictions(self, writer: TokenDecoder, memory: Memory, inputs: Tensor) -> Tensor:
         """Return the inputs with some tokens replaced by the model's own predictions.
 
         Scheduled sampling (Bengio et al. 2015) in two passes (Mihaylova & Martins 2019), for decoders that read all

@@ -1,8 +1,8 @@
-"""`Writer`: what translate and caption share. It writes tokens over a memory, whatever made the memory.
+"""`TokenDecoder`: the decoder that translate and caption share. It generates tokens from an encoder's memory.
 
-    ids → embedding → decoder over the memory → next-token head → losses (training) or log-probabilities (use)
+    ids → embedding → decoder over the memory → next-token head → losses (training) or log-probabilities (inference)
 
-Searching for whole sequences is in `decoding/beam.py`. This page knows nothing of sources, pictures or text.
+Beam search is in `decoding/beam.py`. This module knows nothing of encoders, images or text.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from seqwise.heads.next_token import NextToken
 from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
 from seqwise.layers.dropout import VariationalDropout
 from seqwise.layers.embedding import Embedding
-from seqwise.layers.initialise import EMBEDDING_STD
+from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import FullSoftmax
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
 
 
-class Writer(nn.Module):
+class TokenDecoder(nn.Module):
     """Embedding, decoder, next-token head over one vocabulary.
 
     `embedding` may be that of the encoder where both share a vocabulary. With the `counts` of the training tokens (V,)
-    a new writer already predicts each token by its frequency.
+    an untrained decoder already predicts each token by its frequency.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Writer(nn.Module):
         settings: ResolvedSettings,
         vocabulary: int,
         memory_width: int,
-        longest: int,
+        max_length: int,
         attention: str | None = None,
         embedding: Embedding | None = None,
         counts: Tensor | None = None,
@@ -46,18 +46,18 @@ class Writer(nn.Module):
         dropout, width = network.dropout, network.embedding
         transformer = settings.model == "transformer"
         self.embedding = embedding or Embedding(vocabulary, width)
-        self.decoder = build_decoder(settings, self.embedding.width, memory_width, longest, attention)
+        self.decoder = build_decoder(settings, self.embedding.width, memory_width, max_length, attention)
         tied = self.embedding.weight if network.tie_weights else None
         self.head = NextToken(FullSoftmax(self.decoder.width, vocabulary, tied))
         kind = nn.Dropout if transformer else VariationalDropout
         self.drop_in, self.drop_out = kind(dropout), kind(0.0 if transformer else dropout)
-        if transformer:  # short rows, as in the language model: states behind a final norm are long
-            new = [self.embedding.weight] if embedding is None else []
-            for matrix in new if network.tie_weights else [*new, self.output.weight]:
+        if transformer:  # small rows, as in the language model: states after a final norm have a large norm
+            matrices = [self.embedding.weight] if embedding is None else []
+            for matrix in matrices if network.tie_weights else [*matrices, self.output.weight]:
                 nn.init.normal_(matrix, std=EMBEDDING_STD)
         if counts is not None:
             with torch.no_grad():
-                self.output.bias.copy_(torch.log((counts + 1) / (counts.sum() + len(counts))))
+                self.output.bias.copy_(log_frequencies(counts))
 
     @property
     def output(self) -> FullSoftmax:
@@ -66,14 +66,14 @@ class Writer(nn.Module):
     # Training
 
     def losses(self, memory: Memory, inputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Negative log likelihood (B, T) of each target after the inputs (B, T) up to it, also of padding."""
+        """Returns the negative log likelihood (B, T) of each target, padding included, after inputs (B, T)."""
         states = self.drop_out(self.read(inputs, None, memory).vectors)
         return self._losses(states.flatten(0, 1), targets.flatten(), smoothing).view_as(targets)
 
-    def loss(self, memory: Memory, inputs: Tensor, targets: Tensor, real: Tensor, smoothing: float = 0.0) -> Loss:
-        """Sum over the targets that are `real` (B, T). The others never reach the vocabulary."""
+    def loss(self, memory: Memory, inputs: Tensor, targets: Tensor, mask: Tensor, smoothing: float = 0.0) -> Loss:
+        """Returns the summed loss of the targets in `mask` (B, T). The softmax is computed for those only."""
         states = self.drop_out(self.read(inputs, None, memory).vectors)
-        losses = self._losses(states[real], targets[real], smoothing)
+        losses = self._losses(states[mask], targets[mask], smoothing)
         return Loss(losses.sum(), len(losses))
 
     def _losses(self, vectors: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -90,39 +90,39 @@ class Writer(nn.Module):
         mean = rows @ self.output.weight.mean(0) + self.output.bias.mean()
         return losses + smoothing * (target_scores - mean)
 
-    # Use
+    # Inference
 
     def start(self, memory: Memory) -> ModelState:
-        """What writing over the memory begins with. The weights must not change while it is used."""
+        """Returns the initial state for decoding over the memory. The weights must not change while it is in use."""
         output, rows = self.output, len(memory.vectors)
         return PackedLinear(output.weight, output.bias, rows, copy=rows >= MIN_SEQUENCES), self.decoder.start(memory)
 
-    def step(self, ids: Tensor, carry: ModelState, weights: bool = False) -> StepOutput:
-        """Read on: ids (R, T) that were not read yet → the log-probabilities of the token after them."""
-        last, inner = carry
-        states = self.read(ids, inner, None, weights)
-        scores = last(self.output.project(states.vectors[:, -1]))
+    def step(self, ids: Tensor, state: ModelState, weights: bool = False) -> StepOutput:
+        """Reads the next ids (R, T); returns the log-probabilities of the token after them, and the new state."""
+        output_layer, decoder_state = state
+        states = self.read(ids, decoder_state, None, weights)
+        scores = output_layer(self.output.project(states.vectors[:, -1]))
         if torch.is_grad_enabled() or scores.dtype != torch.float32:
             scores = scores.log_softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         else:
-            torch.log_softmax(scores, -1, out=scores)  # the largest tensor of a step: not twice
-        return StepOutput(scores, (last, states.state), states.weights)
+            torch.log_softmax(scores, -1, out=scores)  # in place: it is the largest tensor of a step
+        return StepOutput(scores, (output_layer, states.state), states.weights)
 
-    def next(self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
-        """The same as a pair; without a carry it begins over the memory."""
-        written = self.step(ids, continue_or_start(carry, memory, self))
-        return written.log_probabilities, written.state
+    def next(self, ids: Tensor, state: ModelState = None, memory: Memory | None = None) -> tuple[Tensor, ModelState]:
+        """Like `step`, but returns a pair; without a state, decoding starts over the memory."""
+        output = self.step(ids, continue_or_start(state, memory, self))
+        return output.log_probabilities, output.state
 
     def read(
-        self, ids: Tensor, carry: ModelState = None, memory: Memory | None = None, weights: bool = False
+        self, ids: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
     ) -> DecoderOutput:
-        """The decoder's states after each of the ids (R, T), from the decoder's carry or the beginning."""
-        return self.decoder(self.drop_in(self.embedding(ids)), carry, memory, weights)
+        """Returns the decoder's output at each of the ids (R, T), from the decoder's state or the beginning."""
+        return self.decoder(self.drop_in(self.embedding(ids)), state, memory, weights)
 
     def logits(self, vectors: Tensor) -> Tensor:
-        """Scores before normalisation, of states (…, D): (…, V)."""
+        """Returns unnormalised scores (…, V) of decoder outputs (…, D)."""
         return self.output.logits(vectors)
 
-    def select(self, carry: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState:
-        """The carry of these rows, over these rows of the memory."""
-        return carry[0], self.decoder.select(carry[1], rows, sources)
+    def select(self, state: ModelState, rows: Tensor, sources: Tensor | None = None) -> ModelState:
+        """Returns the state of these rows, over these rows of the memory."""
+        return state[0], self.decoder.select(state[1], rows, sources)

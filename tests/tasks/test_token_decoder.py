@@ -11,18 +11,18 @@ from torch.nn import functional as F
 from seqwise.backbones.memory import Memory
 from seqwise.layers.embedding import Embedding
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.writing import Writer
+from seqwise.tasks.token_decoder import TokenDecoder
 
 MODELS = ["feedforward", "rnn", "gru", "lstm", "attentive-rnn", "transformer"]
 VOCABULARY, WIDTH = 11, 8
 every = pytest.mark.parametrize("model", MODELS)
 
 
-def build(model: str = "lstm", vocabulary: int = VOCABULARY, **network) -> Writer:
+def build(model: str = "lstm", vocabulary: int = VOCABULARY, **network) -> TokenDecoder:
     settings = ResolvedSettings.model_validate({"model": model, "network": {"width": WIDTH, "depth": 2, **network}})
     settings.transformer.heads = 2
     torch.manual_seed(0)
-    return Writer(settings, vocabulary, WIDTH, 20)
+    return TokenDecoder(settings, vocabulary, WIDTH, 20)
 
 
 def batch(rows: int = 3):
@@ -38,10 +38,10 @@ def test_losses_are_the_cross_entropy_of_what_comes_next(model):
     writer = build(model).eval()
     memory, inputs, targets, _ = batch()
     losses = writer.losses(memory, inputs, targets)
-    carry, expected = writer.start(memory), []
+    state, expected = writer.start(memory), []
     with torch.no_grad():
         for t in range(4):
-            scores, carry = writer.next(inputs[:, t : t + 1], carry)
+            scores, state = writer.next(inputs[:, t : t + 1], state)
             expected.append(F.nll_loss(scores, targets[:, t], reduction="none"))
     torch.testing.assert_close(losses, torch.stack(expected, dim=1), atol=1e-5, rtol=1e-4)
 
@@ -81,7 +81,7 @@ def test_counts_are_what_a_new_writer_predicts():
     settings = ResolvedSettings.model_validate({"model": "transformer", "network": {"width": WIDTH, "depth": 1}})
     settings.transformer.heads = 2
     counts = torch.tensor([0.0, 5, 10, 85])
-    writer = Writer(settings, 4, WIDTH, 9, counts=counts).eval()
+    writer = TokenDecoder(settings, 4, WIDTH, 9, counts=counts).eval()
     writer.embedding.weight.data.zero_()
     scores, _ = writer.next(torch.tensor([[1]]), None, Memory(torch.randn(1, 3, WIDTH)))
     torch.testing.assert_close(scores.exp()[0], (counts + 1) / 104)
@@ -92,7 +92,7 @@ def test_an_embedding_can_be_shared_and_is_left_as_it_is():
     settings.transformer.heads = 2
     embedding = Embedding(VOCABULARY, WIDTH)
     before = embedding.weight.clone()
-    writer = Writer(settings, VOCABULARY, WIDTH, 9, embedding=embedding)
+    writer = TokenDecoder(settings, VOCABULARY, WIDTH, 9, embedding=embedding)
     assert writer.embedding is embedding
     assert writer.output.weight is embedding.weight
     assert torch.equal(embedding.weight, before)
