@@ -22,7 +22,7 @@ help:
 	@echo "make test-gpu    the tests that need a CUDA device"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      let ruff rewrite the layout"
-	@echo "make bench       measurements beside peers, in build/bench as JSON; AREA=recurrent for one of them"
+	@echo "make bench       benchmarks against other libraries, results in build/bench as JSON; AREA=recurrent for one"
 	@echo "make clean       remove .venv and everything that was built"
 	@echo
 	@echo "PyTorch without CUDA, where the default index would fetch gigabytes of it:"

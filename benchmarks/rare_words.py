@@ -1,21 +1,20 @@
-"""Which method places a rare word better: skip-gram or CBOW?
+"""Quality of the vectors of rare words: skip-gram compared with CBOW.
 
     python benchmarks/rare_words.py                                 # all rows, three seeds, all processors
     python benchmarks/rare_words.py --rows skipgram,skipgram@0.05 --threads 1     # two learning rates
     python benchmarks/rare_words.py CORPUS --tests FILE …           # other text, other pairs of words
 
-Reads $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval unless told otherwise.
+The defaults are $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval.
 
-Real rare words have no known right place, so some are made. Words that occur 1,000 to 10,000 times are drawn by chance,
-and for each of them some occurrences, also drawn by chance, are renamed: `river` becomes `river~` in 5, 10, 20, 50, 100
-or 200 places. Such a twin is a word as rare as that, with the meaning of a frequent one. Measured is where it ends up:
-the share of twins whose nearest word is the original, among all words and among the frequent ones alone; the mean of
-1/rank of the original among all words; the mean cosine. All rows of a seed have the same twins.
+Real rare words have no known nearest neighbour, so the script creates some. Words that occur 1,000 to 10,000 times are
+drawn at random, and some random occurrences of each are renamed: `river` becomes `river~` at 5, 10, 20, 50, 100 or 200
+positions. Such a twin is a rare word with the meaning of a frequent one. The script reports the share of twins whose
+nearest word is the original, among all words and among the frequent ones; the mean reciprocal rank of the original; and
+the mean cosine. All rows of a seed have the same twins.
 
-Rare words can also be near each other for no other reason than that they are rare: the mean cosine of two words that
-occur 5 to 9 times tells. The last tables are about real words: Spearman's correlation with people's judgements, by how
-often the rarer word of a pair occurs. ± is half of the distance between the highest and the lowest seed; it does not
-say what other pairs would give.
+Rare words can be close to each other only because they are rare: the mean cosine of two words that occur 5 to 9 times
+measures it. The last tables are about real words: Spearman's correlation with human similarity scores, by the frequency
+of the rarer word of a pair. ± is half of the range over the seeds; it does not include the variance over pairs.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
 from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer
 
-LEAST, MOST = 1_000, 10_000  # occurrences of the originals; subsampling begins to drop words that are more frequent
-NUMBERS = (5, 10, 20, 50, 100, 200)  # occurrences of the twins
-BANDS = (5, 20, 100, 300)  # the rarer word of a pair occurs as often as this, and less often than the next
-RARE = (5, 9)  # occurrences of the words that are compared with each other
-MARK = "~"
+MIN_COUNT, MAX_COUNT = 1_000, 10_000  # of the originals; subsampling drops occurrences of more frequent words
+TWIN_COUNTS = (5, 10, 20, 50, 100, 200)  # occurrences of the twins
+BANDS = (5, 20, 100, 300)  # lower limits of the frequency of the rarer word of a pair
+RARE_COUNTS = (5, 9)  # occurrences of the words that are compared with each other
+SUFFIX = "~"
 
 ROWS: dict[str, dict[str, Any]] = {
     "skipgram": {"method": "skipgram"},
@@ -54,163 +53,167 @@ ROWS: dict[str, dict[str, Any]] = {
 MEASURES = {
     "first": "share of twins whose nearest word is the original",
     "reciprocal": "mean of 1/rank of the original",
-    "among_frequent": f"share of twins whose nearest word of those that occur {LEAST:,} times or more is the original",
+    "among_frequent": (
+        f"share of twins whose nearest word of those that occur {MIN_COUNT:,} times or more is the original"
+    ),
     "cosine": "mean cosine of twin and original",
 }
 
 
 @dataclass(frozen=True)
 class Twins:
-    """Rows of the vocabulary, and how often each twin occurs."""
+    """Rows of the twins and originals in the vocabulary, and the number of occurrences of each twin."""
 
     rows: np.ndarray
     originals: np.ndarray
-    numbers: np.ndarray
+    counts: np.ndarray
 
 
-def with_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences, Twins]:
-    """The same corpus, with some occurrences of some words renamed."""
+def create_twins(sentences: Sentences, words: int, seed: int) -> tuple[Sentences, Twins]:
+    """Returns the corpus with some occurrences of some words renamed, and the twins."""
     ids, random = np.concatenate(list(sentences.blocks())), np.random.default_rng(seed)
     vocabulary, size = sentences.vocabulary, len(sentences.vocabulary)
-    chosen = random.permutation(_originals(vocabulary, words))[:words]
-    numbers = np.array([NUMBERS[at % len(NUMBERS)] for at in range(words)])
-    order = np.argsort(ids, kind="stable")  # places by word
-    begin = np.searchsorted(ids, chosen, sorter=order)
-    for at, (word, number) in enumerate(zip(chosen, numbers)):
-        places = order[begin[at] : begin[at] + vocabulary.counts[word]]
-        ids[random.choice(places, number, replace=False)] = size + at
-    names = [*vocabulary.words, *(vocabulary.words[word] + MARK for word in chosen)]
+    originals = random.permutation(_find_candidates(vocabulary, words))[:words]
+    twin_counts = np.array([TWIN_COUNTS[at % len(TWIN_COUNTS)] for at in range(words)])
+    order = np.argsort(ids, kind="stable")  # positions sorted by word
+    begin = np.searchsorted(ids, originals, sorter=order)
+    for at, (word, twin_count) in enumerate(zip(originals, twin_counts)):
+        positions = order[begin[at] : begin[at] + vocabulary.counts[word]]
+        ids[random.choice(positions, twin_count, replace=False)] = size + at
+    names = [*vocabulary.words, *(vocabulary.words[word] + SUFFIX for word in originals)]
     counts = np.bincount(ids[ids >= 0], minlength=len(names))
     sorting = np.argsort(-counts, kind="stable")
     rank = np.empty(len(names) + 1, dtype=np.int32)
-    rank[sorting], rank[-1] = np.arange(len(names)), -1  # the end of a sentence stays what it is
+    rank[sorting], rank[-1] = np.arange(len(names)), -1  # -1, the end of a sentence, is unchanged
     file = tempfile.TemporaryFile()  # noqa: SIM115  the sentences close it
     file.write(rank[ids].data)
     file.flush()
     renamed = Vocabulary([names[number] for number in sorting], counts[sorting], vocabulary.num_different + words)
-    twins = Twins(rank[size + np.arange(words)], rank[chosen], numbers)
+    twins = Twins(rank[size + np.arange(words)], rank[originals], twin_counts)
     return Sentences(file, renamed, sentences.words, len(ids)), twins
 
 
-def _originals(vocabulary: Vocabulary, words: int) -> np.ndarray:
-    fit = np.flatnonzero((vocabulary.counts >= LEAST) & (vocabulary.counts <= MOST))
-    taken = {word for word in vocabulary.words if word.endswith(MARK)}
-    fit = np.array([row for row in fit if vocabulary.words[row] + MARK not in taken], dtype=np.int64)
-    if len(fit) < words:
-        sys.exit(f"{len(fit):,} words occur {LEAST:,} to {MOST:,} times, not {words:,}: take fewer with --words.")
-    return fit
+def _find_candidates(vocabulary: Vocabulary, words: int) -> np.ndarray:
+    candidates = np.flatnonzero((vocabulary.counts >= MIN_COUNT) & (vocabulary.counts <= MAX_COUNT))
+    existing = {word for word in vocabulary.words if word.endswith(SUFFIX)}
+    candidates = np.array([row for row in candidates if vocabulary.words[row] + SUFFIX not in existing], dtype=np.int64)
+    if len(candidates) < words:
+        sys.exit(
+            f"{len(candidates):,} words occur {MIN_COUNT:,} to {MAX_COUNT:,} times, expected {words:,}: reduce --words."
+        )
+    return candidates
 
 
-def placed(keyed: KeyedVectors, twins: Twins) -> list[dict[str, float]]:
-    """One line per number of occurrences: how near the twins are to their originals."""
+def evaluate_twins(keyed: KeyedVectors, twins: Twins) -> list[dict[str, float]]:
+    """Returns the measures of the twins, one line per number of occurrences."""
     units = keyed.matrix / keyed.norms[:, None]
     scores, each = units[twins.rows] @ units.T, np.arange(len(twins.rows))
-    own = scores[each, twins.originals].copy()
+    cosines = scores[each, twins.originals].copy()
     scores[each, twins.rows] = -np.inf  # a word is not its own neighbour
-    above = scores > own[:, None]
+    above = scores > cosines[:, None]
     ranks = 1 + above.sum(axis=1)
-    among = 1 + above[:, keyed.counts >= LEAST].sum(axis=1)
+    frequent_ranks = 1 + above[:, keyed.counts >= MIN_COUNT].sum(axis=1)
     lines = []
-    for number in NUMBERS:
-        those = twins.numbers == number
+    for number in TWIN_COUNTS:
+        selected = twins.counts == number
         lines.append(
             {
                 "occurrences": number,
-                "twins": int(those.sum()),
-                "first": float((ranks[those] == 1).mean()),
-                "among_frequent": float((among[those] == 1).mean()),
-                "reciprocal": float((1 / ranks[those]).mean()),
-                "cosine": float(own[those].mean()),
+                "twins": int(selected.sum()),
+                "first": float((ranks[selected] == 1).mean()),
+                "among_frequent": float((frequent_ranks[selected] == 1).mean()),
+                "reciprocal": float((1 / ranks[selected]).mean()),
+                "cosine": float(cosines[selected].mean()),
             }
         )
     return lines
 
 
-def crowd(keyed: KeyedVectors) -> tuple[float | None, int]:
-    """The mean cosine of two rare words, and how many words these are."""
+def compute_rare_cosine(keyed: KeyedVectors) -> tuple[float | None, int]:
+    """Returns the mean cosine of two rare words, and the number of rare words."""
     assert keyed.counts is not None
-    rare = (keyed.counts >= RARE[0]) & (keyed.counts <= RARE[1])
+    rare = (keyed.counts >= RARE_COUNTS[0]) & (keyed.counts <= RARE_COUNTS[1])
     number, middle = int(rare.sum()), (keyed.matrix[rare] / keyed.norms[rare, None]).sum(axis=0, dtype=np.float64)
-    # The square of the sum holds each word's cosine with itself too, which is 1.
+    # The square of the sum includes each word's cosine with itself, which is 1.
     return (float(middle @ middle - number) / (number * (number - 1)) if number > 1 else None), number
 
 
-def bands_of(keyed: KeyedVectors, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
-    """One line per band: Spearman's correlation over the pairs whose rarer word is in it."""
+def evaluate_bands(keyed: KeyedVectors, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Returns one line per frequency band: Spearman's correlation of the pairs whose rarer word is in it."""
     assert keyed.counts is not None
     counts = dict(zip(keyed.words, keyed.counts.tolist()))
     rarer = [min(counts.get(word, counts.get(word.lower(), 0)) for word in pair[:2]) for pair in pairs]
     lines = []
-    for least, behind in zip(BANDS, (*BANDS[1:], sys.maxsize)):
-        those = [pair for pair, count in zip(pairs, rarer) if least <= count < behind]
-        spearman = evaluate_similarities(keyed, those).spearman if those else None
-        lines.append({"least": least, "pairs": len(those), "spearman": spearman})
+    for min_count, end in zip(BANDS, (*BANDS[1:], sys.maxsize)):
+        selected = [pair for pair, count in zip(pairs, rarer) if min_count <= count < end]
+        spearman = evaluate_similarities(keyed, selected).spearman if selected else None
+        lines.append({"min_count": min_count, "pairs": len(selected), "spearman": spearman})
     return lines
 
 
 def resolve_row(row: str, **more: Any) -> ResolvedVectorSettings:
-    """Those of `cbow`, or of `cbow@0.1`, which has another learning rate."""
+    """Returns the settings of a row such as `cbow`, or `cbow@0.1` with another learning rate."""
     name, _, rate = row.partition("@")
     if name not in ROWS:
-        sys.exit(f"there is no row {name}: take of {', '.join(ROWS)}.")
+        sys.exit(f"there is no row {name}: expected one of {', '.join(ROWS)}.")
     return VectorSettings(**ROWS[name], learning_rate=float(rate) if rate else None, **more).resolve()
 
 
 def measure(row: str, sentences: Sentences, twins: Twins, tests: Sequence[Path], seed: int, threads: int) -> dict:
-    """Train a row and ask its vectors."""
+    """Trains a row and evaluates its vectors."""
     trainer = Word2VecTrainer(sentences, resolve_row(row, seed=seed, device="cpu", threads=threads))
     speed = 0.0
     for step in trainer.steps():
         speed = step.speed
     keyed = KeyedVectors(sentences.vocabulary.words, trainer.vectors(), sentences.vocabulary.counts)
-    together, rare = crowd(keyed)
+    rare_cosine, num_rare = compute_rare_cosine(keyed)
     return {
         "row": row,
         "seed": seed,
         "words_per_second": speed,
-        "crowd": together,
-        "rare": rare,
-        "twins": placed(keyed, twins),
-        "bands": {test.name.partition(".")[0]: bands_of(keyed, read_similarities(test)) for test in tests},
+        "rare_cosine": rare_cosine,
+        "num_rare": num_rare,
+        "twins": evaluate_twins(keyed, twins),
+        "bands": {test.name.partition(".")[0]: evaluate_bands(keyed, read_similarities(test)) for test in tests},
     }
 
 
-def spread(values: Sequence[float | None]) -> str:
-    """Mean ± half of the distance between the largest and the smallest."""
-    known = [value for value in values if value is not None]
-    if not known:
+def format_spread(values: Sequence[float | None]) -> str:
+    """Returns mean ± half of the range."""
+    values = [value for value in values if value is not None]
+    if not values:
         return "–"
-    return f"{statistics.mean(known):.3f} ±{(max(known) - min(known)) / 2:.3f}"
+    return f"{statistics.mean(values):.3f} ±{(max(values) - min(values)) / 2:.3f}"
 
 
-def cells(values: Sequence[str], rows: Sequence[str]) -> str:
-    """A line of a table, each cell under the name of its row."""
+def format_cells(values: Sequence[str], rows: Sequence[str]) -> str:
+    """Returns the cells of a line, each under the name of its row."""
     return "".join(f"{value:>{max(15, len(row) + 2)}}" for value, row in zip(values, rows))
 
 
-def print_twins(found: dict[str, list[dict[str, Any]]]) -> None:
-    rows, first = list(found), next(iter(found.values()))
+def print_twins(results: dict[str, list[dict[str, Any]]]) -> None:
+    rows, first = list(results), next(iter(results.values()))
     for key, meaning in MEASURES.items():
-        print(f"{meaning}\n{'occurrences':<12}{'twins':>6}{cells(rows, rows)}")
-        for at, number in enumerate(NUMBERS):
-            values = [spread([one["twins"][at][key] for one in found[row]]) for row in rows]
-            print(f"{number:<12}{sum(one['twins'][at]['twins'] for one in first):>6}{cells(values, rows)}")
+        print(f"{meaning}\n{'occurrences':<12}{'twins':>6}{format_cells(rows, rows)}")
+        for at, number in enumerate(TWIN_COUNTS):
+            values = [format_spread([one["twins"][at][key] for one in results[row]]) for row in rows]
+            print(f"{number:<12}{sum(one['twins'][at]['twins'] for one in first):>6}{format_cells(values, rows)}")
         print()
-    print(f"mean cosine of two rare words\n{'occurrences':<12}{'words':>6}{cells(rows, rows)}")
-    values = [spread([one["crowd"] for one in found[row]]) for row in rows]
-    print(f"{f'{RARE[0]} – {RARE[1]}':<12}{first[0]['rare']:>6}{cells(values, rows)}\n")
-    speeds = [statistics.median(one["words_per_second"] for one in found[row]) for row in rows]
-    print(f"{'words per second':<18}{cells([format(speed, ',.0f') for speed in speeds], rows)}")
+    print(f"mean cosine of two rare words\n{'occurrences':<12}{'words':>6}{format_cells(rows, rows)}")
+    values = [format_spread([one["rare_cosine"] for one in results[row]]) for row in rows]
+    print(f"{f'{RARE_COUNTS[0]} – {RARE_COUNTS[1]}':<12}{first[0]['num_rare']:>6}{format_cells(values, rows)}\n")
+    speeds = [statistics.median(one["words_per_second"] for one in results[row]) for row in rows]
+    print(f"{'words per second':<18}{format_cells([format(speed, ',.0f') for speed in speeds], rows)}")
 
 
-def print_bands(found: dict[str, list[dict[str, Any]]]) -> None:
-    rows, first = list(found), next(iter(found.values()))[0]
+def print_bands(results: dict[str, list[dict[str, Any]]]) -> None:
+    rows, first = list(results), next(iter(results.values()))[0]
     for test, lines in first["bands"].items():
-        print(f"\nSpearman, {test}\n{'rarer word':<12}{'pairs':>6}{cells(rows, rows)}")
+        print(f"\nSpearman, {test}\n{'rarer word':<12}{'pairs':>6}{format_cells(rows, rows)}")
         for at, line in enumerate(lines):
             name = f"{BANDS[at]} – {BANDS[at + 1] - 1}" if at + 1 < len(BANDS) else f"{BANDS[at]} –"
-            values = [spread([one["bands"][test][at]["spearman"] for one in found[row]]) for row in rows]
-            print(f"{name:<12}{line['pairs']:>6}{cells(values, rows)}")
+            values = [format_spread([one["bands"][test][at]["spearman"] for one in results[row]]) for row in rows]
+            print(f"{name:<12}{line['pairs']:>6}{format_cells(values, rows)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -222,34 +225,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", default=",".join(ROWS), help="method, or method@rate for another learning rate")
     parser.add_argument("--tests", type=Path, nargs="*", help="files of two words and a number per line")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the tables")
-    asked = parser.parse_args(arguments)
-    if asked.words < len(NUMBERS):
-        parser.error(f"--words: expected a twin for each of {len(NUMBERS)} numbers of occurrences; got {asked.words}")
+    options = parser.parse_args(arguments)
+    if options.words < len(TWIN_COUNTS):
+        parser.error(
+            f"--words: expected a twin for each of {len(TWIN_COUNTS)} numbers of occurrences; got {options.words}"
+        )
     data = os.environ.get("SEQWISE_DATA")
-    if asked.corpus is None and data is None:
+    if options.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
         return
-    tests = asked.tests
+    tests = options.tests
     if tests is None:
-        there = sorted(Path(data, "vectors-eval").iterdir()) if data else []
-        tests = [test for test in there if detect_kind(test) == "similarities"]
+        files = sorted(Path(data, "vectors-eval").iterdir()) if data else []
+        tests = [test for test in files if detect_kind(test) == "similarities"]
     rows = []
-    corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
+    corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     source = open_unsplit(corpus)
     tokenizer, _ = choose_tokenizer(source, None)
     with read_sentences(source, tokenizer) as sentences:
-        for seed in range(1, asked.seeds + 1):
-            renamed, twins = with_twins(sentences, asked.words, seed)
+        for seed in range(1, options.seeds + 1):
+            renamed, twins = create_twins(sentences, options.words, seed)
             with renamed:
-                for row in asked.rows.split(","):
-                    rows.append(measure(row, renamed, twins, tests, seed, asked.threads))
+                for row in options.rows.split(","):
+                    rows.append(measure(row, renamed, twins, tests, seed, options.threads))
                     print(f"{row}, seed {seed}: {rows[-1]['words_per_second']:,.0f} words/s", file=sys.stderr)
-    if asked.json:
+    if options.json:
         print(json.dumps({"rows": rows}, indent=1))
         return
-    found = {row: [one for one in rows if one["row"] == row] for row in asked.rows.split(",")}
-    print_twins(found)
-    print_bands(found)
+    results = {row: [one for one in rows if one["row"] == row] for row in options.rows.split(",")}
+    print_twins(results)
+    print_bands(results)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
-"""What does negative sampling save as the vocabulary grows?
+"""Time of negative sampling, hierarchical and full softmax as the vocabulary grows.
 
     python benchmarks/softmax_cost.py                                          # one thread
     python benchmarks/softmax_cost.py CORPUS --vocabularies 100,1000,10000 --methods skipgram
 
-Reads $SEQWISE_DATA/reviews unless told otherwise. For each size V the V most frequent words of the text make up the
-vocabulary, and the others are left out. Frequent words are thinned out beforehand, by the rule of training, so that all
-losses see the same words. Then each loss trains on a stretch of text that takes half a second. That is done for all
-sizes and losses, five times over, so that other work of the machine does not fall on one of them alone; the medians
-count, and the compiling does not. 100 dimensions, window 5, 5 negatives.
+The default text is $SEQWISE_DATA/reviews. For each size V the vocabulary consists of the V most frequent words; the
+others are removed. Frequent words are subsampled beforehand, as in training, so that all losses get the same words.
+Each loss then trains on blocks of text that take half a second. Five rounds over all sizes and losses make other load
+affect all of them equally; the result is the median, without compilation. 100 dimensions, window 5, 5 negatives.
 
-`rows` is how many output rows a window multiplies with: the word and its negatives, the nodes on its way through the
-tree, or all words. The exponent is the slope of log time over log V: 0 where the vocabulary costs nothing, 1 where it
-costs in proportion.
+`rows` is the number of output rows per window: the word and its negatives, the nodes on its path in the tree, or all
+words. The exponent is the slope of log time over log V: 0 if time does not depend on V, 1 if it is proportional.
 
-With --quality V, the losses are also compared by what skip-gram learns at that size: how many of a word's ten nearest
-words are the same as under the full softmax. The full softmax with another seed says how many can be.
+With --quality V, the vectors of skip-gram at that size are compared too: the share of a word's ten nearest words that
+are the same as with the full softmax. The full softmax with another seed gives the attainable share.
 """
 
 from __future__ import annotations
@@ -42,20 +40,20 @@ from seqwise.vectors.word2vec.objective import Objective
 from seqwise.vectors.word2vec.sampling_tables import seed_block, subsampling_thresholds
 
 LOSSES = ("negative", "hierarchical", "softmax")
-STRETCH, REPEATS = 0.5, 5  # seconds that a stretch takes at least, and how many are measured
-FIRST = 50  # words of the first try
-NEAREST = 10
+MIN_BLOCK_SECONDS, REPEATS = 0.5, 5  # minimum duration of a block, and the number of timed blocks
+INITIAL_WORDS = 50  # words of the first block
+NUM_NEIGHBOURS = 10
 SUBSAMPLE = VectorSettings().subsample
 
 
-def most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tuple[np.ndarray, Vocabulary]:
-    """The text with the `size` most frequent words alone."""
-    left = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
-    return ids[ids < size], left
+def keep_most_frequent(ids: np.ndarray, vocabulary: Vocabulary, size: int) -> tuple[np.ndarray, Vocabulary]:
+    """Returns the text and vocabulary with only the `size` most frequent words."""
+    reduced = Vocabulary(vocabulary.words[:size], vocabulary.counts[:size], vocabulary.num_different)
+    return ids[ids < size], reduced
 
 
 def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
-    """The first `words` words that subsampling keeps, with the ends of sentences."""
+    """Returns the first `words` words that subsampling keeps, with the ends of sentences."""
     draws = np.random.default_rng(0).integers(0, 2**32, len(ids), dtype=np.uint32)
     ids = ids[(ids < 0) | (draws <= subsampling_thresholds(counts, SUBSAMPLE)[ids])]
     last = np.searchsorted(np.cumsum(ids >= 0), words, side="left")
@@ -63,45 +61,45 @@ def subsample(ids: np.ndarray, counts: np.ndarray, words: int) -> np.ndarray:
 
 
 class Stopwatch:
-    """Trains an objective on stretches of a text, in one or several threads, and takes the time."""
+    """Times the training of an objective on blocks of a text, in one or several threads."""
 
     def __init__(self, objective: Objective, text: np.ndarray, threads: int):
         self.objective, self.text, self.threads = objective, text, threads
         self.workspaces = [objective.allocate_workspace() for _ in range(threads)]
         self.tallies = [np.zeros(8) for _ in range(threads)]
-        self.rate, self.length = objective.settings.learning_rate, FIRST
+        self.rate, self.length = objective.settings.learning_rate, INITIAL_WORDS
         self.per_word: list[float] = []
         self.per_pair: list[float] = []
 
     def train(self, block: np.ndarray, number: int) -> float:
-        """Every thread trains on the block; returns seconds."""
+        """Trains on the block in every thread; returns seconds."""
 
         def work(at: int) -> None:
             state = seed_block(number, at, 0)
             self.objective.train(block, state, self.rate, self.workspaces[at], self.tallies[at])
 
         workers = [threading.Thread(target=work, args=(at,)) for at in range(1, self.threads)]
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for worker in workers:
             worker.start()
         work(0)
         for worker in workers:
             worker.join()
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
     def prepare(self) -> None:
-        """Compile, and find out how much text takes long enough."""
+        """Compiles, and finds the number of words that take long enough."""
         self.train(self.text[:0], 0)
-        self.length, seconds = FIRST, self.train(self._stretch(0), 0)
-        while seconds < STRETCH:
-            self.length = int(self.length * min(10.0, 1.2 * STRETCH / seconds) + 1)
-            seconds = self.train(self._stretch(0), 0)
+        self.length, seconds = INITIAL_WORDS, self.train(self._get_block(0), 0)
+        while seconds < MIN_BLOCK_SECONDS:
+            self.length = int(self.length * min(10.0, 1.2 * MIN_BLOCK_SECONDS / seconds) + 1)
+            seconds = self.train(self._get_block(0), 0)
 
     def measure(self, number: int) -> None:
-        """Train on the stretch of that number."""
+        """Times training on one block."""
         for tally in self.tallies:
             tally[:] = 0
-        block = self._stretch(number)
+        block = self._get_block(number)
         seconds = self.train(block, number)
         self.per_word.append(seconds / (self.threads * (block >= 0).sum()))
         self.per_pair.append(seconds / max(1.0, sum(tally[1] for tally in self.tallies)))
@@ -112,13 +110,13 @@ class Stopwatch:
             "microseconds": 1e6 * statistics.median(self.per_pair),
         }
 
-    def _stretch(self, number: int) -> np.ndarray:
-        """Some of the text, which begins again where it ends."""
+    def _get_block(self, number: int) -> np.ndarray:
+        """Returns one block of the text, which wraps around at its end."""
         return np.take(self.text, np.arange(number * self.length, (number + 1) * self.length), mode="wrap")
 
 
 def count_output_rows(objective: Objective, text: np.ndarray) -> float:
-    """How many output rows a window multiplies with, on average."""
+    """Returns the mean number of output rows per window."""
     settings = objective.settings
     if settings.loss == "negative":
         return 1 + settings.negative
@@ -128,120 +126,124 @@ def count_output_rows(objective: Objective, text: np.ndarray) -> float:
     return float(np.diff(objective.tree.offsets)[text[text >= 0]].mean())
 
 
-def time_losses(ids: np.ndarray, vocabulary: Vocabulary, asked: argparse.Namespace) -> list[dict[str, Any]]:
+def time_losses(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Namespace) -> list[dict[str, Any]]:
     watches: list[tuple[dict[str, Any], Stopwatch]] = []
-    for size in asked.vocabularies:
-        kept, left = most_frequent(ids, vocabulary, size)
-        text = subsample(kept, left.counts, asked.words)
-        for method in asked.methods:
+    for size in options.vocabularies:
+        reduced_ids, reduced = keep_most_frequent(ids, vocabulary, size)
+        text = subsample(reduced_ids, reduced.counts, options.words)
+        for method in options.methods:
             for loss in LOSSES:
-                settings = VectorSettings(method=method, loss=loss, subsample=0, dim=asked.dim).resolve()
-                objective = build_objective(left.words, left.counts, settings)
+                settings = VectorSettings(method=method, loss=loss, subsample=0, dim=options.dim).resolve()
+                objective = build_objective(reduced.words, reduced.counts, settings)
                 line = {"vocabulary": size, "method": method, "loss": loss, "rows": count_output_rows(objective, text)}
-                watches.append((line, Stopwatch(objective, text, asked.threads)))
+                watches.append((line, Stopwatch(objective, text, options.threads)))
                 watches[-1][1].prepare()
     for number in range(1, REPEATS + 1):
         for _, watch in watches:
             watch.measure(number)
-        print(f"round {number} of {REPEATS} is over", file=sys.stderr, flush=True)
+        print(f"round {number} of {REPEATS} finished", file=sys.stderr, flush=True)
     return [{**line, **watch.medians()} for line, watch in watches]
 
 
-def exponent(lines: Sequence[dict[str, Any]]) -> float | None:
-    """Slope of log time over log V."""
+def compute_exponent(lines: Sequence[dict[str, Any]]) -> float | None:
+    """Returns the slope of log time over log V."""
     if len(lines) < 2:
         return None
     sizes, times = (np.log([line[key] for line in lines]) for key in ("vocabulary", "microseconds"))
     return float(np.polyfit(sizes, times, 1)[0])
 
 
-def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, asked: argparse.Namespace) -> Any:
-    """(V, 10) the nearest words of each word after training on the text, and the seconds that took."""
+def find_neighbours(text: np.ndarray, vocabulary: Vocabulary, loss: str, seed: int, options: argparse.Namespace) -> Any:
+    """Trains on the text; returns the nearest words of each word (V, 10) and the seconds."""
     with tempfile.TemporaryFile() as file:
         file.write(text.data)
         file.flush()
         sentences = Sentences(file, vocabulary, len(text), len(text))
         settings = VectorSettings(
-            loss=loss, seed=seed, dim=asked.dim, epochs=asked.epochs, subsample=0, threads=asked.threads
+            loss=loss, seed=seed, dim=options.dim, epochs=options.epochs, subsample=0, threads=options.threads
         )
         trainer = Word2VecTrainer(sentences, settings.resolve())
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for _ in trainer.steps():
             pass
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - started_at
     vectors = trainer.vectors()
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     scores = units @ units.T
     np.fill_diagonal(scores, -np.inf)
-    return np.argsort(-scores, axis=1)[:, :NEAREST], seconds
+    return np.argsort(-scores, axis=1)[:, :NUM_NEIGHBOURS], seconds
 
 
-def agreement(ids: np.ndarray, vocabulary: Vocabulary, asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """Per loss the share of a word's nearest words that it has in common with the full softmax."""
-    kept, left = most_frequent(ids, vocabulary, asked.quality)
-    text, found = subsample(kept, left.counts, asked.words), []
-    peer, _ = find_neighbours(text, left, "softmax", 1, asked)
+def measure_agreement(ids: np.ndarray, vocabulary: Vocabulary, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns for each loss the share of a word's nearest words that the full softmax has too."""
+    reduced_ids, reduced = keep_most_frequent(ids, vocabulary, options.quality)
+    text, results = subsample(reduced_ids, reduced.counts, options.words), []
+    reference, _ = find_neighbours(text, reduced, "softmax", 1, options)
     for loss in reversed(LOSSES):
-        find_neighbours(text[:FIRST], left, loss, 2, asked)  # compiles
-        own, seconds = find_neighbours(text, left, loss, 2, asked)
-        shares = [len(set(a) & set(b)) / NEAREST for a, b in zip(own, peer)]
-        found.append({"loss": loss, "agreement": statistics.mean(shares), "seconds": seconds})
-    return found
+        find_neighbours(text[:INITIAL_WORDS], reduced, loss, 2, options)  # compiles
+        neighbours, seconds = find_neighbours(text, reduced, loss, 2, options)
+        shares = [len(set(a) & set(b)) / NUM_NEIGHBOURS for a, b in zip(neighbours, reference)]
+        results.append({"loss": loss, "agreement": statistics.mean(shares), "seconds": seconds})
+    return results
 
 
-def print_tables(found: list[dict[str, Any]]) -> None:
-    for method in dict.fromkeys(line["method"] for line in found):
-        own = [line for line in found if line["method"] == method]
+def print_tables(results: list[dict[str, Any]]) -> None:
+    for method in dict.fromkeys(line["method"] for line in results):
+        lines = [line for line in results if line["method"] == method]
         print(f"{method:<11}" + "".join(f"{loss:^33}" for loss in LOSSES) + f"{'softmax /':>10}")
         print(
             f"{'V':>9}  " + "".join(f"{'rows':>9}{'words/s':>12}{'µs/pair':>11} " for _ in LOSSES) + f"{'negative':>10}"
         )
-        for size in dict.fromkeys(line["vocabulary"] for line in own):
-            of = {line["loss"]: line for line in own if line["vocabulary"] == size}
+        for size in dict.fromkeys(line["vocabulary"] for line in lines):
+            by_loss = {line["loss"]: line for line in lines if line["vocabulary"] == size}
             cells = "".join(
-                f"{of[loss]['rows']:>9,.1f}{of[loss]['words_per_second']:>12,.0f}{of[loss]['microseconds']:>11.3f} "
-                for loss in LOSSES
+                f"{line['rows']:>9,.1f}{line['words_per_second']:>12,.0f}{line['microseconds']:>11.3f} "
+                for line in (by_loss[loss] for loss in LOSSES)
             )
-            print(f"{size:>9,}  {cells}{of['softmax']['microseconds'] / of['negative']['microseconds']:>10,.1f}")
-        slopes = [exponent([line for line in own if line["loss"] == loss]) for loss in LOSSES]
+            print(
+                f"{size:>9,}  {cells}{by_loss['softmax']['microseconds'] / by_loss['negative']['microseconds']:>10,.1f}"
+            )
+        slopes = [compute_exponent([line for line in lines if line["loss"] == loss]) for loss in LOSSES]
         print(f"{'exponent':>9}  " + "".join(f"{'–' if s is None else format(s, '.2f'):>32} " for s in slopes) + "\n")
 
 
-def numbers(text: str) -> list[int]:
+def parse_integers(text: str) -> list[int]:
     return sorted({int(part) for part in text.split(",")})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", nargs="?", type=Path)
-    parser.add_argument("--vocabularies", type=numbers, default=numbers("250,500,1000,2000,4000,8000,16000"))
-    parser.add_argument("--words", type=int, default=400_000, help="of the text, of which stretches are taken")
+    parser.add_argument(
+        "--vocabularies", type=parse_integers, default=parse_integers("250,500,1000,2000,4000,8000,16000")
+    )
+    parser.add_argument("--words", type=int, default=400_000, help="length of the text")
     parser.add_argument("--methods", type=lambda text: text.split(","), default=["skipgram", "cbow"])
     parser.add_argument("--dim", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--quality", type=int, metavar="V", help="compare also what is learned at this size")
+    parser.add_argument("--quality", type=int, metavar="V", help="also compare the vectors at this size")
     parser.add_argument("--epochs", type=int, default=2, help="of --quality")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the tables")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     data = os.environ.get("SEQWISE_DATA")
-    if asked.corpus is None and data is None:
+    if options.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
         return
-    corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
+    corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
     source = open_unsplit(corpus)
     tokenizer, _ = choose_tokenizer(source, None)
     with read_sentences(source, tokenizer, min_count=1) as sentences:
         ids, vocabulary = np.concatenate(list(sentences.blocks())), sentences.vocabulary
-    if len(vocabulary) < max([*asked.vocabularies, asked.quality or 0]):
-        sys.exit(f"{corpus} has {len(vocabulary):,} different words: ask for no larger vocabularies.")
-    found = time_losses(ids, vocabulary, asked)
-    quality = agreement(ids, vocabulary, asked) if asked.quality else []
-    if asked.json:
-        print(json.dumps({"rows": found, "quality": quality}, indent=1))
+    if len(vocabulary) < max([*options.vocabularies, options.quality or 0]):
+        sys.exit(f"{corpus} has {len(vocabulary):,} different words: reduce --vocabularies or --quality.")
+    results = time_losses(ids, vocabulary, options)
+    quality = measure_agreement(ids, vocabulary, options) if options.quality else []
+    if options.json:
+        print(json.dumps({"rows": results, "quality": quality}, indent=1))
         return
-    print_tables(found)
+    print_tables(results)
     if quality:
-        head = f"skipgram, V {asked.quality:,}"
+        head = f"skipgram, V {options.quality:,}"
         print(f"{head:<17} seconds   nearest words as under the full softmax")
     for line in quality:
         print(f"{line['loss']:<17}{line['seconds']:>8.1f}   {line['agreement']:.1%}")

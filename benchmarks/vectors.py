@@ -1,18 +1,19 @@
-"""How fast are word vectors learned beside gensim, and how good are they?
+"""Speed and quality of word vectors compared with gensim.
 
     python benchmarks/vectors.py                                    # all rows, three seeds, all processors
     python benchmarks/vectors.py --rows skipgram,gensim-skipgram --seeds 1
-    python benchmarks/vectors.py --device cuda                      # on a GPU beside our own on the CPU
-    python benchmarks/vectors.py CORPUS --tests FILE …              # other text, other questions
+    python benchmarks/vectors.py --device cuda                      # on a GPU, compared with our own on the CPU
+    python benchmarks/vectors.py CORPUS --tests FILE …              # other text, other tests
 
-Reads $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval unless told otherwise. Every row is a process of its own,
-one after the other, the seeds outermost: 100 dimensions, window 5, 5 negatives, words that occur 5 times or more,
-subsampling at 1e-3, 5 epochs, linear decay. gensim reads the unpacked text in its `corpus_file` mode.
-Words per second are those of training alone; the seconds are those of the whole process, until the vectors are in a
-file. Peak memory is the process's largest resident set. Both sides' vectors are measured by the same code.
+The defaults are $SEQWISE_DATA/reviews and $SEQWISE_DATA/vectors-eval. Every row runs in a separate process,
+sequentially, with the seeds as the outer loop: 100 dimensions, window 5, 5 negatives, words that occur at least 5
+times, subsampling at 1e-3, 5 epochs, linear decay. gensim reads the decompressed text in its `corpus_file` mode. Words
+per second are those of training alone; seconds are those of the whole process, including saving. Peak memory is the
+largest resident set of the process. The same code evaluates the vectors of both.
 
-Exits with 1 if skip-gram is less than 3 times or CBOW less than 1.5 times as fast as gensim, or if WordSim-353 is more
-than 0.01 or analogies more than a point below gensim's mean. On a GPU it must be 10 million words per second.
+The exit status is 1 if skip-gram is less than 3 times or CBOW less than 1.5 times as fast as gensim, or if WordSim-353
+is more than 0.01 or the accuracy of analogies more than 0.01 below gensim's mean. On a GPU at least 10 million words
+per second are required.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import Any
 SHARED = {"dim": 100, "window": 5, "negative": 5, "min_count": 5, "subsample": 1e-3, "epochs": 5, "device": "cpu"}
 GPU = {**SHARED, "device": "cuda"}
 
-# Row → the settings that differ from SHARED; those of gensim are its names.
+# Row → settings; those of gensim in its own names, in addition to SHARED.
 ROWS: dict[str, dict[str, Any]] = {
     "gensim-skipgram": {"sg": 1},
     "skipgram": {**SHARED, "method": "skipgram"},
@@ -47,14 +48,18 @@ ROWS: dict[str, dict[str, Any]] = {
     "gpu-skipgram": {**GPU, "method": "skipgram"},
     "gpu-cbow": {**GPU, "method": "cbow"},
 }
-USUAL = {
+DEFAULT_ROWS = {
     "cpu": [name for name in ROWS if not name.startswith("gpu-")],
     "cuda": ["gpu-skipgram", "gpu-cbow", "skipgram", "cbow"],
 }
-# (ours, peer, least ratio of speeds)
-DUELS = (("skipgram", "gensim-skipgram", 3.0), ("cbow-as-gensim", "gensim-cbow", 1.5), ("cbow", "gensim-cbow", 1.5))
-GPU_LEAST = 10_000_000  # words per second on an H200
-WORDSIM, ANALOGY = 0.01, 0.01  # how far below the peer's mean ours may lie
+# (row, baseline, minimum ratio of speeds)
+COMPARISONS = (
+    ("skipgram", "gensim-skipgram", 3.0),
+    ("cbow-as-gensim", "gensim-cbow", 1.5),
+    ("cbow", "gensim-cbow", 1.5),
+)
+MIN_GPU_SPEED = 10_000_000  # words per second on an H200
+MAX_WORDSIM_LOSS, MAX_ANALOGY_LOSS = 0.01, 0.01  # below the baseline's mean
 
 
 def train_gensim(corpus: str, seed: int, threads: int, settings: dict[str, Any], out: str) -> dict[str, float]:
@@ -65,17 +70,17 @@ def train_gensim(corpus: str, seed: int, threads: int, settings: dict[str, Any],
         sample=SHARED["subsample"], workers=threads, seed=seed, **settings,
     )  # fmt: skip
     model.build_vocab(corpus_file=corpus)
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     model.train(
         corpus_file=corpus, total_examples=model.corpus_count, total_words=model.corpus_total_words,
         epochs=SHARED["epochs"],
     )  # fmt: skip
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started_at
     model.wv.save_word2vec_format(out, binary=True)
     return {"words_per_second": SHARED["epochs"] * model.corpus_total_words / seconds}
 
 
-def train_ours(corpus: str, seed: int, threads: int, settings: dict[str, Any], out: str) -> dict[str, float]:
+def train_seqwise(corpus: str, seed: int, threads: int, settings: dict[str, Any], out: str) -> dict[str, float]:
     from seqwise.vectors.formats import save_vectors
     from seqwise.vectors.settings import VectorSettings
     from seqwise.vectors.training import VectorTraining
@@ -89,16 +94,16 @@ def train_ours(corpus: str, seed: int, threads: int, settings: dict[str, Any], o
         return {"words_per_second": last.speed, "loss": training.losses[-1] or 0.0, "unit": last.unit}  # type: ignore
 
 
-def one(name: str, corpus: str, seed: int, threads: int, out: str) -> dict[str, Any]:
-    """Train a row in this process."""
-    train = train_gensim if name.startswith("gensim-") else train_ours
-    found: dict[str, Any] = train(corpus, seed, threads, ROWS[name], out)
-    found["peak_mb"] = measure_peak_memory()
-    return found
+def train_row(name: str, corpus: str, seed: int, threads: int, out: str) -> dict[str, Any]:
+    """Trains a row in this process; returns its speed and peak memory."""
+    train = train_gensim if name.startswith("gensim-") else train_seqwise
+    result: dict[str, Any] = train(corpus, seed, threads, ROWS[name], out)
+    result["peak_mb"] = measure_peak_memory()
+    return result
 
 
 def measure_peak_memory() -> float:
-    """The largest resident set of this process in MB. What `getrusage` tells begins with that of the parent."""
+    """Returns the peak resident set of this process in MB. The value of `getrusage` would include the parent's."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
@@ -106,23 +111,23 @@ def measure_peak_memory() -> float:
 
 
 def measure(name: str, corpus: Path, seed: int, threads: int, tests: Sequence[Path]) -> dict[str, Any]:
-    """Train a row in a process of its own, then ask its vectors."""
+    """Trains a row in a separate process and evaluates its vectors."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "vectors.bin" if name.startswith("gensim-") else "vectors.safetensors")
         command = [
             sys.executable, __file__, "--one", name, str(corpus), "--seed", str(seed), "--threads", str(threads),
             "--out", str(out),
         ]  # fmt: skip
-        began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True)
-        seconds = time.perf_counter() - began
-        if done.returncode:
-            raise RuntimeError((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1])
-        return {"row": name, "seed": seed, "seconds": seconds, **json.loads(done.stdout), **ask(out, tests)}
+        started_at = time.perf_counter()
+        process = subprocess.run(command, capture_output=True, text=True)
+        seconds = time.perf_counter() - started_at
+        if process.returncode:
+            raise RuntimeError((process.stderr.strip() or f"status {process.returncode}").splitlines()[-1])
+        return {"row": name, "seed": seed, "seconds": seconds, **json.loads(process.stdout), **evaluate(out, tests)}
 
 
-def ask(vectors: Path, tests: Sequence[Path]) -> dict[str, float]:
-    """Name of each test → Spearman's correlation or the share of right answers."""
+def evaluate(vectors: Path, tests: Sequence[Path]) -> dict[str, float]:
+    """Returns test name → Spearman's correlation or accuracy."""
     from seqwise.vectors.evaluation import (
         detect_kind,
         evaluate_analogies,
@@ -132,59 +137,61 @@ def ask(vectors: Path, tests: Sequence[Path]) -> dict[str, float]:
     )
     from seqwise.vectors.formats import load_vectors
 
-    keyed, found = load_vectors(vectors), {}
+    keyed, results = load_vectors(vectors), {}
     for test in tests:
         if detect_kind(test) == "analogies":
             value = evaluate_analogies(keyed, read_analogies(test)).total.accuracy
         else:
             value = evaluate_similarities(keyed, read_similarities(test)).spearman
-        found[test.name.partition(".")[0]] = value or 0.0
-    return found
+        results[test.name.partition(".")[0]] = value or 0.0
+    return results
 
 
-def summary(
+def summarize(
     rows: Sequence[dict[str, Any]], names: Sequence[str], columns: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Row → the mean of each column over the seeds, of speeds the median; none for a row that always failed."""
+    """Returns row → mean of each column over the seeds (median for speeds), without rows that always failed."""
     table = {}
     for name in names:
-        of = [row for row in rows if row["row"] == name and "failed" not in row]
-        if not of:
+        runs = [row for row in rows if row["row"] == name and "failed" not in row]
+        if not runs:
             continue
         table[name] = {
-            column: (statistics.median if column == "words_per_second" else statistics.mean)(row[column] for row in of)
+            column: (statistics.median if column == "words_per_second" else statistics.mean)(
+                row[column] for row in runs
+            )
             for column in columns
         }
     return table
 
 
-def verdict(table: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
-    """How many times as fast as the peer, and what is not as required."""
+def check_table(table: dict[str, dict[str, float]]) -> tuple[list[str], list[str]]:
+    """Returns the ratios of speeds in words, and the requirements that are not met."""
     ratios, missed = [], []
-    for ours, peer, least in DUELS:
-        if ours not in table or peer not in table:
+    for name, baseline_name, min_ratio in COMPARISONS:
+        if name not in table or baseline_name not in table:
             continue
-        mine, theirs = table[ours], table[peer]
-        ratio = mine["words_per_second"] / theirs["words_per_second"]
-        ratios.append(f"{ours} is {ratio:.2f} times as fast as {peer}")
-        if ratio < least:
-            missed.append(f"{ours}: {ratio:.3f} times as fast as {peer}, not {least:g}")
-        for test, slack in (("wordsim353", WORDSIM), ("questions-words", ANALOGY)):
-            if test in mine and mine[test] < theirs[test] - slack:
-                missed.append(f"{ours}: {test} {mine[test]:.4f}, more than {slack:g} below {theirs[test]:.4f}")
-    if "gpu-skipgram" in table and table["gpu-skipgram"]["words_per_second"] < GPU_LEAST:
-        missed.append(f"gpu-skipgram: fewer than {GPU_LEAST:,} words per second")
+        row, baseline = table[name], table[baseline_name]
+        ratio = row["words_per_second"] / baseline["words_per_second"]
+        ratios.append(f"{name} is {ratio:.2f} times as fast as {baseline_name}")
+        if ratio < min_ratio:
+            missed.append(f"{name}: {ratio:.3f} times as fast as {baseline_name}, required {min_ratio:g}")
+        for test, slack in (("wordsim353", MAX_WORDSIM_LOSS), ("questions-words", MAX_ANALOGY_LOSS)):
+            if test in row and row[test] < baseline[test] - slack:
+                missed.append(f"{name}: {test} {row[test]:.4f}, more than {slack:g} below {baseline[test]:.4f}")
+    if "gpu-skipgram" in table and table["gpu-skipgram"]["words_per_second"] < MIN_GPU_SPEED:
+        missed.append(f"gpu-skipgram: fewer than {MIN_GPU_SPEED:,} words per second")
     return ratios, missed
 
 
-def lines_of(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tests: Sequence[str]) -> Iterator[str]:
-    """The table of means and medians, with half the distance between the extremes."""
+def format_table(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tests: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of the table of means and medians, with half of the range over the seeds."""
     yield f"{'':<18}{'words/s':>12}{'seconds':>9}{'peak MB':>9}" + "".join(f"{test:>18}" for test in tests)
     for name, row in table.items():
         values = []
         for test in tests:
-            found = [each[test] for each in rows if each["row"] == name and "failed" not in each]
-            values.append(f"{row[test]:8.3f} ±{(max(found) - min(found)) / 2:.3f}")
+            results = [each[test] for each in rows if each["row"] == name and "failed" not in each]
+            values.append(f"{row[test]:8.3f} ±{(max(results) - min(results)) / 2:.3f}")
         unit = "*" if name == "glove" else " "
         speed = f"{name:<18}{row['words_per_second']:>11,.0f}{unit}{row['seconds']:>9.1f}{row['peak_mb']:>9.0f}"
         yield speed + "".join(f"{value:>18}" for value in values)
@@ -193,7 +200,7 @@ def lines_of(table: dict[str, dict[str, float]], rows: list[dict[str, Any]], tes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from measuring import (  # it brings PyTorch, which a process of one row has no use for
+    from measuring import (  # imports PyTorch, which the process of one row does not need
         Column,
         Report,
         build_parser,
@@ -202,17 +209,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     command = build_parser(__doc__)
     command.add_argument("corpus", nargs="?", type=Path)
-    command.add_argument("--rows", help=f"of {', '.join(ROWS)}, with commas; those of the device unless set")
-    command.add_argument("--seeds", type=int, help="three unless set")
+    command.add_argument("--rows", help=f"of {', '.join(ROWS)}, separated by commas; default: those of the device")
+    command.add_argument("--seeds", type=int, help="default: three")
     command.add_argument("--tests", type=Path, nargs="*")
-    asked = command.parse_args(arguments)
+    options = command.parse_args(arguments)
     data = os.environ.get("SEQWISE_DATA")
-    if asked.corpus is None and data is None:
+    if options.corpus is None and data is None:
         print("skipped: no corpus. Name a text file, or set SEQWISE_DATA.")
         return 0
-    corpus = asked.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
-    tests = sorted(Path(data, "vectors-eval").iterdir()) if asked.tests is None and data else asked.tests or []
-    asked.device = asked.device or "cpu"  # the peer has no other
+    corpus = options.corpus or Path(data or "", "reviews", "unlabelled.txt.gz")
+    tests = sorted(Path(data, "vectors-eval").iterdir()) if options.tests is None and data else options.tests or []
+    options.device = options.device or "cpu"  # gensim has no GPU support
     columns = (
         Column("row", "", width=-18),
         Column("seed", "seed", width=6),
@@ -220,46 +227,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Column("seconds", "seconds", ".1f"),
         Column("peak_mb", "peak MB", ".0f"),
     )
-    device, wanted = set_up_device(asked), known_rows(asked.rows, asked.device)
-    names = present(wanted, lambda line: print(line, file=sys.stderr))
-    runs = [(name, seed) for seed in range(1, (asked.seeds or (1 if asked.quick else 3)) + 1) for name in names]
+    device, requested = set_up_device(options), parse_rows(options.rows, options.device)
+    names = select_installed(requested, lambda line: print(line, file=sys.stderr))
+    runs = [(name, seed) for seed in range(1, (options.seeds or (1 if options.quick else 3)) + 1) for name in names]
     planned = [f"{name}, seed {seed}" for name, seed in runs]
-    told = [test.name.partition(".")[0] for test in tests]
-    keys = ["words_per_second", "seconds", "peak_mb", *told]
+    test_names = [test.name.partition(".")[0] for test in tests]
+    keys = ["words_per_second", "seconds", "peak_mb", *test_names]
 
-    def judge(rows: Sequence[dict[str, Any]]) -> list[str]:
-        return verdict(summary(rows, names, keys))[1]
+    def check(rows: Sequence[dict[str, Any]]) -> list[str]:
+        return check_table(summarize(rows, names, keys))[1]
 
-    report = Report("vectors", asked, device, columns, arguments, planned=planned, check=judge)
-    with unpacked(corpus) as plain:
+    report = Report("vectors", options, device, columns, arguments, planned=planned, check=check)
+    with decompress(corpus) as text_file:
         for name, seed in runs:
-            known = {"row": name, "seed": seed}
-            report.add_measurement(known, lambda name=name, seed=seed: measure(name, plain, seed, asked.threads, tests))
-    table = report.facts["table"] = summary(report.rows, names, keys)
-    for line in (*lines_of(table, report.rows, told), *verdict(table)[0]):
+            description = {"row": name, "seed": seed}
+            report.add_measurement(
+                description, lambda name=name, seed=seed: measure(name, text_file, seed, options.threads, tests)
+            )
+    table = report.facts["table"] = summarize(report.rows, names, keys)
+    for line in (*format_table(table, report.rows, test_names), *check_table(table)[0]):
         report.log(line)
     return report.finish()
 
 
-def known_rows(given: str | None, device: str) -> list[str]:
-    """Those that are named, or those of the device."""
-    names = given.split(",") if given else USUAL[device]
+def parse_rows(text: str | None, device: str) -> list[str]:
+    """Returns the named rows, or the default ones of the device."""
+    names = text.split(",") if text else DEFAULT_ROWS[device]
     if unknown := [name for name in names if name not in ROWS]:
         raise SystemExit(f"there is no row {', '.join(unknown)}. The rows are: {', '.join(ROWS)}")
     return names
 
 
-def present(names: list[str], log: Callable[[str], None]) -> list[str]:
-    """The rows whose program is installed."""
+def select_installed(names: list[str], log: Callable[[str], None]) -> list[str]:
+    """Returns the rows whose package is installed."""
     if importlib.util.find_spec("gensim") is not None or not any(name.startswith("gensim-") for name in names):
         return names
-    log("gensim is not installed: its rows are left out. pip install gensim")
+    log("gensim is not installed: its rows are skipped. pip install gensim")
     return [name for name in names if not name.startswith("gensim-")]
 
 
 @contextmanager
-def unpacked(corpus: Path) -> Iterator[Path]:
-    """The corpus as a plain file."""
+def decompress(corpus: Path) -> Iterator[Path]:
+    """Provides the corpus as a plain text file."""
     if corpus.suffix != ".gz":
         yield corpus
         return
@@ -270,18 +279,18 @@ def unpacked(corpus: Path) -> Iterator[Path]:
         yield plain
 
 
-def main_of_one(arguments: Sequence[str]) -> int:
-    """One row in this process: what `measure` starts."""
+def train_row_main(arguments: Sequence[str]) -> int:
+    """Trains one row; `measure` runs this in a new process."""
     command = argparse.ArgumentParser()
     command.add_argument("name")
     command.add_argument("corpus")
     command.add_argument("--seed", type=int)
     command.add_argument("--threads", type=int)
     command.add_argument("--out")
-    asked = command.parse_args(arguments)
-    print(json.dumps(one(asked.name, asked.corpus, asked.seed, asked.threads, asked.out)))
+    options = command.parse_args(arguments)
+    print(json.dumps(train_row(options.name, options.corpus, options.seed, options.threads, options.out)))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main_of_one(sys.argv[2:]) if sys.argv[1:2] == ["--one"] else main())
+    sys.exit(train_row_main(sys.argv[2:]) if sys.argv[1:2] == ["--one"] else main())

@@ -1,4 +1,4 @@
-"""The bag-of-words baseline finds what single words and pairs of words tell."""
+"""The bag-of-words baseline computes tf-idf, fits its weights and uses bigrams."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def script(benchmark_script):
     return benchmark_script("bag_of_words")
 
 
-def test_rows_are_tf_idf_of_length_one_by_hand(script):
-    bag = script.Bag([np.array([5, 6]), np.array([5])], 2)
-    assert list(bag.places) == [(5,), (5, 6), (6,)]
+def test_rows_are_normalised_tf_idf(script):
+    vectorizer = script.TfidfVectorizer([np.array([5, 6]), np.array([5])], 2)
+    assert list(vectorizer.indices) == [(5,), (5, 6), (6,)]
     rare, common = np.log(3 / 2) + 1, np.log(3 / 3) + 1
-    dense = bag.rows([np.array([5, 6, 6]), np.array([9])]) @ torch.eye(3)
+    dense = vectorizer.transform([np.array([5, 6, 6]), np.array([9])]) @ torch.eye(3)
     expected = np.array([common, rare, rare]) / np.linalg.norm([common, rare, rare])
     assert dense[0].tolist() == pytest.approx(expected.tolist())
     assert dense[1].tolist() == [0, 0, 0]
 
 
-def test_the_weights_are_where_the_penalised_loss_has_no_slope(script):
-    rows = script.Bag([np.array([1, 2]), np.array([2, 3]), np.array([1])], 1).rows(
+def test_the_gradient_of_the_penalised_loss_is_zero(script):
+    rows = script.TfidfVectorizer([np.array([1, 2]), np.array([2, 3]), np.array([1])], 1).transform(
         [np.array([1, 2]), np.array([2, 3]), np.array([1])]
     )
     targets = torch.tensor([0, 1, 0])
@@ -39,7 +39,7 @@ def test_the_weights_are_where_the_penalised_loss_has_no_slope(script):
     assert float(weight.grad.abs().max()) < 1e-3
 
 
-def test_pairs_tell_what_words_cannot(script, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_bigrams_separate_texts_with_the_same_words(script, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     lines = [f"not bad {n}\ty\nbad not {n}\tn" for n in range(60)]
     (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
     script.main([str(tmp_path / "a.tsv"), "--json"])
