@@ -122,7 +122,7 @@ def test_nearness_has_three_measures(seqwise_command, plain: Path, by: str, scor
 def test_a_word_made_of_ngrams_is_said_to_be(seqwise_command, vectors: Path):
     answer = seqwise_command("vectors", "nearest", vectors, "kingdom")
     assert answer.status == 0
-    assert answer.out.startswith("nearest to kingdom, which is not in the list: composed from its n-grams\n")
+    assert answer.out.startswith("nearest to kingdom, which is not in the vocabulary: composed from its n-grams\n")
     found = json.loads(seqwise_command("vectors", "nearest", vectors, "kingdom", "king", "--json").out)
     assert [one["composed"] for one in found["answers"]] == [True, False]
 
@@ -178,7 +178,7 @@ def tests(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_both_kinds_of_test_are_recognised_and_measured(seqwise_command, plain: Path, tests):
     answer = seqwise_command("vectors", "evaluate", plain, *tests)
-    assert answer.err.count("that says little") == len(tests)  # a handful of lines each
+    assert answer.err.count("the result is unreliable") == len(tests)  # a handful of lines each
     assert answer.status == 0
     assert rows(answer.out)[1:5] == [
         ["section", "right", "asked", "accuracy", "skipped"],
@@ -255,7 +255,7 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
     assert [one["word"] for one in found["words"]][:2] == ["king", "kingdom"]
     assert found["title"] == "Word map of small.safetensors: king, kingdom, each with its 2 nearest"
     assert {one["group"] for one in found["words"]} == {0, 1}
-    assert "kingdom is not in the list; its vector is composed from its n-grams" in answer.err
+    assert "kingdom is not in the vocabulary; its vector is composed from its n-grams" in answer.err
 
 
 # --- what goes wrong
@@ -264,7 +264,7 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "fragments"),
     [
-        (["nearest", "FILE"], ["no word", "For example: seqwise vectors nearest"]),
+        (["nearest", "FILE"], ["at least one word", "For example: seqwise vectors nearest"]),
         (["nearest", "FILE", "kng"], ["'kng' is not among the 7 words", "king"]),
         (["nearest", "FILE", "kng", "qeen"], ["'kng'", "'qeen'"]),
         (["nearest", "FILE", "king", "--n", "0"], ["at least 1", "0"]),
@@ -285,7 +285,7 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["convert", "FILE", "no/v.bin"], ["folder does not exist", "mkdir -p no"]),
         (["convert", "missing.txt", "no/v.bin"], ["folder does not exist"]),
         (["convert", "missing.txt", "v.xyz"], ["v.xyz", ".safetensors"]),
-        (["convert", "missing.txt", "."], ["does not say which kind"]),
+        (["convert", "missing.txt", "."], ["does not determine the format"]),
         (["convert", "FILE", "v.bin", "--to", "word2vec"], ["--to", "word2vec-text"]),
         (["plot", "FILE"], ["--out is missing", "For example"]),
         (["plot", "FILE", "--out", "m.gif"], ["ends in .png or .html", "m.gif"]),
@@ -325,6 +325,6 @@ def test_a_title_with_half_a_letter_can_be_written(seqwise_command, tmp_path: Pa
     assert "Word map of v.safetensors: ?, a" in (tmp_path / "m.html").read_text()
 
 
-def test_the_help_of_convert_says_what_is_packed(seqwise_command):
+def test_the_help_of_convert_says_what_is_compressed(seqwise_command):
     text = " ".join(seqwise_command("vectors", "convert", "--help").out.split())
-    assert ".gz behind any but .safetensors packs it" in text
+    assert "With .gz added, all but .safetensors" in text

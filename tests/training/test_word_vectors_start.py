@@ -233,7 +233,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
     again = training_of(Run.open(run.folder)).model  # type: ignore[union-attr]
     assert torch.equal(again.embedding.weight, fit.model.embedding.weight)
     (run.folder / "start.safetensors").unlink()
-    with pytest.raises(RunError, match="what the token vectors started from cannot be read"):
+    with pytest.raises(RunError, match="the initial token vectors cannot be read"):
         training_of(Run.open(run.folder))
 
 
@@ -275,7 +275,7 @@ def vectors(keyed: KeyedVectors) -> WordVectors:
 def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
     keyed = KeyedVectors(["Old", "old", "the"], np.array([[1.0, 0], [2, 0], [3, 0]]))
     tokenizer = Tokenizer.train("words", ["Old old OLD The <unk>\n"])
-    found = vectors(keyed).find(tokenizer)
+    found = vectors(keyed).match(tokenizer)
     taken = {tokenizer.token(number): float(row[0]) for number, row in zip(found.ids, found.rows)}
     assert taken == {"Old": 1, "old": 2, "OLD": 2, "The": 3}
     assert (found.words, found.composed, found.share) == (4, 0, None)
@@ -284,7 +284,7 @@ def test_a_token_is_looked_up_as_it_is_and_then_in_lower_case():
 def test_of_bpe_only_tokens_that_begin_a_word_have_a_vector():
     keyed = KeyedVectors(["king", "the", "making", "été", "ing"], np.arange(10.0).reshape(5, 2))
     tokenizer = Tokenizer.train("bpe", ["is making the king été is making the king été\n"] * 50, size=310)
-    found = vectors(keyed).find(tokenizer)
+    found = vectors(keyed).match(tokenizer)
     taken = {tokenizer.decode([number]): float(row[0]) for number, row in zip(found.ids, found.rows)}
     assert tokenizer.id("king") > 0
     assert taken == {" king": 0, " the": 2, " making": 4, " été": 6}
@@ -294,7 +294,7 @@ def test_of_wordpiece_tokens_that_go_on_with_a_word_have_no_vector():
     tokenizer = Tokenizer.train("wordpiece", ["the king is making the taking of baking\n"] * 50, size=40)
     pieces = [token for token in tokenizer.tokens(range(len(tokenizer))) if token.startswith("##")]
     keyed = KeyedVectors(["king", "the", *pieces], np.ones((len(pieces) + 2, 2)))
-    found = vectors(keyed).find(tokenizer)
+    found = vectors(keyed).match(tokenizer)
     assert pieces
     assert sorted(tokenizer.token(number) for number in found.ids) == ["king", "the"]
 
@@ -302,7 +302,7 @@ def test_of_wordpiece_tokens_that_go_on_with_a_word_have_no_vector():
 def test_special_tokens_stay_as_the_model_wants_them():
     keyed = KeyedVectors(["<unk>", "<eos>", "<pad>", "a"], np.ones((4, 2)))
     tokenizer = Tokenizer.train("words", ["a b\nb a\n"], specials=("<pad>",))
-    assert [tokenizer.token(number) for number in vectors(keyed).find(tokenizer).ids] == ["a"]
+    assert [tokenizer.token(number) for number in vectors(keyed).match(tokenizer).ids] == ["a"]
 
 
 def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_lines():
@@ -311,7 +311,7 @@ def test_the_share_of_the_training_tokens_counts_unknown_words_but_no_ends_of_li
     counts = torch.zeros(len(tokenizer), dtype=torch.int64)
     for token, count in (("a", 5), ("b", 2), ("<unk>", 1), ("<eos>", 1)):
         counts[tokenizer.id(token)] = count
-    found = vectors(keyed).find(tokenizer, counts)
+    found = vectors(keyed).match(tokenizer, counts)
     assert found.share == 5 / 8
     assert str(found) == "1 of 2 vocabulary words (50.0%), 62.5% of the training tokens"
 
@@ -320,7 +320,7 @@ def test_vectors_of_n_grams_give_one_to_every_word():
     parts = Subwords(3, 4, np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32))
     keyed = KeyedVectors(["old"], np.ones((1, 2)), subwords=parts)
     tokenizer = Tokenizer.train("words", ["old older a\n"])
-    found = vectors(keyed).find(tokenizer)
+    found = vectors(keyed).match(tokenizer)
     taken = {tokenizer.token(number): row for number, row in zip(found.ids, found.rows)}
     assert set(taken) == {"old", "older", "a"}
     np.testing.assert_array_equal(taken["older"], keyed.vector("older"))
@@ -369,13 +369,13 @@ def test_words_of_the_file_join_the_vocabulary(task: str, data, keyed: KeyedVect
     joined = {"classify": 6, "tag": 4}[task]
     card = (run.folder / "README.md").read_text()
     assert f"learned from the training split, with {joined} words of the word vectors" in card
-    assert f"{file}: {joined} of its words joined the vocabulary" in said
+    assert f"{file}: {joined} of its words were added to the vocabulary" in said
 
 
 def test_where_no_word_joins_the_card_claims_none_and_it_is_said(data, file: str, tmp_path: Path):
     values = {"task": "tag", "vectors": file, "text": {"extend_vocabulary": 1}}  # `the` is there already
     run, fit, _, said = begun(data["tag"], tmp_path / "run", **values)
-    assert any(each.startswith("note: --text.extend-vocabulary: no word joined the vocabulary") for each in said)
+    assert any(each.startswith("note: --text.extend-vocabulary: no word was added") for each in said)
     list(fit.steps())
     assert "of the word vectors\n" not in (run.folder / "README.md").read_text()
 
@@ -417,7 +417,7 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
 @pytest.mark.parametrize(
     ("values", "fragment"),
     [
-        ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both say"),
+        ({"vectors": "f.vec", "init": "runs/a"}, "--init and --vectors both initialise"),
         ({"vectors": "f.vec", "task": "forecast"}, "the task forecast reads numbers"),
         ({"vectors": "f.vec", "model": "ngram"}, "the family ngram has no token vectors"),
         ({"vectors": "f.vec", "text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is for classify and tag"),
@@ -425,8 +425,8 @@ def test_only_words_that_a_text_can_hold_as_one_token_join():
             {"vectors": "f.vec", "task": "classify", "text": {"extend_vocabulary": 5, "tokenizer": "bpe"}},
             "--text.extend-vocabulary adds words; tokens of kind bpe are none",
         ),
-        ({"network": {"freeze_embedding": True}}, "--network.freeze-embedding is about word vectors"),
-        ({"text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary is about word vectors"),
+        ({"network": {"freeze_embedding": True}}, "--network.freeze-embedding needs word vectors"),
+        ({"text": {"extend_vocabulary": 5}}, "--text.extend-vocabulary needs word vectors"),
     ],
 )
 def test_what_cannot_start_from_vectors_is_refused_before_anything_is_read(values: dict, fragment: str, tmp_path: Path):

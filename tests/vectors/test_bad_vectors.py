@@ -28,20 +28,20 @@ CASES = {
     # name, content, line (None: the file as a whole), what is said
     "nothing": ("v.txt", b"", None, "the file is empty"),
     "blank lines": ("v.txt", b"\n\n", 1, "expected a word and its numbers in every line"),
-    "a header only": ("v.txt", b"3 2\n", 2, "promises 3 words, but the file ends after 0"),
-    "fewer lines than promised": ("v.vec", b"3 2\na 1 2\nb 3 4\n", 4, "promises 3 words, but the file ends after 2"),
-    "more lines than promised": ("v.vec", b"1 2\na 1 2\n\nb 3 4\n", 4, "promises 1 words, but more follow"),
+    "a header only": ("v.txt", b"3 2\n", 2, "declares 3 words, but the file ends after 0"),
+    "fewer lines than declared": ("v.vec", b"3 2\na 1 2\nb 3 4\n", 4, "declares 3 words, but the file ends after 2"),
+    "more lines than declared": ("v.vec", b"1 2\na 1 2\n\nb 3 4\n", 4, "declares 1 words, but more follow"),
     "a header that lies about the numbers": ("v.vec", b"1 3\na 1 2\n", 2, "expected 3 numbers after the word; found 2"),
-    "a header of nothing": ("v.vec", b"3 0\na\n", 1, "promises 3 words of 0 numbers"),
+    "a header of nothing": ("v.vec", b"3 0\na\n", 1, "declares 3 words of 0 numbers"),
     "a header beyond reason": ("v.vec", b"3 99999999999\na 1\n", 1, "99,999,999,999 numbers"),
-    "a header of absurd digits": ("v.vec", b"1" * 5000 + b" 2\na 1 2\n", 1, "promises more words of 2 numbers"),
-    "a binary header of absurd digits": ("v.bin", b"3 " + b"1" * 5000 + b"\n", 1, "3 words of more numbers"),
-    "a lost line break": ("v.txt", b"a 1 2\nb 3 4c 5 6\nd 7 8\n", 2, "a line break is lost"),
-    "a line break that became a blank": ("v.vec", b"4 2\na 1 2\nb 3 4 c 5 6\nd 7 8\n", 3, "a line break is lost"),
+    "a header of absurd digits": ("v.vec", b"1" * 5000 + b" 2\na 1 2\n", 1, "declares too many words of 2 numbers"),
+    "a binary header of absurd digits": ("v.bin", b"3 " + b"1" * 5000 + b"\n", 1, "3 words of too many numbers"),
+    "a lost line break": ("v.txt", b"a 1 2\nb 3 4c 5 6\nd 7 8\n", 2, "a line break is missing"),
+    "a line break that became a blank": ("v.vec", b"4 2\na 1 2\nb 3 4 c 5 6\nd 7 8\n", 3, "a line break is missing"),
     "no number but to Python": ("v.txt", b"a 1 2\nb 3 1_0\n", 2, "'1_0' is not a number"),
     "white space that parts nothing": ("v.txt", b"a 1 2\nb 3\x0b4\nc 5 6\n", 2, "found 1"),
     "white space around a number": ("v.txt", b"a 1 2\nb 3\x0b 4\nc 5 6\n", 2, "is not a number"),
-    "a huge promise": ("v.vec", b"999999999999 2\na 1 2\n", 3, "ends after 1"),
+    "a huge declared size": ("v.vec", b"999999999999 2\na 1 2\n", 3, "ends after 1"),
     "no header": ("v.vec", b"a 1 2\nb 3 4\n", 1, "expected two whole numbers.*found 'a 1 2'"),
     "too few numbers": ("v.txt", b"a 1 2\nb 3\nc 5 6\n", 2, "expected 2 numbers after the word; found 1"),
     "too many numbers": ("v.txt", b"a 1 2\nb 3 4 5\nc 5 6\n", 2, "expected 2 numbers after the word; found 3"),
@@ -58,7 +58,7 @@ CASES = {
     "UTF-16": ("v.txt", "a 1 2\n".encode("utf-16"), 1, "UTF-16"),
     "binary called text": ("v.txt", b"1 2\nthe " + ROW, 2, "end its name in .bin"),
     "text called binary": ("v.bin", b"40 9\n" + b"the 1 2 3 4 5 6 7 8 9\n" * 40, 2, "this is text"),
-    "binary cut off": ("v.bin", b"2 2\nthe " + ROW + b"of " + ROW[:5], None, "promises 2 words.*ends after 1"),
+    "binary cut off": ("v.bin", b"2 2\nthe " + ROW + b"of " + ROW[:5], None, "declares 2 words.*ends after 1"),
     "binary, header only": ("v.bin", b"2 2\n", None, "ends after 0"),
     "binary with more": ("v.bin", b"1 2\nthe " + ROW + b"of " + ROW, None, "more bytes follow"),
     "binary of other length": ("v.bin", b"1 1\nthe " + ROW, None, "1 words of 1 numbers, but more bytes follow"),
@@ -87,7 +87,7 @@ def complaint(path: Path) -> DataError:
 def test_a_bad_file_gets_one_clear_message(case: str, compiled: bool, tmp_path: Path, monkeypatch):
     name, content, line, said = CASES[case]
     if compiled:
-        monkeypatch.setattr(text, "COMPILED", -1)
+        monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
     path = tmp_path / name
     path.write_bytes(content)
     error = complaint(path)
@@ -112,7 +112,7 @@ OURS = {"format": "seqwise-vectors", "about": "{}"}
         (
             {"vectors": np.ones((2, 2), np.float32), "words": np.array(list(b'"ab"'), np.uint8)},
             OURS,
-            "no list of words",
+            "not a list of strings",
         ),
         (
             {

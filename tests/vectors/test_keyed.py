@@ -14,7 +14,7 @@ import pytest
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors, Neighbour
 from seqwise.vectors.search import find_top_rows
-from seqwise.vectors.spelling import close_spellings, distance
+from seqwise.vectors.spelling import damerau_levenshtein, find_similar_words
 from seqwise.vectors.subwords import Subwords
 
 WORDS = ["the", "king", "queen", "man", "woman", "apple", "apples", "Paris"]
@@ -166,12 +166,12 @@ def test_an_unknown_word_is_composed_where_there_are_ngrams():
     [
         ("qeen", "'qeen' is not among the 8 words.\nPerhaps you meant 'queen'."),
         ("aples", "Perhaps you meant 'apples'."),
-        ("KING", "Capitals count here: 'king' is there."),
-        ("paris", "Capitals count here: 'Paris' is there."),
+        ("KING", "Words are case-sensitive: 'king' is known."),
+        ("paris", "Words are case-sensitive: 'Paris' is known."),
         ("xylophone", "'xylophone' is not among the 8 words."),
     ],
 )
-def test_an_unknown_word_is_named_with_what_was_probably_meant(asked: str, said: str):
+def test_an_unknown_word_is_reported_with_suggestions(asked: str, said: str):
     keyed = KeyedVectors(WORDS, np.eye(8))
     for ask in (keyed.vector, keyed.nearest, keyed.index, keyed.__getitem__):
         with pytest.raises(UsageError) as caught:
@@ -180,17 +180,17 @@ def test_an_unknown_word_is_named_with_what_was_probably_meant(asked: str, said:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "far"),
+    ("a", "b", "distance"),
     [("king", "king", 0), ("kign", "king", 1), ("teh", "then", 2), ("", "ab", 2), ("kitten", "sitting", 3)],
 )
-def test_the_distance_of_spellings(a: str, b: str, far: int):
-    assert distance(a, b) == distance(b, a) == far
+def test_damerau_levenshtein_distance(a: str, b: str, distance: int):
+    assert damerau_levenshtein(a, b) == damerau_levenshtein(b, a) == distance
 
 
-def test_spellings_are_searched_in_any_list():
-    assert close_spellings("Teh", ["The", "Tea", "Athens", ""]) == ["The", "Tea"]
-    assert close_spellings("a", WORDS) == []
-    assert close_spellings("q" * 100, WORDS) == []
+def test_similar_words_of_a_list():
+    assert find_similar_words("Teh", ["The", "Tea", "Athens", ""]) == ["The", "Tea"]
+    assert find_similar_words("a", WORDS) == []
+    assert find_similar_words("q" * 100, WORDS) == []
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,20 @@ from PIL import Image
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.map.clusters import MAX_CLUSTERS, default_count, group
+from seqwise.vectors.map.clusters import MAX_CLUSTERS, cluster, default_num_clusters
 from seqwise.vectors.map.labels import place_labels
-from seqwise.vectors.map.page import NEIGHBOURS, neighbours, page
-from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw
+from seqwise.vectors.map.page import NUM_NEIGHBOURS, build_page, find_neighbours
+from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw_picture
 from seqwise.vectors.map.projection import TSNE_MAX_WORDS, compute_principal_axes, project
-from seqwise.vectors.map.tsne import affinities, divergence, gradient, tsne
-from seqwise.vectors.map.word_map import COLOURS, COLOURS_ON_DARK, WordMap, chart, choose_frequent, choose_neighbourhood
+from seqwise.vectors.map.tsne import compute_affinities, compute_divergence, compute_gradient, tsne
+from seqwise.vectors.map.word_map import (
+    COLOURS,
+    COLOURS_ON_DARK,
+    WordMap,
+    build_word_map,
+    choose_frequent,
+    choose_neighbourhood,
+)
 
 ODD = [
     "</script><img src=x onerror=alert(1)>",
@@ -43,8 +50,8 @@ def unit(matrix: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def clusters() -> np.ndarray:
     """Three tight bunches of 20 unit vectors in 10 dimensions, one after the other."""
-    draw = np.random.default_rng(0)
-    return unit(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * draw.normal(size=(60, 10)))
+    rng = np.random.default_rng(0)
+    return unit(np.repeat(np.eye(10)[:3], 20, axis=0) + 0.1 * rng.normal(size=(60, 10)))
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +68,9 @@ def sides(points: np.ndarray) -> np.ndarray:
 
 
 def test_pca_keeps_the_distances_of_what_lies_in_a_plane():
-    draw = np.random.default_rng(1)
-    plane = draw.normal(size=(30, 2))
-    axes, _ = np.linalg.qr(draw.normal(size=(7, 2)))
+    rng = np.random.default_rng(1)
+    plane = rng.normal(size=(30, 2))
+    axes, _ = np.linalg.qr(rng.normal(size=(7, 2)))
     points, shares = compute_principal_axes(plane @ axes.T + 5)
     assert np.allclose(sides(points), sides(plane))
     assert shares.sum() == pytest.approx(1)
@@ -74,18 +81,18 @@ def test_the_shares_of_pca_are_those_of_the_covariance(clusters):
     _, shares = compute_principal_axes(clusters)
     eigenvalues = np.sort(np.linalg.eigvalsh(np.cov(clusters.T.astype(np.float64))))[::-1]
     assert np.allclose(shares, eigenvalues[:2] / eigenvalues.sum())
-    assert f"{shares.sum():.0%} of the variance" in project(clusters, "pca").how
+    assert f"{shares.sum():.0%} of the variance" in project(clusters, "pca").description
 
 
 def test_the_gradient_of_tsne_is_that_of_its_divergence(clusters):
-    wanted = affinities(clusters[::4].astype(np.float64), 5)
-    points = np.random.default_rng(2).normal(size=(len(wanted), 2))
-    slope = gradient(points, wanted)
+    p = compute_affinities(clusters[::4].astype(np.float64), 5)
+    points = np.random.default_rng(2).normal(size=(len(p), 2))
+    grad = compute_gradient(points, p)
     for at in [(0, 0), (7, 1), (14, 0)]:
         step = np.zeros_like(points)
         step[at] = 1e-5
-        measured = (divergence(points + step, wanted) - divergence(points - step, wanted)) / 2e-5
-        assert slope[at] == pytest.approx(measured, rel=1e-5)
+        measured = (compute_divergence(points + step, p) - compute_divergence(points - step, p)) / 2e-5
+        assert grad[at] == pytest.approx(measured, rel=1e-5)
 
 
 def test_affinities_have_the_perplexity_asked_for():
@@ -102,14 +109,14 @@ def test_affinities_have_the_perplexity_asked_for():
             entropy = -np.sum(p[p > 0] * np.log2(p[p > 0]))
             low, high = (beta, high) if 2**entropy > 6 else (low, beta)
         slow[i] = p
-    assert np.allclose(affinities(vectors, 6), (slow + slow.T) / 50, atol=1e-5)
+    assert np.allclose(compute_affinities(vectors, 6), (slow + slow.T) / 50, atol=1e-5)
 
 
-def test_tsne_keeps_bunches_together(clusters):
+def test_tsne_keeps_clusters_together(clusters):
     found = project(clusters)
     assert found.by == "tsne"
-    assert "perplexity 19.7" in found.how
-    assert "seed 0" in found.how
+    assert "perplexity 19.7" in found.description
+    assert "seed 0" in found.description
     apart = sides(found.points) + np.diag(np.full(60, np.inf))
     nearest = apart.argsort(axis=1)[:, :5] // 20
     assert (nearest == np.arange(60)[:, None] // 20).all()
@@ -159,43 +166,43 @@ def test_too_few_and_too_many_are_refused():
         project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne")
 
 
-# --- groups
+# --- clusters
 
 
-def test_groups_are_the_bunches_largest_first(clusters):
-    found = group(clusters[5:], 3)  # 15, 20 and 20 of each
+def test_clusters_are_sorted_by_size(clusters):
+    found = cluster(clusters[5:], 3)  # 15, 20 and 20 of each
     truth = np.arange(5, 60) // 20
-    assert len({(a, b) for a, b in zip(found.of, truth)}) == 3
-    assert np.bincount(found.of).tolist() == [20, 20, 15]
-    assert [len(members) for members in found.central] == [20, 20, 15]
+    assert len({(a, b) for a, b in zip(found.labels, truth)}) == 3
+    assert np.bincount(found.labels).tolist() == [20, 20, 15]
+    assert [len(members) for members in found.members] == [20, 20, 15]
 
 
 def test_the_most_central_member_comes_first(clusters):
-    found = group(clusters, 3)
-    for number, members in enumerate(found.central):
-        own = clusters[found.of == number]
+    found = cluster(clusters, 3)
+    for number, members in enumerate(found.members):
+        own = clusters[found.labels == number]
         cosines = clusters[list(members)] @ own.sum(axis=0)
         assert (np.diff(cosines) <= 1e-5).all()
 
 
-def test_equal_and_zero_vectors_can_be_grouped():
-    assert group(np.ones((6, 2)), 4).of.tolist() == [0] * 6
-    assert set(group(np.zeros((3, 2)), 2).of.tolist()) <= {0, 1}
+def test_equal_and_zero_vectors_can_be_clustered():
+    assert cluster(np.ones((6, 2)), 4).labels.tolist() == [0] * 6
+    assert set(cluster(np.zeros((3, 2)), 2).labels.tolist()) <= {0, 1}
 
 
-def test_there_are_colours_for_all_groups():
-    assert [default_count(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MAX_CLUSTERS]
+def test_there_is_a_colour_for_every_cluster():
+    assert [default_num_clusters(count) for count in (3, 50, 300, 9999)] == [2, 4, 9, MAX_CLUSTERS]
     assert len(set(COLOURS)) == len(set(COLOURS_ON_DARK)) == MAX_CLUSTERS
-    with pytest.raises(UsageError, match="1 to 12 groups; received 13"):
-        group(np.eye(20), 13)
+    with pytest.raises(UsageError, match="1 to 12 clusters; received 13"):
+        cluster(np.eye(20), 13)
 
 
 # --- labels
 
 
 def test_labels_cover_neither_each_other_nor_dots_and_stay_inside():
-    draw = np.random.default_rng(4)
-    dots = draw.uniform(0, 600, size=(250, 2))
+    rng = np.random.default_rng(4)
+    dots = rng.uniform(0, 600, size=(250, 2))
     boxes = place_labels(dots, [3.0] * 250, [(50, 12)] * 250, (0, 0, 600, 600))
     placed = np.array([box for box in boxes if box])
     assert 60 < len(placed) < 250
@@ -213,7 +220,7 @@ def test_a_label_that_must_be_there_rather_covers_a_dot():
     dots = np.array([(100.0, 100.0), *ring])
     sizes = [(40.0, 12.0)] + [(9999.0, 9999.0)] * len(ring)
     assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200))[0] is None
-    assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200), certain=1)[0] is not None
+    assert place_labels(dots, [3.0] * len(dots), sizes, (0, 0, 200, 200), num_required=1)[0] is not None
 
 
 # --- which words
@@ -235,12 +242,12 @@ def test_words_come_first_with_their_neighbours_once_each(keyed: KeyedVectors):
         choose_neighbourhood(keyed, ["w1"], 0)
 
 
-def test_a_chart_fills_its_box(keyed: KeyedVectors):
-    made = chart(keyed, keyed.words, "t", by="pca", clusters=3)
+def test_a_word_map_fills_its_box(keyed: KeyedVectors):
+    made = build_word_map(keyed, keyed.words, "t", by="pca", clusters=3)
     assert np.ptp(made.points, axis=0).max() == pytest.approx(2)
     assert np.abs(made.points).max() == pytest.approx(1)
-    assert len(made.names) == 3
-    assert all(re.fullmatch(r"w\d+, w\d+", name) for name in made.names)
+    assert len(made.cluster_names) == 3
+    assert all(re.fullmatch(r"w\d+, w\d+", name) for name in made.cluster_names)
 
 
 # --- the picture
@@ -250,25 +257,25 @@ def colours(image: Image.Image) -> set[str]:
     return {f"#{bytes(pixel).hex()}" for _, pixel in image.getcolors(1 << 24) or []}
 
 
-def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_group(keyed: KeyedVectors):
-    made = draw(chart(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
+def test_the_picture_is_a_png_of_twice_the_size_with_a_colour_per_cluster(keyed: KeyedVectors):
+    made = draw_picture(build_word_map(keyed, keyed.words[::2], "a title", by="pca", clusters=3))
     image = Image.open(io.BytesIO(made.png))
     assert (image.format, image.width) == ("PNG", WIDTH * SCALE)
     assert {*COLOURS[:3]} <= colours(image)
     assert not {*COLOURS[3:]} & colours(image)
-    assert 0 < made.labelled <= 30
-    assert made.unreadable == 0
+    assert 0 < made.num_labels <= 30
+    assert made.num_unreadable == 0
 
 
 def test_words_that_cannot_be_printed_can_be_drawn():
     points = np.random.default_rng(0).uniform(-1, 1, size=(len(ODD), 2))
-    odd = WordMap("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), asked=2)
-    assert draw(odd).png.startswith(b"\x89PNG")
+    odd = WordMap("a\ntitle", "how", tuple(ODD), points, np.zeros(len(ODD), int), ("a\nb",), num_named=2)
+    assert draw_picture(odd).png.startswith(b"\x89PNG")
 
 
-def test_letters_that_no_typeface_has_are_counted(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("seqwise.vectors.map.picture.TYPEFACES", ("no such typeface.ttf",))
-    assert Typeface(["plain", "日本", "a日"]).unreadable == 2
+def test_words_that_no_font_can_draw_are_counted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("seqwise.vectors.map.picture.FONT_FILES", ("no such typeface.ttf",))
+    assert Typeface(["plain", "日本", "a日"]).count_unreadable() == 2
 
 
 # --- the page
@@ -297,7 +304,7 @@ class Tags(HTMLParser):
 def odd_page() -> tuple[str, KeyedVectors]:
     words = [*ODD, *(f"w{number}" for number in range(20))]
     keyed = KeyedVectors(words, np.random.default_rng(5).normal(size=(len(words), 6)).astype(np.float32))
-    return page(chart(keyed, keyed.words, "</title><b>&amp;", asked=1), keyed), keyed
+    return build_page(build_word_map(keyed, keyed.words, "</title><b>&amp;", num_named=1), keyed), keyed
 
 
 def test_the_page_loads_nothing(odd_page):
@@ -319,22 +326,22 @@ def test_no_word_becomes_part_of_the_page(odd_page):
     assert "document.write" not in text
 
 
-def test_the_data_of_the_page_are_places_groups_and_neighbours(keyed: KeyedVectors):
-    made = chart(keyed, keyed.words[:30], "t")
-    data = json.loads(Tags(page(made, keyed)).scripts[0])
+def test_the_data_of_the_page_are_points_clusters_and_neighbours(keyed: KeyedVectors):
+    made = build_word_map(keyed, keyed.words[:30], "t")
+    data = json.loads(Tags(build_page(made, keyed)).scripts[0])
     assert np.allclose(np.reshape(data["points"], (-1, 2)), made.points, atol=1e-4)
-    assert data["groups"] == made.groups.tolist()
+    assert data["clusters"] == made.clusters.tolist()
     assert data["counts"] == list(range(60, 30, -1))
-    assert len(data["near"][0]) == NEIGHBOURS
-    for word, score, place in data["near"][7]:
+    assert len(data["neighbours"][0]) == NUM_NEIGHBOURS
+    for word, score, place in data["neighbours"][7]:
         assert score == pytest.approx(keyed.similarity("w7", word), abs=1e-3)
         assert place == (keyed.index(word) if keyed.index(word) < 30 else -1)
 
 
 def test_neighbours_of_many_are_those_of_each(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("seqwise.vectors.map.page.SCORES", 150)  # blocks of two words
+    monkeypatch.setattr("seqwise.vectors.map.page.MAX_COSINES", 150)  # blocks of two words
     seen: list[int] = []
-    found = neighbours(keyed, keyed.words[:9], 4, lambda done, total: seen.append(done))
+    found = find_neighbours(keyed, keyed.words[:9], 4, lambda done, total: seen.append(done))
     assert seen == [2, 4, 6, 8, 9]
     for word, near in zip(keyed.words, found):
         assert [one for one, _ in near] == [one.word for one in keyed.nearest(word, 4)]
@@ -351,13 +358,13 @@ def test_the_script_of_the_page_is_well_formed(odd_page, tmp_path):
 def test_no_message_speaks_of_options_and_the_advice_fits(keyed: KeyedVectors, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.word_map.MAX_WORDS", 10)
     asks = {
-        "Name fewer words": lambda: chart(keyed, keyed.words, "t", asked=2),
-        "Show fewer words": lambda: chart(keyed, keyed.words, "t"),
+        "Name fewer words": lambda: build_word_map(keyed, keyed.words, "t", num_named=2),
+        "Show fewer words": lambda: build_word_map(keyed, keyed.words, "t"),
         "Skip fewer": lambda: choose_frequent(keyed, 10, 58),
         "received count 2": lambda: choose_frequent(keyed, 2),
         "received -1": lambda: choose_neighbourhood(keyed, ["w1"], -1),
         "more neighbours": lambda: choose_neighbourhood(keyed, ["w1"], 0),
-        "1 to 12 groups": lambda: group(np.eye(3), 0),
+        "1 to 12 clusters": lambda: cluster(np.eye(3), 0),
         "by PCA": lambda: project(np.ones((TSNE_MAX_WORDS + 1, 2)), "tsne"),
     }
     for said, ask in asks.items():

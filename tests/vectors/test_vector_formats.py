@@ -30,7 +30,7 @@ def keyed() -> KeyedVectors:
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small files are read in Python, large ones by compiled code; here also small ones."""
     if request.param == "compiled":
-        monkeypatch.setattr(text, "COMPILED", -1)
+        monkeypatch.setattr(text, "COMPILED_MIN_BYTES", -1)
     return str(request.param)
 
 
@@ -178,8 +178,8 @@ def test_the_first_of_two_equal_words_counts_and_that_is_said(name: str, tmp_pat
 
 
 def test_large_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str):
-    monkeypatch.setattr(text, "BLOCK", 1000)
-    monkeypatch.setattr("seqwise.vectors.formats.binary.BLOCK", 1000)
+    monkeypatch.setattr(text, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr("seqwise.vectors.formats.binary.BLOCK_BYTES", 1000)
     matrix = np.random.default_rng(0).normal(size=(2000, 7)).astype(np.float32)
     keyed = KeyedVectors([f"w{number}" for number in range(2000)], matrix)
     for name in ("v.txt", "v.bin", "v.txt.gz", "v.bin.gz"):
@@ -204,14 +204,14 @@ def test_the_same_vectors_give_the_same_packed_file(keyed: KeyedVectors, tmp_pat
         ("New York", "white space ends a word"),
         ("tab\tbed", "white space ends a word"),
         ("line\nbreak", "white space ends a word"),
-        ("", "nothing would stand there"),
+        ("", "the word is empty"),
         ("half\ud800", "half a surrogate pair"),
-        ("a\0b", "a zero byte"),
+        ("a\0b", "it contains a zero byte"),
     ],
 )
 @pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
 def test_a_word_that_a_kind_cannot_hold_is_refused_before_anything_is_written(name, word: str, why, tmp_path: Path):
-    with pytest.raises(UsageError, match=f"cannot be written into this kind of file: {why}"):
+    with pytest.raises(UsageError, match=f"cannot be written in this format: {why}"):
         KeyedVectors(["a", word], np.ones((2, 2))).save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -234,8 +234,8 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
     [
-        ("v.model", None, "does not say which kind"),
-        ("v.safetensors.gz", None, "not packed"),
+        ("v.model", None, "does not determine the format"),
+        ("v.safetensors.gz", None, "cannot be compressed"),
         ("v.txt", "word2vec", "Perhaps you meant 'word2vec-text'"),
         ("none/v.txt", None, "folder does not exist"),
         ("folder.txt", None, "expected a file, received a folder"),

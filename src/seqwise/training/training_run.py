@@ -97,7 +97,7 @@ def create_run_folder(
 ) -> Run:
     """Create the folder of a run."""
     origin = Origin(data, task.fingerprint, task.split_rule, command, environment.version())
-    start = {} if vectors is None else vectors.found(task, log)
+    start = {} if vectors is None else vectors.match_vocabularies(task, log)
     machine = environment.describe()
     if get_family(settings.model).is_recurrent:
         machine["recurrent_path"] = describe_backend(choose_device(settings))

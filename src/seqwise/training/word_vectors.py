@@ -1,8 +1,8 @@
 """`--vectors FILE`: initialises the token embeddings of a new run with word vectors.
 
-Training calls three functions in this order: `WordVectors.read` before the data is read, `WordVectors.found` once the
-vocabularies are known, `initialize_embeddings` once the model is built. The matching rows are saved in the run, which
-can resume without the file. The file formats are in `vectors/formats`.
+Training calls `WordVectors.read` before the data is read, `WordVectors.match_vocabularies` once the vocabularies are
+known, and `initialize_embeddings` once the model is built. The matching rows are saved in the run, which can resume
+without the file. The file formats are in `vectors/formats`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,33 @@ from seqwise.training.run import START, Run
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-EXTENDABLE_TASKS = ("classify", "tag")  # tasks that predict no words: a word that training never saw costs them nothing
+EXTENDABLE_TASKS = (
+    "classify",
+    "tag",
+)  # tasks that predict no words, so that words outside the training split do no harm
 WORD_TOKENIZERS = ("words", "spaces")  # tokenisers whose tokens are words
-# Length of the vectors. All on validation, 100 numbers from 6 M words of film reviews, one seed; without vectors (…):
-# SST-2, four epochs, accuracy at lengths 1, 2, 4: LSTM 82.2, 84.5, 85.2 % (80.3); at 0.2, 1, 2: Transformer
+# Norm of the vectors. All on validation, 100 numbers from 6 M words of film reviews, one seed; without vectors (…):
+# SST-2, four epochs, accuracy at norms 1, 2, 4: LSTM 82.2, 84.5, 85.2 % (80.3); at 0.2, 1, 2: Transformer
 # 80.3, 80.6, 82.2 % (79.6). CoNLL-2003, 250k tokens, F1 at 1, 2: LSTM 76.7, 78.3 % (74.5). PTB, 150k tokens, perplexity
 # at 1, 2, 4: LSTM 300, 279, 277 (335); at 0.2, 1, 2: Transformer 372, 319, 315 (382).
 INITIAL_NORM = 2.0
-NONE_JOINED = (
-    "--text.extend-vocabulary: no word joined the vocabulary, which has them already or cannot hold them as one token."
+NO_WORDS_ADDED = (
+    "--text.extend-vocabulary: no word was added: the vocabulary has them already or cannot hold them as one token."
 )
-MIN_COVERAGE = 0.2  # share of the tokens with a vector below which the user is told
+MIN_COVERAGE = 0.2  # share of the tokens with a vector; a note is logged if it is lower
 
 
 def check_vectors(settings: Settings) -> None:
-    """Refuse what cannot start from word vectors, before anything is read."""
+    """Raises an error if the settings cannot start from word vectors, before anything is read."""
     text, network = settings.text, settings.network
     if not settings.vectors:
         if network.freeze_embedding or text.extend_vocabulary:
             option = "--network.freeze-embedding" if network.freeze_embedding else "--text.extend-vocabulary"
-            raise UsageError(f"{option} is about word vectors, and there are none.", repair="Add --vectors FILE.")
+            raise UsageError(f"{option} needs word vectors, and there are none.", repair="Add --vectors FILE.")
         return
     leave = "Leave out --vectors."
     if settings.init is not None:
-        problem = "--init and --vectors both say where the token vectors start."
+        problem = "--init and --vectors both initialise the token vectors."
         raise UsageError(problem, repair="Leave out one of them.")
     if settings.task == "forecast":
         raise UsageError("the task forecast reads numbers: there are no words for --vectors.", repair=leave)
@@ -63,7 +66,7 @@ def check_vectors(settings: Settings) -> None:
     if text.extend_vocabulary and settings.task not in EXTENDABLE_TASKS:
         raise UsageError(
             f"--text.extend-vocabulary is for {' and '.join(EXTENDABLE_TASKS)}: "
-            f"the task {settings.task} would have to predict words that it never saw.",
+            f"the task {settings.task} would have to predict words that are not in its training data.",
             repair="Leave out --text.extend-vocabulary.",
         )
     if text.extend_vocabulary and text.tokenizer not in (None, *WORD_TOKENIZERS):
@@ -79,34 +82,34 @@ class VocabularyMatch:
 
     ids: np.ndarray  # (n,) int64
     rows: np.ndarray  # (n, D) float32, as in the file
-    composed: int  # of them, how many are no words of the file and have the vector of their n-grams
-    words: int  # tokens that could have one: all but the special ones
-    share: float | None  # of the tokens of the training split; None where nobody counted them
+    composed: int  # how many of them have a vector composed from n-grams
+    words: int  # tokens of the vocabulary without the special ones
+    share: float | None  # of the tokens of the training split; None if they were not counted
 
     @property
     def has_low_coverage(self) -> bool:
-        """Is there hardly anything to start from? Frequent words count for more, where they were counted."""
+        """Whether few tokens have a vector, by frequency if the tokens were counted."""
         return (len(self.ids) / max(1, self.words) if self.share is None else self.share) < MIN_COVERAGE
 
     def __str__(self) -> str:
-        found = f"{len(self.ids):,} of {self.words:,} vocabulary words ({len(self.ids) / max(1, self.words):.1%})"
+        matches = f"{len(self.ids):,} of {self.words:,} vocabulary words ({len(self.ids) / max(1, self.words):.1%})"
         composed = f", {self.composed:,} of them from their n-grams" if self.composed else ""
-        return found + composed + ("" if self.share is None else f", {self.share:.1%} of the training tokens")
+        return matches + composed + ("" if self.share is None else f", {self.share:.1%} of the training tokens")
 
 
 class WordVectors:
-    """A file of word vectors that was read, and what a run makes of it."""
+    """The word vectors of a file, from which a run starts."""
 
     def __init__(self, file: str, keyed: KeyedVectors, fingerprint: str, extend: int = 0):
         self.file, self.keyed, self.fingerprint = file, keyed, fingerprint
-        self.extend = extend  # how many of its words were offered to the vocabulary
+        self.extend = extend  # number of its words to add to the vocabulary
 
     @classmethod
     def read(cls, settings: Settings, log: LogFunction, progress: ProgressCallback | None = None) -> WordVectors | None:
-        """The file that the settings name; None if they name none. Its width must be that of the embedding, if set."""
+        """Reads the file of the settings, if there is one. Its dimension must be that of the embedding, if set."""
         if not settings.vectors:
             return None
-        from seqwise.vectors.formats import load_vectors  # here, because most runs need none
+        from seqwise.vectors.formats import load_vectors  # imported here, because most runs do not need it
 
         keyed = load_vectors(settings.vectors, progress=progress, log=log)
         width = settings.network.embedding
@@ -120,50 +123,53 @@ class WordVectors:
             digest = hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16))
         return cls(settings.vectors, keyed, digest.hexdigest(), settings.text.extend_vocabulary)
 
-    def found(self, task: Task, log: LogFunction) -> dict[str, Tensor]:
-        """Ids and rows for each vocabulary of the task, as the run keeps them. Says how many words were found."""
-        vocabularies, said = _find_distinct_vocabularies(task), []
+    def match_vocabularies(self, task: Task, log: LogFunction) -> dict[str, Tensor]:
+        """Returns the ids and rows of each vocabulary of the task, which the run saves, and logs the coverage."""
+        vocabularies, coverage = _find_distinct_vocabularies(task), []
         tensors: dict[str, Tensor] = {}
         for name, (tokenizer, counts) in vocabularies.items():
-            found = self.find(tokenizer, counts)
-            tensors |= {f"ids.{name}": torch.from_numpy(found.ids), f"rows.{name}": torch.from_numpy(found.rows)}
-            said.append(f"{name}: {found}" if len(vocabularies) > 1 else str(found))
-            log(f"{self.file}: {said[-1]}")
-            if found.has_low_coverage:
+            match = self.match(tokenizer, counts)
+            tensors |= {f"ids.{name}": torch.from_numpy(match.ids), f"rows.{name}": torch.from_numpy(match.rows)}
+            coverage.append(f"{name}: {match}" if len(vocabularies) > 1 else str(match))
+            log(f"{self.file}: {coverage[-1]}")
+            if match.has_low_coverage:
                 log(f"note: {_explain_low_coverage(name, tokenizer)}")
         if not any(len(tensor) for tensor in tensors.values()):
             raise UsageError(
                 "no token of the vocabulary is a word of the file.",
-                repair="Are these vectors of the same language, and is the text split as theirs was?",
+                repair="Are these vectors of the same language, and of text that was tokenised in the same way?",
                 file=self.file,
             )
-        joined = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
+        num_added = sum(tokenizer.num_extra_words for tokenizer, _ in vocabularies.values())
         if self.extend:
-            log(f"{self.file}: {joined:,} of its words joined the vocabulary" if joined else f"note: {NONE_JOINED}")
-        about = {"file": self.file, "fingerprint": self.fingerprint, "found": said, "joined": joined}
+            added = f"{self.file}: {num_added:,} of its words were added to the vocabulary"
+            log(added if num_added else f"note: {NO_WORDS_ADDED}")
+        about = {"file": self.file, "fingerprint": self.fingerprint, "found": coverage, "joined": num_added}
         task.preprocessor.facts["vectors"] = about
         return tensors
 
-    def find(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:
-        """The tokens that are words of the file, as they are written or else in lower case; parts of words are none.
+    def match(self, tokenizer: Tokenizer, counts: Tensor | None = None) -> VocabularyMatch:
+        """Returns the tokens that are words of the file, as they are or in lower case; parts of words do not match.
 
-        Vectors made of n-grams have one for every other word too.
+        If the file has n-grams, the vectors of other words are composed from them.
         """
         special = {*tokenizer.specials, UNKNOWN, END}
         numbers = [number for number in range(len(tokenizer)) if tokenizer.token(number) not in special]
-        known = dict(self._known(tokenizer, numbers))
+        known = dict(self._find_known(tokenizer, numbers))
         ids, rows = np.array(list(known), dtype=np.int64), self.keyed.matrix[list(known.values())]
-        composed = {} if tokenizer.kind not in WORD_TOKENIZERS else dict(self._composed(tokenizer, numbers, known))
+        composed = (
+            {} if tokenizer.kind not in WORD_TOKENIZERS else dict(self._compose_unknown(tokenizer, numbers, known))
+        )
         if composed:
             ids, rows = np.concatenate([ids, list(composed)]), np.concatenate([rows, np.stack(list(composed.values()))])
         share = None
-        if counts is not None:  # the end of a line is no word, what became <unk> was one
+        if counts is not None:  # the end of a line is not a word, but <unk> replaces words
             words = [*numbers, *(() if tokenizer.unknown is None else (tokenizer.unknown,))]
             share = float(counts[ids].sum() / counts[words].sum().clamp(min=1))
         return VocabularyMatch(ids, np.ascontiguousarray(rows, dtype=np.float32), len(composed), len(numbers), share)
 
-    def _known(self, tokenizer: Tokenizer, numbers: list[int]) -> Iterator[tuple[int, int]]:
-        """(id, row of the file) of each token that the file has."""
+    def _find_known(self, tokenizer: Tokenizer, numbers: list[int]) -> Iterator[tuple[int, int]]:
+        """Yields (id, row of the file) of each token that the file has."""
         for number in numbers:
             token = _get_word(tokenizer, number)
             for word in () if token is None else (token, token.lower()):
@@ -171,34 +177,34 @@ class WordVectors:
                     yield number, self.keyed.index(word)
                     break
 
-    def _composed(
+    def _compose_unknown(
         self, tokenizer: Tokenizer, numbers: list[int], known: dict[int, int]
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """(id, mean of the n-grams' vectors) of each word that the file does not have."""
-        parts = self.keyed.subwords
-        if parts is None:
+        """Yields (id, mean of the n-grams' vectors) of each word that the file does not have."""
+        subwords = self.keyed.subwords
+        if subwords is None:
             return
         for number in numbers:
-            vector = None if number in known else parts.compose(tokenizer.token(number))
+            vector = None if number in known else subwords.compose(tokenizer.token(number))
             if vector is not None:
                 yield number, vector
 
 
 def _find_distinct_vocabularies(task: Task) -> dict[str, tuple[Tokenizer, Tensor | None]]:
-    """The vocabularies of a task with the counts of their tokens; one with several names under the first of them."""
+    """Returns the vocabularies of a task with their token counts; one with several names under the first of them."""
     counts = task.token_counts()
     names: dict[int, list[str]] = {}
     for name, tokenizer in task.preprocessor.tokenizers.items():
         names.setdefault(id(tokenizer), []).append(name)
-    found = {}
-    for same in names.values():
-        counted = [counts[name] for name in same if name in counts]
-        found[same[0]] = task.preprocessor.tokenizers[same[0]], torch.stack(counted).sum(0) if counted else None
-    return found
+    vocabularies = {}
+    for first, *others in names.values():
+        summands = [counts[name] for name in (first, *others) if name in counts]
+        vocabularies[first] = task.preprocessor.tokenizers[first], torch.stack(summands).sum(0) if summands else None
+    return vocabularies
 
 
 def _get_word(tokenizer: Tokenizer, number: int) -> str | None:
-    """What a token is as a word; None for one that only goes on with a word, or cannot be told from such."""
+    """Returns the word of a token; None for a token that continues a word, or may do so."""
     token = tokenizer.token(number)
     if tokenizer.kind == "wordpiece":
         return None if token.startswith("##") and len(token) > 2 else token
@@ -206,31 +212,34 @@ def _get_word(tokenizer: Tokenizer, number: int) -> str | None:
         text = tokenizer.decode([number])
         return text[1:] if text[:1] == " " and len(text) > 1 else None
     if tokenizer.kind == "characters":
-        return None  # a letter may be a word, but here it mostly stands inside others
+        return None  # a letter can be a word, but mostly is a part of one
     return token
 
 
 def _explain_low_coverage(name: str, tokenizer: Tokenizer) -> str:
     if tokenizer.kind in WORD_TOKENIZERS:
-        return f"few words of the vocabulary {name!r} are in the file: is it of the same language, and split alike?"
+        return (
+            f"few words of the vocabulary {name!r} are in the file: "
+            "is it of the same language, and tokenised in the same way?"
+        )
     return (
-        f"tokens of kind {tokenizer.kind} are hardly ever words, and vectors are found for words alone. "
+        f"tokens of kind {tokenizer.kind} are rarely words, and the file has vectors of words only. "
         "Try --text.tokenizer words."
     )
 
 
 @torch.no_grad()
 def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: bool) -> None:
-    """Copy the rows that a new run starts from, and freeze them where they are to stay.
+    """Copies the saved rows into the embeddings of a new run, and freezes them if the settings say so.
 
-    One factor for all rows of a layer brings them to a length that suits the model.
+    The rows of a layer are scaled by one factor to the norm that suits the model.
     """
     path, frozen = run.folder / START, run.settings.network.freeze_embedding
     try:
         with safe_open(path, "pt") as file:
             names = set(file.keys())
             for name, layer in embeddings.items():
-                if f"ids.{name}" not in names:  # it shares the layer of another
+                if f"ids.{name}" not in names:  # it shares the layer of another vocabulary
                     continue
                 ids = file.get_tensor(f"ids.{name}").to(layer.weight.device)
                 if fresh and len(ids):
@@ -240,21 +249,21 @@ def initialize_embeddings(embeddings: dict[str, Embedding], run: Run, fresh: boo
                     layer.freeze(ids)
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"what the token vectors started from cannot be read: {error}.",
+            f"the initial token vectors cannot be read: {error}.",
             file=path,
-            repair="Copy the folder again from where it was made, or train again.",
+            repair="Copy the run folder again, or train again.",
         ) from None
 
 
 def choose_initial_norm(layer: Embedding, settings: Settings) -> float:
-    """How long the vectors of words begin in a layer: as long as its random rows where positions are added to them.
+    """Returns the initial norm of word vectors: that of the random rows if positions are added to them.
 
-    Elsewhere longer than these: what is known of a word need not be kept small, as noise must be.
+    Otherwise larger: unlike random rows, word vectors are information and need not be kept small.
     """
     added = settings.model == "transformer" and settings.transformer.positions in ("sinusoidal", "learned")
     return _compute_rms_norm(layer.weight) if added else INITIAL_NORM
 
 
 def _compute_rms_norm(rows: Tensor) -> float:
-    """Root of the mean square of the rows' lengths."""
+    """Returns the root mean square of the rows' norms."""
     return max(1e-30, float(rows.double().square().sum(dim=1).mean().sqrt()))

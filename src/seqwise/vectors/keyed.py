@@ -23,7 +23,7 @@ from seqwise.vectors.search import (
     shift_cosines,
     vector_norm,
 )
-from seqwise.vectors.spelling import suggestion
+from seqwise.vectors.spelling import suggest_words
 from seqwise.vectors.subwords import Subwords
 
 By = Literal["cosine", "dot", "scaled"]  # scaled: dot / sqrt(dim)
@@ -72,7 +72,7 @@ class KeyedVectors:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"vectors are frozen: {name} cannot be set; make new KeyedVectors instead.")
+        raise AttributeError(f"vectors are frozen: {name} cannot be set; create new KeyedVectors instead.")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"vectors are frozen: {name} cannot be removed.")
@@ -95,6 +95,12 @@ class KeyedVectors:
     def norms(self) -> np.ndarray:
         """Euclidean norm of every vector, (V,); 1 for a vector of zeros."""
         return _freeze_array(row_norms(self.matrix), np.float32)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Old name of `norms`, accepted until version 0.3."""
+        warnings.warn("lengths is now called norms.", FutureWarning, stacklevel=2)
+        return self.norms
 
     def __len__(self) -> int:
         return len(self.words)
@@ -153,12 +159,12 @@ class KeyedVectors:
         """Returns words that are to c as b is to a; with `exclude` not the three words themselves."""
         _check_choice("by", by, get_args(AnalogyBy))
         _check_positive(n)
-        from_a, from_b, from_c = (normalize(self.vector(word)) for word in (a, b, c))
+        unit_a, unit_b, unit_c = (normalize(self.vector(word)) for word in (a, b, c))
         if by == "add":
-            scores = self._cosines(from_b - from_a + from_c)
+            scores = self._cosines(unit_b - unit_a + unit_c)
         else:
-            near_a, near_b, near_c = (shift_cosines(self._cosines(each)) for each in (from_a, from_b, from_c))
-            scores = near_b * near_c / (near_a + EPSILON)
+            cos_a, cos_b, cos_c = (shift_cosines(self._cosines(unit)) for unit in (unit_a, unit_b, unit_c))
+            scores = cos_b * cos_c / (cos_a + EPSILON)
         return self._best(scores, n, self._find_rows([a, b, c]) if exclude else set())
 
     def rank_by_centrality(self, words: Sequence[str]) -> list[Neighbour]:
@@ -167,7 +173,7 @@ class KeyedVectors:
             raise UsageError(f"expected at least two words to compare; received {len(words)}.")
         units = np.stack([normalize(self.vector(word)) for word in words])
         scores = units @ normalize(units.mean(axis=0))
-        return [Neighbour(words[at], float(scores[at])) for at in np.argsort(scores, kind="stable")]
+        return [Neighbour(words[row], float(scores[row])) for row in np.argsort(scores, kind="stable")]
 
     def most_different(self, words: Sequence[str]) -> list[Neighbour]:
         """Old name of `rank_by_centrality`, accepted until version 0.3."""
@@ -200,7 +206,7 @@ class KeyedVectors:
         return self.dim**0.5 if by == "scaled" else 1.0
 
     def _best(self, scores: np.ndarray, n: int, excluded: Collection[int]) -> list[Neighbour]:
-        return [Neighbour(self.words[at], float(scores[at])) for at in find_top_rows(scores, n, excluded)]
+        return [Neighbour(self.words[row], float(scores[row])) for row in find_top_rows(scores, n, excluded)]
 
     def _find_rows(self, words: Iterable[str]) -> set[int]:
         return {self._index[word] for word in words if word in self._index}
@@ -214,7 +220,7 @@ class KeyedVectors:
         return vector
 
     def _unknown_word_error(self, word: str) -> UsageError:
-        problem, repair = f"{word!r} is not among the {len(self):,} words", suggestion(word, self.words, self._index)
+        problem, repair = f"{word!r} is not among the {len(self):,} words", suggest_words(word, self.words, self._index)
         if self.subwords is not None and len(self.subwords.bucket_ids(word)):
             repair = f"vector({word!r}) composes one from its n-grams. {repair}".rstrip()
         elif self.subwords is not None:
@@ -235,7 +241,7 @@ def _freeze_metadata(about: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return _freeze(json.loads(json.dumps(dict(about), default=_convert_mapping)))
     except (TypeError, ValueError) as error:
-        problem = f"about: expected a dictionary of what JSON can hold; received something else: {error}."
+        problem = f"about: expected a dictionary that JSON can represent; received {error}."
         raise UsageError(problem, repair="Give words, numbers, and lists and dictionaries of them.") from None
 
 
@@ -280,7 +286,7 @@ def _check_arguments(
 
 def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
     if value not in options:
-        raise UsageError(f"{name}: {value!r} is not known.", repair=nearest(str(value), options))
+        raise UsageError(f"{name}: {value!r} is unknown.", repair=nearest(str(value), options))
 
 
 def _check_positive(n: int) -> None:

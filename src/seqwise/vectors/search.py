@@ -55,7 +55,7 @@ def find_top_rows(scores: np.ndarray, n: int, exclude: Collection[int] = ()) -> 
 
 
 def iterate_row_blocks(rows: int, width: int) -> Iterator[slice]:
-    """Slices of rows with about CHECKED numbers each."""
+    """Yields slices of rows with about BLOCK_NUMBERS numbers each."""
     step = max(1, BLOCK_NUMBERS // max(1, width))
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))

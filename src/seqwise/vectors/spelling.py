@@ -1,4 +1,8 @@
-"""Words spelt nearly like another, found among hundreds of thousands. It knows nothing of vectors."""
+"""Suggests similarly spelt words from a large vocabulary. It knows nothing of vectors.
+
+difflib is not used here: it ranks swapped letters low (for kign, kin before king) and orders equally similar words
+alphabetically, not by frequency.
+"""
 
 from __future__ import annotations
 
@@ -6,57 +10,54 @@ import heapq
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-FINALISTS = 60  # words whose distance is measured; cheaper looks choose them
-LONGEST = 40  # characters; what is longer is no misspelt word
+NUM_CANDIDATES = 60  # words whose edit distance is computed; a cheaper similarity selects them
+MAX_LENGTH = 40  # characters; longer words get no suggestion
 
 
-def suggestion(word: str, words: Sequence[str], known: Collection[str]) -> str:
-    """The sentence that says which of the words was probably meant; empty where none is near."""
-    for other in (word.lower(), word.capitalize(), word.upper()):
-        if other in known:
-            return f"Capitals count here: {other!r} is there."
-    close = close_spellings(word, words)
-    return f"Perhaps you meant {_listed(close)}." if close else ""
+def suggest_words(word: str, words: Sequence[str], known: Collection[str]) -> str:
+    """Returns a sentence that suggests similar words; empty if there are none."""
+    for variant in (word.lower(), word.capitalize(), word.upper()):
+        if variant in known:
+            return f"Words are case-sensitive: {variant!r} is known."
+    suggestions = [repr(match) for match in find_similar_words(word, words)]
+    if not suggestions:
+        return ""
+    *others, last = suggestions
+    return f"Perhaps you meant {', '.join(others)} or {last}." if others else f"Perhaps you meant {last}."
 
 
-def close_spellings(word: str, words: Sequence[str], n: int = 3) -> list[str]:
-    """The n words most like this one, best first; of equally like ones the earlier, which is the more frequent."""
-    if not 1 < len(word) <= LONGEST:
+def find_similar_words(word: str, words: Sequence[str], n: int = 3) -> list[str]:
+    """Returns the n words with the smallest edit distance; equal ones by position, which is by frequency."""
+    if not 1 < len(word) <= MAX_LENGTH:
         return []
-    wanted = word.lower()
-    shortest, longest, traits = len(wanted) - 2, len(wanted) + 2, _traits(wanted)
-    found = (
-        (2 * len(traits & own) / (len(traits) + len(own)), -place)
-        for place, other in enumerate(map(str.lower, words))
-        if shortest <= len(other) <= longest
-        # The first letter is seldom wrong, and then often only changed places with the second.
-        and (other[:1] == wanted[0] or other[:1] == wanted[1] or other[1:2] == wanted[0])
-        and (own := _traits(other))
+    query = word.lower()
+    min_length, max_length, features = len(query) - 2, len(query) + 2, _letters_and_bigrams(query)
+    similarities = (
+        (2 * len(features & other_features) / (len(features) + len(other_features)), -row)  # Dice coefficient
+        for row, other in enumerate(map(str.lower, words))
+        if min_length <= len(other) <= max_length
+        # The first letter is seldom wrong; if it is, it is often swapped with the second.
+        and (other[:1] == query[0] or other[:1] == query[1] or other[1:2] == query[0])
+        and (other_features := _letters_and_bigrams(other))
     )
-    finalists = [-place for _, place in heapq.nlargest(FINALISTS, found)]
-    measured = sorted((distance(wanted, words[place].lower()), place) for place in finalists)
-    return [words[place] for far, place in measured if far <= max(1, len(word) // 3)][:n]
+    candidates = [-row for _, row in heapq.nlargest(NUM_CANDIDATES, similarities)]
+    distances = sorted((damerau_levenshtein(query, words[row].lower()), row) for row in candidates)
+    return [words[row] for distance, row in distances if distance <= max(1, len(word) // 3)][:n]
 
 
-def distance(a: str, b: str) -> int:
-    """How many letters to add, drop, change or swap with their neighbour until a is b."""
-    before, last = [0] * (len(b) + 1), list(range(len(b) + 1))
-    for row, letter in enumerate(a, start=1):
-        now = [row]
-        for column, other in enumerate(b, start=1):
-            least = min(last[column] + 1, now[-1] + 1, last[column - 1] + (letter != other))
-            if row > 1 and column > 1 and letter == b[column - 2] and a[row - 2] == other:
-                least = min(least, before[column - 2] + 1)
-            now.append(least)
-        before, last = last, now
-    return last[-1]
+def damerau_levenshtein(a: str, b: str) -> int:
+    """Returns how many insertions, deletions, substitutions and swaps of neighbouring letters turn a into b."""
+    before_previous, previous = [0] * (len(b) + 1), list(range(len(b) + 1))
+    for i, letter in enumerate(a, start=1):
+        current = [i]
+        for j, other in enumerate(b, start=1):
+            distance = min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                distance = min(distance, before_previous[j - 2] + 1)
+            current.append(distance)
+        before_previous, previous = previous, current
+    return previous[-1]
 
 
-def _traits(word: str) -> set[str]:
-    """A word's letters and its pairs of neighbours."""
+def _letters_and_bigrams(word: str) -> set[str]:
     return {*word, *map("".join, pairwise(word))}
-
-
-def _listed(words: Sequence[str]) -> str:
-    shown = [repr(word) for word in words]
-    return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]

@@ -1,4 +1,4 @@
-"""`seqwise vectors COMMAND …`: finds the sub-command and runs it. It knows nothing of what they do."""
+"""`seqwise vectors COMMAND …`: runs the sub-command."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from seqwise.cli import console
 from seqwise.errors import UsageError
 from seqwise.errors import nearest as suggestion  # `nearest` is a module of this folder
 
-# Sub-command → what it is for. Each is a module of this folder with `main(argv) -> int`.
+# Sub-command → its purpose. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
-    "train": "learn vectors from a corpus: skip-gram, CBOW, GloVe",
+    "train": "train vectors on a corpus: skip-gram, CBOW, GloVe",
     "nearest": "the words nearest to a word",
     "analogy": "a is to b as c is to …",
     "different": "which of these words does not belong",
-    "evaluate": "analogies answered, similarities beside people's judgement",
-    "convert": "from one kind of file to another",
-    "plot": "a map of words: a picture, or a page to explore",
+    "evaluate": "accuracy on analogies, correlation with human similarity scores",
+    "convert": "convert between file formats",
+    "plot": "a map of words: a picture or an interactive page",
 }
 EXAMPLE = "seqwise vectors nearest vectors.safetensors king --n 5"
 
 
 def main(argv: Sequence[str]) -> int:
     if not argv:
-        console.log(overview())
+        console.log(build_overview())
         return UsageError.exit_status
     command, *rest = argv
     if command in ("--help", "-h"):
-        console.write(overview())
+        console.write(build_overview())
         return 0
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
@@ -38,13 +38,13 @@ def main(argv: Sequence[str]) -> int:
     return import_module(f"seqwise.cli.vectors.{command}").main(rest)
 
 
-def overview() -> str:
-    """The text of `seqwise vectors --help`."""
+def build_overview() -> str:
+    """Returns the text of `seqwise vectors --help`."""
     width = max(map(len, COMMANDS)) + 2
     commands = "\n".join(f"  {name:{width}}{purpose}" for name, purpose in COMMANDS.items())
     return f"""usage: seqwise vectors COMMAND [OPTIONS]
 
-Train word vectors, ask them, measure them and draw them.
+Train, query, evaluate, convert and plot word vectors.
 
 commands:
 {commands}

@@ -18,7 +18,7 @@ RULES = {"add": "3CosAdd", "multiply": "3CosMul"}
 
 @dataclass
 class Analogy:
-    """A is to B as C is to … The question's own words are no answers, unless --keep-question."""
+    """A is to B as C is to … The words of the question are excluded as answers, unless --keep-question."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
@@ -29,11 +29,11 @@ class Analogy:
     c: Annotated[str, tyro.conf.Positional]
     """Such as woman."""
     n: int = 5
-    """How many answers."""
+    """Number of answers."""
     by: Literal["add", "multiply"] = "add"
-    """add: nearest to b - a + c (3CosAdd). multiply: near b and c, not a, as products (3CosMul)."""
+    """add: nearest to b - a + c (3CosAdd). multiply: product of similarities to b and c over that to a (3CosMul)."""
     keep_question: bool = False
-    """Let the question's words answer too; they often do."""
+    """Allow the words of the question as answers."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
 
@@ -54,9 +54,11 @@ def main(argv: Sequence[str]) -> int:
     question = (options.a, options.b, options.c)
     keyed = load_with_progress(options.file)
     check_words(keyed, question)
-    found = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
+    neighbours = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
     if options.json:
-        answers = [{**one, "of_question": one["word"] in question} for one in answers_as_json(keyed, found)]
+        answers = [
+            {**answer, "of_question": answer["word"] in question} for answer in answers_as_json(keyed, neighbours)
+        ]
         about = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
         console.print_json({**about, "composed": find_unknown(keyed, question), "answers": answers})
         return 0
@@ -64,6 +66,6 @@ def main(argv: Sequence[str]) -> int:
     a, b, c = map(make_printable, question)
     policy = "the question's words may answer" if options.keep_question else "without the question's words"
     console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {policy})", style="bold")
-    marks = ["a word of the question" if one.word in question else "" for one in found]
-    write_answers(keyed, found, "cosine" if options.by == "add" else "score", marks)
+    notes = ["a word of the question" if each.word in question else "" for each in neighbours]
+    write_answers(keyed, neighbours, "cosine" if options.by == "add" else "score", notes)
     return 0

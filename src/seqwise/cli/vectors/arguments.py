@@ -1,4 +1,4 @@
-"""A question on the command line, before any file is opened. It knows nothing of vectors or of the answers."""
+"""Parsing and checks of arguments that commands share. It knows nothing of vectors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Spec = TypeVar("Spec")
 
 
 def parse_words(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str) -> Spec:
-    """`parse` for a command that is given words, which may begin like an option."""
+    """Calls `parse` for a command with words as arguments, which may start with a dash like an option."""
     try:
         return parse(spec, argv, prog=prog, example=example)
     except UsageError as error:
         unknown = re.match(r"unknown option '(.+?)'\.", error.problem)
         if unknown is None:
             raise
-        repair = f"{error.repair}\nIf it is a word, put -- before it, behind all options: {prog} FILE -- {unknown[1]}"
+        repair = f"{error.repair}\nIf it is a word, put -- before it, after all options: {prog} FILE -- {unknown[1]}"
         raise UsageError(error.problem, repair=repair) from None
 
 

@@ -1,4 +1,4 @@
-"""`seqwise vectors convert`: from one kind of file to another."""
+"""`seqwise vectors convert`: converts between file formats."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ Kind = Literal["safetensors", "word2vec-text", "word2vec-binary", "glove", "fast
 
 @dataclass
 class Convert:
-    """Read IN and write OUT. Endings tell the kinds: .safetensors, .bin (word2vec binary), .vec (fastText text),
-    .txt (word2vec text; read without a first line of sizes: GloVe text); .gz behind any but .safetensors packs it."""
+    """Read IN and write OUT. Suffixes determine the formats: .safetensors, .bin (word2vec binary), .vec (fastText
+    text), .txt (word2vec text, or GloVe text if IN has no line with sizes). With .gz added, all but .safetensors are
+    compressed."""
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="in")]
     """File of vectors."""
     out: Annotated[Path, tyro.conf.Positional]
     """File to write."""
     kind_in: Annotated[Kind | None, UNSET, tyro.conf.arg(name="from")] = None
-    """What IN is, if not what its ending says."""
+    """Format of IN, if not that of its suffix."""
     kind_out: Annotated[Kind | None, UNSET, tyro.conf.arg(name="to")] = None
-    """What OUT becomes, if not what its ending says."""
+    """Format of OUT, if not that of its suffix."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         [] if kind == "safetensors" else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
     )
     if "subwords" in lost:
-        console.warn("this kind of file holds no n-grams: vectors of unknown words can no longer be composed.")
+        console.warn("this format holds no n-grams: vectors of unknown words can no longer be composed.")
     if options.json:
         about = {"in": options.source, "out": options.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
         console.print_json(about)

@@ -1,4 +1,4 @@
-"""`seqwise vectors different`: which of some words does not belong."""
+"""`seqwise vectors different`: finds the word that does not belong to the others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from seqwise.cli.vectors.arguments import parse_words
 from seqwise.errors import UsageError
 
 EXAMPLE = "seqwise vectors different vectors.safetensors breakfast lunch dinner car"
-MIN_WORDS = 3  # of two words, neither belongs less
+MIN_WORDS = 3  # two words have the same cosine to their mean
 
 
 @dataclass
 class Different:
-    """Which WORD does not belong: the one whose vector lies furthest from the mean of all, by cosine."""
+    """Find the WORD that does not belong: the one whose vector has the smallest cosine to the mean of all."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
@@ -48,12 +48,12 @@ def main(argv: Sequence[str]) -> int:
 
     keyed = load_with_progress(options.file)
     check_words(keyed, words)
-    found = keyed.rank_by_centrality(words)
+    ranking = keyed.rank_by_centrality(words)
     if options.json:
-        about = {"file": options.file, "different": found[0].word, "composed": find_unknown(keyed, words)}
-        console.print_json({**about, "words": answers_as_json(keyed, found)})
+        about = {"file": options.file, "different": ranking[0].word, "composed": find_unknown(keyed, words)}
+        console.print_json({**about, "words": answers_as_json(keyed, ranking)})
         return 0
     report_composed(keyed, words)
-    console.write(f"{make_printable(found[0].word)} belongs least", style="bold")
-    write_answers(keyed, found, "cosine to the mean")
+    console.write(f"{make_printable(ranking[0].word)} belongs least", style="bold")
+    write_answers(keyed, ranking, "cosine to the mean")
     return 0

@@ -1,4 +1,4 @@
-"""`seqwise vectors nearest`: the words nearest to a word."""
+"""`seqwise vectors nearest`: lists the words nearest to a word."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SCORES = {"cosine": "cosine", "dot": "dot", "scaled": "dot / √dim"}
 
 @dataclass
 class Nearest:
-    """The words nearest to each WORD, the nearest first."""
+    """List the words nearest to each WORD, nearest first."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
     words: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WORD …", help_behavior_hint="")]
-    """Words to look around."""
+    """Words whose neighbours are listed."""
     n: int = 10
-    """How many per word."""
+    """Number of neighbours per word."""
     by: Literal["cosine", "dot", "scaled"] = "cosine"
-    """cosine of the angle; dot product; scaled: dot product over the root of the dimension."""
+    """cosine of the angle; dot product; scaled: dot product divided by the square root of the dimension."""
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
 
@@ -36,7 +36,7 @@ class Nearest:
 def main(argv: Sequence[str]) -> int:
     options = parse_words(Nearest, argv, prog="seqwise vectors nearest", example=EXAMPLE)
     if not options.words:
-        raise UsageError("there is no word to look for.", repair=f"For example: {EXAMPLE}")
+        raise UsageError("expected at least one word; received none.", repair=f"For example: {EXAMPLE}")
     check_number(options.n)
     from seqwise.cli.vectors.output import (
         answers_as_json,
@@ -49,18 +49,18 @@ def main(argv: Sequence[str]) -> int:
 
     keyed = load_with_progress(options.file)
     check_words(keyed, options.words)
-    made = set(find_unknown(keyed, options.words))
-    found = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
+    composed = set(find_unknown(keyed, options.words))
+    neighbours = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
     if options.json:
         answers = [
-            {"word": word, "composed": word in made, "nearest": answers_as_json(keyed, near)}
-            for word, near in found.items()
+            {"word": word, "composed": word in composed, "nearest": answers_as_json(keyed, nearest)}
+            for word, nearest in neighbours.items()
         ]
         about = {"file": options.file, "words": len(keyed), "dim": keyed.dim, "by": options.by}
         console.print_json({**about, "answers": answers})
         return 0
-    for number, (word, near) in enumerate(found.items()):
-        note = ", which is not in the list: composed from its n-grams" if word in made else ""
+    for number, (word, nearest) in enumerate(neighbours.items()):
+        note = ", which is not in the vocabulary: composed from its n-grams" if word in composed else ""
         console.write("\n" * (number > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
-        write_answers(keyed, near, SCORES[options.by])
+        write_answers(keyed, nearest, SCORES[options.by])
     return 0

@@ -1,4 +1,4 @@
-"""What the queries share: opening a file of vectors, and tables of words. It knows nothing of any one query."""
+"""Code that the query commands share: loading vectors, and tables of words."""
 
 from __future__ import annotations
 
@@ -18,79 +18,78 @@ Row = Sequence[str]
 
 
 def load_with_progress(path: Path, kind: str | None = None) -> KeyedVectors:
-    """Read a file of vectors, with a bar and remarks on standard error."""
+    """Reads a file of vectors, with a progress bar and warnings on standard error."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats import load_vectors
 
-    remarks: list[str] = []
+    messages: list[str] = []
     with ProgressBar("reading") as bar:
-        keyed = load_vectors(path, kind, progress=bar, log=remarks.append)
-    for remark in remarks:
-        console.warn(f"{path}: {remark}")
-    done = keyed.about.get("progress", 1)
-    if isinstance(done, float) and done < 1:
-        console.warn(f"{path}: its training was stopped after {done:.0%}.")
+        keyed = load_vectors(path, kind, progress=bar, log=messages.append)
+    for message in messages:
+        console.warn(f"{path}: {message}")
+    progress = keyed.about.get("progress", 1)
+    if isinstance(progress, float) and progress < 1:
+        console.warn(f"{path}: its training was stopped after {progress:.0%}.")
     return keyed
 
 
 def check_words(keyed: KeyedVectors, words: Iterable[str]) -> None:
-    """Complain about all unknown words at once, before anything is answered."""
-    problems: list[UsageError] = []
+    """Raises one error about all unknown words."""
+    errors: list[UsageError] = []
     for word in dict.fromkeys(words):
         try:
             keyed.vector(word)
         except UsageError as error:
-            problems.append(error)
-    if problems:
-        raise problems[0] if len(problems) == 1 else UsageError("\n".join(map(str, problems)))
+            errors.append(error)
+    if errors:
+        raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
 
 
 def find_unknown(keyed: KeyedVectors, words: Iterable[str]) -> list[str]:
-    """Those of the words that have no vector of their own: theirs is made of their n-grams."""
+    """Returns the words outalignment the vocabulary, whose vectors are composed from n-grams."""
     return [word for word in words if word not in keyed]
 
 
 def report_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
     for word in find_unknown(keyed, words):
-        console.log(f"{make_printable(word)} is not in the list; its vector is composed from its n-grams.")
+        console.log(f"{make_printable(word)} is not in the vocabulary; its vector is composed from its n-grams.")
 
 
-def count(keyed: KeyedVectors, word: str) -> int | None:
-    """How often the word stood in the corpus, where that is known."""
+def get_count(keyed: KeyedVectors, word: str) -> int | None:
+    """Returns the count of a word in the corpus, if it is known."""
     return None if keyed.counts is None or word not in keyed else int(keyed.counts[keyed.index(word)])
 
 
-def answers_as_json(keyed: KeyedVectors, found: Iterable[Neighbour]) -> list[dict[str, Any]]:
-    """Words with scores, as JSON."""
-    return [{"word": one.word, "score": one.score, "count": count(keyed, one.word)} for one in found]
+def answers_as_json(keyed: KeyedVectors, neighbours: Iterable[Neighbour]) -> list[dict[str, Any]]:
+    return [{"word": each.word, "score": each.score, "count": get_count(keyed, each.word)} for each in neighbours]
 
 
-def write_answers(keyed: KeyedVectors, found: Sequence[Neighbour], score: str, remarks: Sequence[str] = ()) -> None:
-    """A table of words with scores; counts where the file has them, remarks where there are any."""
-    columns, sides = ["", "word", score], "><>"
-    rows = [[str(place), make_printable(one.word), f"{one.score:.4f}"] for place, one in enumerate(found, start=1)]
+def write_answers(keyed: KeyedVectors, neighbours: Sequence[Neighbour], score: str, notes: Sequence[str] = ()) -> None:
+    """Writes a table of words with scores, and with counts and notes if there are any."""
+    columns, alignments = ["", "word", score], "><>"
+    rows = [[str(rank), make_printable(each.word), f"{each.score:.4f}"] for rank, each in enumerate(neighbours, 1)]
     if keyed.counts is not None:
-        columns, sides = [*columns, "count"], sides + ">"
-        rows = [[*row, f"{count(keyed, one.word) or 0:,}"] for row, one in zip(rows, found)]
-    if any(remarks):
-        columns, sides = [*columns, ""], sides + "<"
-        rows = [[*row, remark] for row, remark in zip(rows, remarks)]
-    write_table(columns, rows, sides)
+        columns, alignments = [*columns, "count"], alignments + ">"
+        rows = [[*row, f"{get_count(keyed, each.word) or 0:,}"] for row, each in zip(rows, neighbours)]
+    if any(notes):
+        columns, alignments = [*columns, ""], alignments + "<"
+        rows = [[*row, note] for row, note in zip(rows, notes)]
+    write_table(columns, rows, alignments)
 
 
-def write_table(columns: Row, rows: Sequence[Row], sides: str) -> None:
-    """Rows below the names of their columns; `sides` has < or > per column."""
+def write_table(columns: Row, rows: Sequence[Row], alignments: str) -> None:
+    """Writes rows below the names of their columns; `alignments` has < or > per column."""
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *rows)]
     for row in (columns, *rows):
-        cells = (_padded(cell, width, side) for cell, width, side in zip(row, widths, sides))
+        cells = (_pad(cell, width, alignment) for cell, width, alignment in zip(row, widths, alignments))
         console.write("  ".join(cells).rstrip())
 
 
 def make_printable(word: str) -> str:
-    """A word as a terminal may show it: a file must not be able to send it commands."""
+    """Returns a word that is safe to print: control characters of a file must not reach the terminal."""
     return word if word.isprintable() else repr(word)
 
 
-def _padded(cell: str, width: int, side: str) -> str:
-    room = " " * (width - cell_len(cell))  # letters of some scripts are two cells wide
-    return room + cell if side == ">" else cell + room
+def _pad(cell: str, width: int, alignment: str) -> str:
+    padding = " " * (width - cell_len(cell))  # letters of some scripts are two cells wide
+    return padding + cell if alignment == ">" else cell + padding

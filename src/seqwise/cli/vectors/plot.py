@@ -1,4 +1,4 @@
-"""`seqwise vectors plot`: a map of words, as a picture or as a page to explore."""
+"""`seqwise vectors plot`: draws a map of words as a picture or as an interactive page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "seqwise vectors plot vectors.safetensors --skip 50 --out map.html"
 SUFFIXES = (".png", ".html")
-NAMED = 5  # so many words of the request stand in the title
+MAX_TITLE_WORDS = 5
 
 
 @dataclass
 class Plot:
-    """Draw a map on which words with similar vectors lie together: each WORD with its neighbours, or without any the
-    most frequent words. Colours are groups found by k-means among the vectors themselves, not on the map."""
+    """Draw a map on which words with similar vectors are close together: each WORD with its neighbours, or by default
+    the most frequent words. Colours are clusters found by k-means on the vectors themselves, not on the map."""
 
     file: Annotated[Path, tyro.conf.Positional]
     """File of vectors."""
@@ -35,106 +35,119 @@ class Plot:
     ] = ()
     """Words to show with their neighbours."""
     out: Annotated[Path | None, UNSET] = None
-    """File to write: .png is a picture; .html a page with zoom, search and neighbours that needs no network."""
+    """File to write: .png for a picture, .html for a page with zoom, search and neighbours, which works offline."""
     n: int = 300
-    """Without WORD: how many of the most frequent words."""
+    """Without WORD: number of most frequent words."""
     skip: int = 0
-    """Without WORD: leave out so many of the most frequent, which are mostly function words."""
+    """Without WORD: number of most frequent words to leave out, which are mostly function words."""
     neighbours: int = 20
-    """With WORD: how many of the nearest words of each."""
+    """With WORD: number of nearest words of each."""
     by: Annotated[Literal["pca", "tsne"] | None, UNSET] = None
-    """tsne keeps neighbours together, pca shows the directions of most variance; tsne for 10 to 2,000 words unless
-    set, otherwise pca."""
+    """tsne preserves neighbours, pca shows the directions of largest variance. Default: tsne for 10 to 2,000 words,
+    otherwise pca."""
     seed: int = 0
-    """Of t-SNE and k-means. On the same machine the same seed draws the same map."""
+    """Seed of t-SNE and k-means. On the same machine the same seed gives the same map."""
     clusters: Annotated[int | None, UNSET] = None
-    """Number of groups, at most 12; half the root of the number of words unless set."""
+    """Number of clusters, at most 12. Default: half the square root of the number of words."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there: words, places, groups."""
+    """Print one JSON document on standard output and nothing else there: words, points, clusters."""
 
 
 def main(argv: Sequence[str]) -> int:
-    asked = parse_words(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
-    if asked.out is None:
+    options = parse_words(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
+    if options.out is None:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
-    _check(asked)
+    _check_numbers(options)
     from seqwise.cli.progress import ProgressBar
     from seqwise.cli.vectors.output import check_words, load_with_progress, report_composed
     from seqwise.files import check_output_path
-    from seqwise.vectors.map.word_map import chart, choose_frequent, choose_neighbourhood
+    from seqwise.vectors.map.word_map import build_word_map, choose_frequent, choose_neighbourhood
 
-    check_output_path(asked.out, SUFFIXES)
-    keyed = load_with_progress(asked.file)
-    check_words(keyed, asked.words)
-    if asked.words:
-        words, named = choose_neighbourhood(keyed, asked.words, asked.neighbours), len(set(asked.words))
+    check_output_path(options.out, SUFFIXES)
+    keyed = load_with_progress(options.file)
+    check_words(keyed, options.words)
+    if options.words:
+        words, num_named = choose_neighbourhood(keyed, options.words, options.neighbours), len(set(options.words))
     else:
-        words, named = choose_frequent(keyed, asked.n, asked.skip), 0
+        words, num_named = choose_frequent(keyed, options.n, options.skip), 0
     with ProgressBar("placing") as bar:
-        made = chart(
-            keyed, words, _title(asked, len(words)), asked=named,
-            by=asked.by, seed=asked.seed, clusters=asked.clusters, progress=bar,
-        )  # fmt: skip
-    labelled = _write(asked.out, made, keyed)
-    report_composed(keyed, dict.fromkeys(asked.words))
-    if asked.json:
-        console.print_json({"out": asked.out, **_plain(made)})
+        word_map = build_word_map(
+            keyed,
+            words,
+            _build_title(options, len(words)),
+            num_named=num_named,
+            by=options.by,
+            seed=options.seed,
+            clusters=options.clusters,
+            progress=bar,
+        )
+    num_labels = _write(options.out, word_map, keyed)
+    report_composed(keyed, dict.fromkeys(options.words))
+    if options.json:
+        console.print_json({"out": options.out, **_to_json(word_map)})
         return 0
-    shown = f", {labelled:,} of them with a label" if labelled is not None else ""
-    console.write(f"{asked.out}: {len(made.words):,} words{shown}; {made.how}")
+    labels = "" if num_labels is None else f", {num_labels:,} of them with a label"
+    console.write(f"{options.out}: {len(word_map.words):,} words{labels}; {word_map.description}")
     return 0
 
 
-def _check(asked: Plot) -> None:
-    """Refuse numbers that give no map, before anything is read."""
+def _check_numbers(options: Plot) -> None:
+    """Raises an error for invalid numbers before anything is read."""
     from seqwise.vectors.map.clusters import MAX_CLUSTERS
     from seqwise.vectors.map.projection import MIN_WORDS
 
-    least = {"seed": 0, "skip": 0, "neighbours": 0, "n": MIN_WORDS}
-    for name, number in least.items():
-        if getattr(asked, name) < number:
-            raise UsageError(f"--{name}: expected {number} or more; received {getattr(asked, name)}.")
-    if asked.clusters is not None and not 1 <= asked.clusters <= MAX_CLUSTERS:
-        raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} groups; received {asked.clusters}.")
+    minimums = {"seed": 0, "skip": 0, "neighbours": 0, "n": MIN_WORDS}
+    for name, minimum in minimums.items():
+        value = getattr(options, name)
+        if value < minimum:
+            raise UsageError(f"--{name}: expected {minimum} or more; received {value}.")
+    if options.clusters is not None and not 1 <= options.clusters <= MAX_CLUSTERS:
+        raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} clusters; received {options.clusters}.")
 
 
-def _title(asked: Plot, count: int) -> str:
-    name = f"Word map of {asked.file.name}"
-    if not asked.words:
-        first, last = f"{asked.skip + 1:,}", f"{asked.skip + count:,}"
-        return f"{name}: {f'words {first} to {last} by frequency' if asked.skip else f'the {last} most frequent words'}"
-    words = list(dict.fromkeys(asked.words))
-    named = ", ".join(words[:NAMED]) + (f" and {len(words) - NAMED} more" if len(words) > NAMED else "")
-    return f"{name}: {named}, each with its {asked.neighbours} nearest" if asked.neighbours else f"{name}: {named}"
+def _build_title(options: Plot, count: int) -> str:
+    name = f"Word map of {options.file.name}"
+    if not options.words:
+        first, last = f"{options.skip + 1:,}", f"{options.skip + count:,}"
+        return (
+            f"{name}: {f'words {first} to {last} by frequency' if options.skip else f'the {last} most frequent words'}"
+        )
+    words = list(dict.fromkeys(options.words))
+    num_more = len(words) - MAX_TITLE_WORDS
+    listed = ", ".join(words[:MAX_TITLE_WORDS]) + (f" and {num_more} more" if num_more > 0 else "")
+    return (
+        f"{name}: {listed}, each with its {options.neighbours} nearest" if options.neighbours else f"{name}: {listed}"
+    )
 
 
-def _write(out: Path, made: WordMap, keyed: KeyedVectors) -> int | None:
-    """Write the picture or the page; returns how many words of a picture have a label."""
-    from seqwise.vectors.formats.vector_table import written
+def _write(out: Path, word_map: WordMap, keyed: KeyedVectors) -> int | None:
+    """Writes the picture or the page; returns the number of labels of a picture."""
+    from seqwise.vectors.formats.vector_table import open_for_writing
 
     if out.suffix.lower() == ".html":
         from seqwise.cli.progress import ProgressBar
-        from seqwise.vectors.map.page import page
+        from seqwise.vectors.map.page import build_page
 
         with ProgressBar("neighbours") as bar:
-            content, labelled = page(made, keyed, bar).encode("utf-8", "replace"), None
+            content, num_labels = build_page(word_map, keyed, bar).encode("utf-8", "replace"), None
     else:
-        from seqwise.vectors.map.picture import draw
+        from seqwise.vectors.map.picture import draw_picture
 
-        picture = draw(made)
-        content, labelled = picture.png, picture.labelled
-        if picture.unreadable:
-            console.warn(f"no typeface here has all letters of {picture.unreadable:,} words; an .html page has them.")
-    with written(out) as file:
+        picture = draw_picture(word_map)
+        content, num_labels = picture.png, picture.num_labels
+        if picture.num_unreadable:
+            problem = f"no font of this machine has all characters of {picture.num_unreadable:,} words"
+            console.warn(f"{problem}; an .html page can show them.")
+    with open_for_writing(out) as file:
         file.write(content)
-    return labelled
+    return num_labels
 
 
-def _plain(made: WordMap) -> dict[str, Any]:
-    rows = zip(made.words, made.points.tolist(), made.groups.tolist())
+def _to_json(word_map: WordMap) -> dict[str, Any]:
+    rows = zip(word_map.words, word_map.points.tolist(), word_map.clusters.tolist())
     return {
-        "title": made.title,
-        "how": made.how,
-        "groups": made.names,
+        "title": word_map.title,
+        "how": word_map.description,
+        "groups": word_map.cluster_names,
         "words": [{"word": word, "x": x, "y": y, "group": group} for word, (x, y), group in rows],
     }

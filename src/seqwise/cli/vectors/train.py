@@ -1,4 +1,4 @@
-"""`seqwise vectors train`: word vectors from a corpus, into a file."""
+"""`seqwise vectors train`: trains word vectors on a corpus."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ INTERRUPTED = 130
 
 @dataclass
 class Train:
-    """Learn a vector for every word of CORPUS: a .txt or .jsonl file (or gzip of these), a folder of them, or
-    builtin:docs. Words of one line are neighbours; a vector says in which company a word is found."""
+    """Train a vector for every word of CORPUS: a .txt or .jsonl file (or gzip of these), a folder of them, or
+    builtin:docs. The context of a word are the words around it on the same line."""
 
     renamed: ClassVar[dict[str, str]] = {f"--{old}": f"--{new}" for old, new in VectorSettings.renamed.items()}
 
     corpus: Annotated[str, tyro.conf.Positional]
-    """Text to learn from."""
+    """Text to train on."""
     settings: Annotated[VectorSettings, tyro.conf.arg(name="")]
     out: Annotated[Path | None, UNSET] = None
     """File to write: .safetensors (everything), .bin, .vec or .txt (words and vectors)."""
@@ -50,23 +50,23 @@ def main(argv: Sequence[str]) -> int:
     with ProgressBar("reading") as bar:
         training = VectorTraining(options.corpus, options.settings, console.log, bar)
     with training:
-        stopped = _train(training)
-        out = _free(options.out) if stopped else options.out
-        made = _save(training, out)
+        interrupted = _train(training)
+        out = _choose_unused_path(options.out) if interrupted else options.out
+        summary = _save(training, out)
     if options.json:
-        console.print_json({**made, "interrupted": stopped})
+        console.print_json({**summary, "interrupted": interrupted})
     else:
-        console.write(f"{out}: {made['vectors']:,} vectors of {made['dim']}")
-    return INTERRUPTED if stopped else 0
+        console.write(f"{out}: {summary['vectors']:,} vectors of {summary['dim']}")
+    return INTERRUPTED if interrupted else 0
 
 
-def _free(out: Path) -> Path:
-    """Where unfinished vectors go: not over a file that is there."""
+def _choose_unused_path(out: Path) -> Path:
+    """Returns where to save unfinished vectors without replacing an existing file."""
     return out.with_name(f"{out.stem}.unfinished{out.suffix}") if out.exists() else out
 
 
 def _train(training: VectorTraining) -> bool:
-    """Train and show it; was it interrupted?"""
+    """Trains with a progress display; returns whether it was interrupted."""
     from seqwise.cli.progress import VectorDisplay
 
     try:
@@ -76,7 +76,7 @@ def _train(training: VectorTraining) -> bool:
     except KeyboardInterrupt:
         if not training.progress:
             raise
-        console.warn(f"interrupted after {training.progress:.0%} of the training; what was learned so far is saved.")
+        console.warn(f"interrupted after {training.progress:.0%} of the training; the vectors so far are saved.")
         return True
     return False
 

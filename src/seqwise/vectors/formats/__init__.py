@@ -1,11 +1,11 @@
-"""Files of vectors: which kind a file is, and who reads or writes it. It knows nothing of what stands inside a kind.
+"""File formats of word vectors: detects the format and calls its reader or writer.
 
-    .safetensors   everything, with counts, n-grams and how they were made; opens fastest
+    .safetensors   everything, with counts, n-grams and training settings; loads fastest
     .bin           word2vec binary: words and numbers as bytes
     .vec           fastText text: a line with both sizes, then one word per line
-    .txt           word2vec text (the same as .vec), or without the first line GloVe text
+    .txt           word2vec text (the same as .vec), or GloVe text, which has no line with sizes
 
-`.gz` behind any ending but .safetensors packs the file. All but .safetensors keep only words and vectors.
+With `.gz` after any suffix but .safetensors the file is compressed. All but .safetensors keep only words and vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
 KINDS = ("safetensors", "word2vec-text", "word2vec-binary", "glove", "fasttext")
-ENDINGS = {
+KINDS_BY_SUFFIX = {
     ".safetensors": "safetensors",
     ".bin": "word2vec-binary",
     ".vec": "fasttext",
@@ -36,63 +36,61 @@ LogFunction = Callable[[str], None]
 def load_vectors(
     path: str | Path, kind: str | None = None, progress: ProgressCallback | None = None, log: LogFunction | None = None
 ) -> KeyedVectors:
-    """Read a file. The kind follows from its ending, or from its first line where the ending says nothing.
+    """Reads a file; its suffix determines the kind, or its first line if the suffix is unknown.
 
-    `log` is told of what was passed over: words that stand there twice, of which the first counts, and words that are
-    not UTF-8. Without it that is a warning.
+    Repeated words, of which the first counts, and words that are not UTF-8 are reported to `log`, or as a warning.
     """
     from seqwise.vectors.formats.binary import read_binary
     from seqwise.vectors.formats.tensors import read_tensors
     from seqwise.vectors.formats.text import read_text
-    from seqwise.vectors.formats.vector_table import reject_foreign_file
+    from seqwise.vectors.formats.vector_table import reject_other_formats
 
     path = Path(path)
-    chosen = _kind(path, kind)
+    resolved = _resolve_kind(path, kind)
     with open_binary(path) as file:
-        reject_foreign_file(path, file.read(64), chosen)
-    if chosen == "safetensors":
+        reject_other_formats(path, file.read(64), resolved)
+    if resolved == "safetensors":
         return read_tensors(path)
-    if chosen == "word2vec-binary":
+    if resolved == "word2vec-binary":
         return read_binary(path, progress, log)
-    if kind is None and chosen != "fasttext":
-        chosen = None  # .txt and unknown endings: the first line tells
-    return read_text(path, None if chosen is None else chosen != "glove", progress, log)
+    is_ambiguous = kind is None and resolved != "fasttext"  # .txt and unknown suffixes: the first line decides
+    return read_text(path, None if is_ambiguous else resolved != "glove", progress, log)
 
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:
-    """Write a file, whole or not at all. The kind follows from the ending; `.txt` becomes word2vec text."""
+    """Writes a file atomically; its suffix determines the kind, `.txt` is word2vec text."""
     from seqwise.vectors.formats.binary import write_binary
     from seqwise.vectors.formats.tensors import write_tensors
     from seqwise.vectors.formats.text import write_text
 
     path = Path(path)
-    chosen = check_out(path, kind)
-    if chosen == "safetensors":
+    resolved = check_out(path, kind)
+    if resolved == "safetensors":
         write_tensors(path, keyed)
-    elif chosen == "word2vec-binary":
+    elif resolved == "word2vec-binary":
         write_binary(path, keyed)
     else:
-        write_text(path, keyed, header=chosen != "glove")
+        write_text(path, keyed, header=resolved != "glove")
 
 
 def check_out(path: str | Path, kind: str | None = None) -> str:
-    """Refuse a file that cannot be written, before anything is computed; returns its kind."""
+    """Returns the kind of a file to write; raises an error if it cannot be written."""
     path = Path(path)
-    chosen = _kind(path, kind)
-    if chosen is None:
+    resolved = _resolve_kind(path, kind)
+    if resolved is None:
         raise UsageError(
-            f"the ending of {path.name!r} does not say which kind of file to write.",
-            repair=f"End it in {', '.join(ENDINGS)} (convert also takes --to with {', '.join(KINDS)}).",
+            f"the suffix of {path.name!r} does not determine the format to write.",
+            repair=f"End it in {', '.join(KINDS_BY_SUFFIX)} (convert also accepts --to with {', '.join(KINDS)}).",
         )
     check_output_path(path)
-    return chosen
+    return resolved
 
 
-def _kind(path: Path, kind: str | None) -> str | None:
-    """The kind asked for, or that of the ending; None for an ending that says nothing."""
+def _resolve_kind(path: Path, kind: str | None) -> str | None:
+    """Returns `kind` if it is set, otherwise that of the suffix; None for an unknown suffix."""
     if kind is not None and kind not in KINDS:
-        raise UsageError(f"kind: {kind!r} is not known.", repair=nearest(kind, KINDS))
-    found = kind or ENDINGS.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
-    if found == "safetensors" and is_gzip(path):
-        raise UsageError("safetensors files are not packed.", repair="Leave .gz away.", file=path)
-    return found
+        raise UsageError(f"kind: {kind!r} is unknown.", repair=nearest(kind, KINDS))
+    resolved = kind or KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
+    if resolved == "safetensors" and is_gzip(path):
+        raise UsageError("safetensors files cannot be compressed.", repair="Remove .gz from the name.", file=path)
+    return resolved

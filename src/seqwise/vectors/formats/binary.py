@@ -1,27 +1,32 @@
-"""word2vec's binary kind: a line with both sizes, then each word, a blank, and its numbers as 32-bit floats.
+"""The binary format of word2vec: a line with both sizes, then each word, a space, and its numbers as 32-bit floats.
 
-It knows nothing of endings. The C program ends each vector with a line break and gensim does not; both are read.
+It knows nothing of file suffixes. The C program ends each vector with a line break and gensim does not; both are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.vector_table import Table, check_words, parse_header, place, written
+from seqwise.vectors.formats.vector_table import (
+    BLOCK_ROWS,
+    REPAIR,
+    VectorTable,
+    get_file_position,
+    parse_header,
+    write_rows,
+)
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.search import find_nonfinite_row
 
-BLOCK = 4 << 20  # bytes read at once
-LONGEST = 1 << 16  # bytes of a word; what is longer comes from reading at the wrong place
-ROWS = 4096  # words written at once, and reserved first where the size of the file tells nothing
-CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))  # among numbers as bytes they are everywhere, in text nowhere
-SAMPLE_BYTES = 512  # bytes that are enough to say so
-AGAIN = "Copy or download it again; if it is whole, its first line is wrong."
+BLOCK_BYTES = 4 << 20  # bytes read at once
+MAX_WORD_BYTES = 1 << 16  # a longer word means that the file is not in this format
+CONTROL_CHARACTERS = bytes(set(range(32)) - set(b"\t\n\r"))  # frequent in binary numbers, absent from text
+SAMPLE_BYTES = 512  # bytes that are enough to tell text from binary numbers
 
 
 def read_binary(
@@ -29,87 +34,84 @@ def read_binary(
 ) -> KeyedVectors:
     with open_binary(path) as file:
         size = path.stat().st_size
-        declared, dim = _read_header(path, file.readline(LONGEST))
-        reserved = ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
-        table, rest = Table(dim, min(declared, reserved)), b""
-        while table.read < declared:
-            block = file.read(max(BLOCK, 8 * dim))
+        declared, dim = _read_header(path, file.readline(MAX_WORD_BYTES))
+        capacity = BLOCK_ROWS if is_gzip(path) else size // (4 * dim + 2) + 1
+        table, rest = VectorTable(path, dim, declared, min(declared, capacity)), b""
+        while table.num_read < declared:
+            block = file.read(max(BLOCK_BYTES, 8 * dim))
             if not block:
-                raise DataError(
-                    f"the first line promises {declared:,} words, but the file ends after {table.read:,}.",
-                    repair=AGAIN,
-                    file=path,
-                )
-            if not table.read:
+                table.check_complete()
+            if not table.num_read:
                 _reject_text(path, block[:SAMPLE_BYTES])
-            rest = _take(path, rest + block, table, declared)
+            rest = _parse_block(rest + block, table, declared)
             if progress:
-                progress(place(file), size)
+                progress(get_file_position(file), size)
         if (rest + file.read(64)).strip(b"\n"):
-            problem = f"the first line promises {declared:,} words of {dim:,} numbers, but more bytes follow."
-            raise DataError(problem, repair=AGAIN, file=path)
-    if not table.words:
+            problem = f"the first line declares {declared:,} words of {dim:,} numbers, but more bytes follow."
+            raise DataError(problem, repair=REPAIR, file=path)
+    if not table.rows:
         raise _word_error(path, 0)
-    return table.keyed(log)
+    return table.to_keyed_vectors(log)
 
 
 def write_binary(path: Path, keyed: KeyedVectors) -> None:
-    check_words(path, keyed)
-    with written(path) as file:
-        file.write(f"{len(keyed)} {keyed.dim}\n".encode())
-        for start in range(0, len(keyed), ROWS):
-            rows = keyed.matrix[start : start + ROWS].astype("<f4", copy=False)
-            words = keyed.words[start : start + ROWS]
-            file.write(b"".join([word.encode() + b" " + row.tobytes() for word, row in zip(words, rows)]))
+    def encode(words: Sequence[str], rows: np.ndarray) -> bytes:
+        rows = rows.astype("<f4", copy=False)
+        return b"".join([word.encode() + b" " + row.tobytes() for word, row in zip(words, rows)])
+
+    write_rows(path, keyed, encode)
 
 
-def _take(path: Path, data: bytes, table: Table, declared: int) -> bytes:
-    """Move whole words from the bytes into the table; returns what is left."""
+def _parse_block(data: bytes, table: VectorTable, declared: int) -> bytes:
+    """Adds the complete words of `data` to the table; returns the bytes of an incomplete one at its end."""
     dim = table.matrix.shape[1]
-    names: list[str] = []
-    width, at, skipped = 4 * dim, 0, 0
-    rows = table.room(min(len(data) // (width + 1) + 1, declared - table.read))
-    while len(names) + skipped < len(rows):
-        blank = data.find(b" ", at, at + LONGEST)
-        stop = blank + 1 + width
-        if blank < 0 and len(data) - at > LONGEST:
-            raise _word_error(path, table.read + len(names) + skipped)
-        if blank < 0 or stop > len(data):
+    words: list[str] = []
+    width, start, skipped = 4 * dim, 0, 0
+    rows = table.reserve(min(len(data) // (width + 1) + 1, declared - table.num_read))
+    while len(words) + skipped < len(rows):
+        space = data.find(b" ", start, start + MAX_WORD_BYTES)
+        stop = space + 1 + width
+        if space < 0 and len(data) - start > MAX_WORD_BYTES:
+            raise _word_error(table.path, table.num_read + len(words) + skipped)
+        if space < 0 or stop > len(data):
             break
         try:
-            names.append(data[at:blank].lstrip(b"\n").decode())
-            rows[len(names) - 1] = np.frombuffer(data, "<f4", dim, blank + 1)
-        except UnicodeDecodeError:  # a word that was cut inside a letter; its length is known all the same
+            words.append(data[start:space].lstrip(b"\n").decode())
+            rows[len(words) - 1] = np.frombuffer(data, "<f4", dim, space + 1)
+        except UnicodeDecodeError:  # such as a word that was cut inside a character; its numbers are skipped
             skipped += 1
-        at = stop
-    bad = find_nonfinite_row(rows[: len(names)])
-    if bad is not None:
-        problem = f"the vector of {names[bad]!r} holds a number that is infinite or none."
-        raise DataError(problem, repair=AGAIN, file=path)
-    table.take(names)
-    table.skip(skipped)
-    return data[at:]
+        start = stop
+    row = find_nonfinite_row(rows[: len(words)])
+    if row is not None:
+        problem = f"the vector of {words[row]!r} holds an infinite number or nan."
+        raise DataError(problem, repair=REPAIR, file=table.path)
+    table.append(words)
+    table.skip_undecodable(skipped)
+    return data[start:]
 
 
-def _reject_text(path: Path, start: bytes) -> None:
-    if len(start) == SAMPLE_BYTES and start.translate(None, CONTROLS) == start:
+def _reject_text(path: Path, sample: bytes) -> None:
+    if len(sample) == SAMPLE_BYTES and sample.translate(None, CONTROL_CHARACTERS) == sample:
         raise DataError(
-            "this is text, not word2vec's binary kind.", repair="End its name in .txt or .vec.", file=path, line=2
+            "this is text, not the binary format of word2vec.",
+            repair="End its name in .txt or .vec.",
+            file=path,
+            line=2,
         )
 
 
-def _word_error(path: Path, number: int) -> DataError:
-    """Reading went astray, or the words are in another encoding."""
-    return DataError(f"word {number + 1:,} is not UTF-8 text, or has no end.", repair=AGAIN, file=path)
+def _word_error(path: Path, index: int) -> DataError:
+    return DataError(f"word {index + 1:,} is not UTF-8 text, or has no end.", repair=REPAIR, file=path)
 
 
 def _read_header(path: Path, line: bytes) -> tuple[int, int]:
-    found = parse_header(path, line)
-    if found is None:
+    header = parse_header(path, line)
+    if header is None:
         raise DataError(
-            "expected two whole numbers (words, numbers per word) in the first line, as word2vec's binary kind has.",
+            "expected two whole numbers (words, numbers per word) in the first line, as in the binary format of "
+            "word2vec.",
             repair="If it is text, end its name in .txt or .vec.",
             file=path,
             line=1,
         )
-    return found
+    return header

@@ -1,9 +1,9 @@
-"""Seqwise's own kind: a safetensors file that holds everything and runs nothing. It knows nothing of endings.
+"""The native format: a safetensors file that holds everything. It knows nothing of file suffixes.
 
     vectors    (V, D) float32        counts    (V,) int64, if known
-    words      JSON list, as bytes   subwords  (buckets, D) float32, if any; their lengths stand in the metadata
+    words      JSON list, as bytes   subwords  (buckets, D) float32, if any; min_n and max_n are in the metadata
 
-The metadata says `format: seqwise-vectors`, and `about` in JSON.
+The metadata holds `format: seqwise-vectors`, and `about` in JSON.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
 
 FORMAT = "seqwise-vectors"
-TYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
+DTYPES = {"vectors": np.float32, "words": np.uint8, "counts": np.int64, "subwords": np.float32}
 
 
 def read_tensors(path: Path) -> KeyedVectors:
-    tensors, metadata = _content(path)
+    tensors, metadata = _read_content(path)
     try:
         words = json.loads(tensors["words"].tobytes())
         about = json.loads(metadata.get("about", "{}"))
         if not (isinstance(words, list) and all(isinstance(word, str) for word in words) and isinstance(about, dict)):
-            raise UsageError("its words are no list of words.")
+            raise UsageError("its words are not a list of strings.")
         for name, tensor in tensors.items():
-            if tensor.dtype != TYPES[name]:
-                raise UsageError(f"expected {name} of {np.dtype(TYPES[name])}; found {tensor.dtype}.")
-        return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), _subwords(tensors, metadata), about)
+            if tensor.dtype != DTYPES[name]:
+                raise UsageError(f"expected {name} of {np.dtype(DTYPES[name])}; found {tensor.dtype}.")
+        return KeyedVectors(words, tensors["vectors"], tensors.get("counts"), _build_subwords(tensors, metadata), about)
     except (UsageError, ValueError, KeyError) as error:
         reason = error.problem if isinstance(error, UsageError) else "its words or settings cannot be read."
         raise DataError(f"the file is damaged: {reason}", repair="Write it again.", file=path) from None
@@ -51,31 +51,31 @@ def write_tensors(path: Path, keyed: KeyedVectors) -> None:
         tensors["subwords"] = keyed.subwords.matrix
         metadata |= {"min_n": str(keyed.subwords.min_n), "max_n": str(keyed.subwords.max_n)}
     with replace_file(path, concurrent=True) as temporary:
-        if temporary.exists() and not temporary.is_file():  # a pipe or a device, which the library would replace
+        if temporary.exists() and not temporary.is_file():  # a pipe or a device, which save_file would replace
             temporary.write_bytes(save(tensors, metadata))
             return
         save_file(tensors, temporary, metadata)
 
 
-def _content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Our tensors, and the metadata; complains about files that hold something else."""
+def _read_content(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Returns the tensors and the metadata; raises an error for safetensors files of something else."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata, names = file.metadata() or {}, sorted(file.keys())
             if metadata.get("format") == FORMAT and "vectors" in names and "words" in names:
-                return {name: file.get_tensor(name) for name in names if name in TYPES}, metadata
+                return {name: file.get_tensor(name) for name in names if name in DTYPES}, metadata
     except (SafetensorError, OSError) as error:
         problem = f"the safetensors file is damaged: {error}."
         raise DataError(problem, repair="Copy or download it again.", file=path) from None
-    some = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    examples = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     raise DataError(
-        f"this safetensors file holds the tensors of a model ({some}), not words with vectors.",
+        f"this safetensors file holds the tensors of a model ({examples}), not words with vectors.",
         repair="Give a file that `seqwise vectors train` wrote.",
         file=path,
     )
 
 
-def _subwords(tensors: dict[str, Any], metadata: dict[str, str]) -> Subwords | None:
+def _build_subwords(tensors: dict[str, Any], metadata: dict[str, str]) -> Subwords | None:
     if "subwords" not in tensors:
         return None
     # Older files call the lengths least and most.

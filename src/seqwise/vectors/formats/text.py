@@ -1,14 +1,14 @@
-"""Vectors as text, one word per line: word2vec and fastText (the first line says how many and how long), and GloVe.
+"""Text formats with one word per line: word2vec and fastText, whose first line holds both sizes, and GloVe.
 
-It knows nothing of endings. Numbers are counted from the right, since words of GloVe may hold blanks (". . ."); only
-blank and tab part them, so that other white space may stand inside a word.
+It knows nothing of file suffixes. Numbers are counted from the right, since words of GloVe may contain spaces: ". . .".
+Only spaces and tabs separate fields; other white space belongs to a word.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -17,22 +17,19 @@ import numpy as np
 
 from seqwise.data.reading import BOM, check_utf8, open_binary
 from seqwise.errors import DataError
-from seqwise.vectors.formats.vector_table import Table, check_words, parse_header, place, written
+from seqwise.vectors.formats.vector_table import VectorTable, get_file_position, parse_header, write_rows
 from seqwise.vectors.keyed import KeyedVectors
 
-BLOCK = 4 << 20  # bytes read at once
-COMPILED = 8 << 20  # bytes from which the compiled reader is worth the 0.6 s that numba takes to start
-LONGEST = 16 << 20  # bytes of a line; what is longer is no line of numbers
-SAMPLE_LINES = 50  # lines that say how many numbers a line has where there is no header
-ROWS = 4096  # words written at once
-NUMBER = "%.9g"  # nine digits bring every float32 back exactly
-MAX_BAD_SHARE = (
-    0.01  # share of a block's lines that are left out where they are not UTF-8; where more are, the file is not
-)
+BLOCK_BYTES = 4 << 20  # bytes read at once
+COMPILED_MIN_BYTES = 8 << 20  # from this size the compiled reader is worth the 0.6 s that numba takes to start
+MAX_LINE_BYTES = 16 << 20  # a longer line means that the file is not text
+SAMPLE_LINES = 50  # lines from which the number of dimensions is estimated if there is no header
+NUMBER_FORMAT = "%.9g"  # nine digits represent every float32 exactly
+MAX_UNDECODABLE_SHARE = 0.01  # of a block's lines; with more of them the file is not UTF-8
 
-# As the compiled reader knows them. Python's float() would also take 1_0, and white space around a number.
+# The numbers that the compiled reader accepts. float() would also accept 1_0, and white space around a number.
 _NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)", re.IGNORECASE)
-_BEGINS_LIKE_A_NUMBER = re.compile(rb"[-+]?\.?\d")
+_NUMBER_PREFIX = re.compile(rb"[-+]?\.?\d")
 
 
 def read_text(
@@ -41,133 +38,122 @@ def read_text(
     progress: Callable[[int, int], None] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> KeyedVectors:
-    """`header` says whether the first line holds the sizes; None: see for yourself."""
+    """Reads a file; `header` says whether the first line holds both sizes, None detects it."""
     declared, dim = _read_header(path, header)
     with open_binary(path) as file:
         size = path.stat().st_size
         reader = _Reader(path, dim, declared, size)
-        for data in _blocks(path, file):
+        for data in _read_blocks(path, file):
             reader.add(data)
             if progress:
-                progress(place(file), size)
-    reader.check_number()
-    return reader.table.keyed(log)
+                progress(get_file_position(file), size)
+    reader.table.check_complete(reader.line)
+    return reader.table.to_keyed_vectors(log)
 
 
 def write_text(path: Path, keyed: KeyedVectors, header: bool) -> None:
-    check_words(path, keyed)
-    line = "%s " + " ".join([NUMBER] * keyed.dim) + "\n"
-    with written(path) as file:
-        if header:
-            file.write(f"{len(keyed)} {keyed.dim}\n".encode())
-        for start in range(0, len(keyed), ROWS):
-            rows = zip(keyed.words[start : start + ROWS], keyed.matrix[start : start + ROWS].tolist())
-            file.write("".join([line % (word, *row) for word, row in rows]).encode())
+    line = "%s " + " ".join([NUMBER_FORMAT] * keyed.dim) + "\n"
+
+    def encode(words: Sequence[str], rows: np.ndarray) -> bytes:
+        return "".join([line % (word, *row) for word, row in zip(words, rows.tolist())]).encode()
+
+    write_rows(path, keyed, encode, header)
 
 
 class _Reader:
-    """Lines → table."""
+    """Parses blocks of lines into a table."""
 
     def __init__(self, path: Path, dim: int, declared: int | None, size: int):
         self.path, self.dim, self.declared = path, dim, declared
-        self.compiled = size > COMPILED
-        self.table = Table(dim, min(declared or size, size // (8 * dim) + 16))  # about 8 bytes per number
-        self.offset, self.line = 0, 1
+        self.compiled = size > COMPILED_MIN_BYTES
+        capacity = min(declared or size, size // (8 * dim) + 16)  # about 8 bytes per number
+        self.table = VectorTable(path, dim, declared, capacity)
+        self.offset, self.line = 0, 1  # of the next block
 
     def add(self, data: bytes) -> None:
-        """Take the next lines, whole ones."""
-        bad = self._not_text(data)
+        """Adds the words of the next block, which consists of whole lines."""
+        undecodable = self._find_undecodable(data)
         array = np.frombuffer(data, dtype=np.uint8)
         stops = np.flatnonzero(array == ord("\n"))
         starts = np.concatenate([[0], stops[:-1] + 1])
         lines = np.arange(self.line, self.line + len(stops))
-        filled = (stops - starts > 1) | ((stops > starts) & (array[starts] != ord("\r")))
+        is_row = (stops - starts > 1) | ((stops > starts) & (array[starts] != ord("\r")))
         if self.offset == 0:
             starts[0] += len(BOM) if data.startswith(BOM) else 0
-            filled[0] &= self.declared is None  # else it is the header
-        filled[bad] = False
-        self.table.skip(len(bad))
+            is_row[0] &= self.declared is None  # otherwise it is the header
+        is_row[undecodable] = False
+        self.table.skip_undecodable(len(undecodable))
         self.offset, self.line = self.offset + len(data), self.line + len(stops)
-        starts, stops, lines = starts[filled], stops[filled], lines[filled]
-        if self.declared is not None and self.table.read + len(lines) > self.declared:
-            extra = int(lines[self.declared - self.table.read])
-            problem = f"the first line promises {self.declared:,} words, but more follow."
+        starts, stops, lines = starts[is_row], stops[is_row], lines[is_row]
+        if self.declared is not None and self.table.num_read + len(lines) > self.declared:
+            extra = int(lines[self.declared - self.table.num_read])
+            problem = f"the first line declares {self.declared:,} words, but more follow."
             raise DataError(problem, repair="Correct the first line.", file=self.path, line=extra)
-        self.table.take(self._parse(data, array, starts, stops, lines))
+        self.table.append(self._parse(data, array, starts, stops, lines))
 
     def _parse(
         self, data: bytes, array: np.ndarray, starts: np.ndarray, stops: np.ndarray, lines: np.ndarray
     ) -> list[str]:
-        """Write the numbers into the table's next rows; returns the words."""
-        rows = self.table.room(len(lines))
-        ends, usual = starts.copy(), np.zeros(len(lines), dtype=np.bool_)
+        """Writes the numbers into the next rows of the table; returns the words."""
+        rows = self.table.reserve(len(lines))
+        word_ends, is_parsed = starts.copy(), np.zeros(len(lines), dtype=np.bool_)
         if self.compiled:
             from seqwise.vectors.formats.number_parser import POWERS, parse_lines
 
-            parse_lines(array, starts, stops, POWERS, rows, ends, usual)
-        names = [data[start:end].decode() for start, end in zip(starts.tolist(), ends.tolist())]
-        for at in np.flatnonzero(~usual):
-            content = data[starts[at] : stops[at]]
+            parse_lines(array, starts, stops, POWERS, rows, word_ends, is_parsed)
+        words = [data[start:end].decode() for start, end in zip(starts.tolist(), word_ends.tolist())]
+        for row in np.flatnonzero(~is_parsed):
             try:
-                names[at], rows[at] = _line(content, self.dim)
+                words[row], rows[row] = _parse_line(data[starts[row] : stops[row]], self.dim)
             except ValueError as error:
                 raise DataError(
                     str(error),
                     repair=f"Every line holds a word and {self.dim:,} numbers. If the file was cut off, copy it again.",
                     file=self.path,
-                    line=int(lines[at]),
+                    line=int(lines[row]),
                 ) from None
-        return names
+        return words
 
-    def _not_text(self, data: bytes) -> list[int]:
-        """The lines that are not UTF-8, if they are few: words that somebody cut inside a letter. Else a complaint."""
+    def _find_undecodable(self, data: bytes) -> list[int]:
+        """Returns the lines that are not UTF-8, such as words cut inside a character; raises an error if many are."""
         try:
             check_utf8(data, self.offset, self.line, self.path)
         except DataError as error:
-            bad = [] if b"\0" in data else [at for at, line in enumerate(data.split(b"\n")) if not _is_text(line)]
-            if 0 < len(bad) <= MAX_BAD_SHARE * data.count(b"\n"):
-                return bad
-            repair = f"{error.repair}\nIf it is word2vec's binary kind, end its name in .bin."
+            lines = [] if b"\0" in data else data.split(b"\n")
+            undecodable = [row for row, line in enumerate(lines) if not _is_utf8(line)]
+            if 0 < len(undecodable) <= MAX_UNDECODABLE_SHARE * data.count(b"\n"):
+                return undecodable
+            repair = f"{error.repair}\nIf it is in the binary format of word2vec, end its name in .bin."
             raise DataError(error.problem, repair=repair, file=self.path, line=error.line) from None
         return []
 
-    def check_number(self) -> None:
-        """Complain about a file that is over before all words were there."""
-        if self.declared is not None and self.table.read < self.declared:
-            raise DataError(
-                f"the first line promises {self.declared:,} words, but the file ends after {self.table.read:,}.",
-                repair="Copy or download it again; if it is whole, correct its first line.",
-                file=self.path,
-                line=self.line,
-            )
 
-
-def _line(content: bytes, dim: int) -> tuple[str, np.ndarray]:
-    """(word, numbers) of one line, read with care; ValueError says what is wrong with it."""
-    parts = _fields(content)
-    word, numbers = parts[:-dim], parts[-dim:]
+def _parse_line(content: bytes, dim: int) -> tuple[str, np.ndarray]:
+    """Returns (word, numbers) of any valid line; ValueError says what is wrong with it."""
+    fields = _split_fields(content)
+    word, numbers = fields[:-dim], fields[-dim:]
     if not word or (len(word) > 1 and all(map(_NUMBER.fullmatch, word[1:]))):
-        raise ValueError(f"expected {dim:,} numbers after the word; found {max(0, len(parts) - 1):,}.")
-    # The last number and the next word may have grown together.
-    if sum(_BEGINS_LIKE_A_NUMBER.match(part) is not None for part in word[1:]) >= dim:
-        raise ValueError("here stand two words with their numbers: a line break is lost.")
-    for part in numbers:
-        if not _NUMBER.fullmatch(part):
-            raise ValueError(f"{part.decode()!r} is not a number.")
+        raise ValueError(f"expected {dim:,} numbers after the word; found {max(0, len(fields) - 1):,}.")
+    # The last number and the next word may have merged.
+    if sum(_NUMBER_PREFIX.match(field) is not None for field in word[1:]) >= dim:
+        raise ValueError("expected one word with its numbers; found two: a line break is missing.")
+    for field in numbers:
+        if not _NUMBER.fullmatch(field):
+            raise ValueError(f"{field.decode()!r} is not a number.")
     with np.errstate(over="ignore"):
-        row = np.array([float(part) for part in numbers], dtype=np.float32)
+        row = np.array([float(field) for field in numbers], dtype=np.float32)
     if not np.isfinite(row).all():
-        bad = numbers[int(np.argmin(np.isfinite(row)))]
-        raise ValueError(f"{bad.decode()!r} is not a finite number of 32 bits.")
+        field = numbers[int(np.argmin(np.isfinite(row)))]
+        raise ValueError(f"{field.decode()!r} is not a finite number of 32 bits.")
     return b" ".join(word).decode(), row
 
 
-def _fields(line: bytes) -> list[bytes]:
-    """What blanks and tabs part; any other white space may stand in a word."""
-    return [part for part in line.rstrip(b"\r\n").replace(b"\t", b" ").split(b" ") if part]
+def _split_fields(line: bytes) -> list[bytes]:
+    """Splits at spaces and tabs, not at other white space."""
+    return [field for field in line.rstrip(b"\r\n").replace(b"\t", b" ").split(b" ") if field]
 
 
-def _is_text(line: bytes) -> bool:
+def _is_utf8(line: bytes) -> bool:
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -176,22 +162,22 @@ def _is_text(line: bytes) -> bool:
 
 
 def _read_header(path: Path, header: bool | None) -> tuple[int | None, int]:
-    """(how many words are promised, numbers per word); nothing is promised where there is no header."""
+    """Returns (declared number of words, dimensions); the first is None if there is no header."""
     with open_binary(path) as file:
-        first = file.readline(LONGEST).removeprefix(BOM)
-        found = None if header is False else parse_header(path, first)
-        if found:
-            return found
+        first = file.readline(MAX_LINE_BYTES).removeprefix(BOM)
+        sizes = None if header is False else parse_header(path, first)
+        if sizes:
+            return sizes
         if header:
             raise DataError(
                 f"expected two whole numbers (words, numbers per word) in the first line; found {_quote(first)}.",
-                repair="If the file has no such line it is GloVe text: end its name in .txt, or name the kind glove.",
+                repair="If the file has no such line it is GloVe text: end its name in .txt, or set the format glove.",
                 file=path,
                 line=1,
             )
-        # Most lines decide: a damaged one among them is then told apart.
-        lines = [first, *islice(iter(lambda: file.readline(LONGEST), b""), SAMPLE_LINES)]
-    widths = Counter(len(fields) - 1 for fields in map(_fields, lines) if fields)
+        # The most frequent width, so that a damaged line among them is reported as such.
+        lines = [first, *islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), SAMPLE_LINES)]
+    widths = Counter(len(fields) - 1 for fields in map(_split_fields, lines) if fields)
     dim = widths.most_common(1)[0][0] if widths else 0
     if dim < 1:
         raise DataError(
@@ -207,19 +193,19 @@ def _quote(line: bytes) -> str:
     return repr(line[:40].decode("utf-8", "replace").strip())
 
 
-def _blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """A file in pieces of whole lines; a line break is added at its end where it has none."""
+def _read_blocks(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """Yields blocks of whole lines; a missing line break at the end is added."""
     rest = b""
-    while block := file.read(BLOCK):
+    while block := file.read(BLOCK_BYTES):
         rest += block
         end = rest.rfind(b"\n") + 1
         if end:
             yield rest[:end]
             rest = rest[end:]
-        elif len(rest) > LONGEST:
+        elif len(rest) > MAX_LINE_BYTES:
             raise DataError(
-                "this is no text of words and numbers: a line has no end.",
-                repair="If it is word2vec's binary kind, end its name in .bin.",
+                "expected lines of words and numbers; found a line without an end.",
+                repair="If it is in the binary format of word2vec, end its name in .bin.",
                 file=path,
             )
     if rest:

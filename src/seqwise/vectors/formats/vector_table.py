@@ -1,10 +1,13 @@
-"""What every kind of file shares: telling foreign files, growing a table row by row, words that a file cannot hold."""
+"""Code that the text and binary formats share: detecting other formats, a growing table of vectors, writing in blocks.
+
+It knows nothing of how a format encodes words and numbers.
+"""
 
 from __future__ import annotations
 
 import gzip
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -16,12 +19,14 @@ from seqwise.errors import DataError, UsageError
 from seqwise.files import replace_file
 from seqwise.vectors.keyed import KeyedVectors
 
-MAX_DIM = 100_000  # numbers per word; a header that promises more is no header
-MAX_DIGITS = 18  # of a size in a header; more words than that lie in no file
-SEPARATORS = " \t\n\r"  # no word in a text or binary file may hold one: there they end a word
+MAX_DIM = 100_000  # dimensions; a header with more is wrong
+MAX_DIGITS = 18  # of a size in a header
+BLOCK_ROWS = 4096  # words written at once
+SEPARATORS = " \t\n\r"  # they end a word in a text or binary file
+REPAIR = "Copy or download it again; if it is complete, correct its first line."
 
-# How a file begins that is something else, what it is, and what to do about it.
-FOREIGN = (
+# First bytes of other formats, a description, and how to fix it.
+OTHER_FORMATS = (
     (
         b"\xba\x16\x4f\x2f",
         "this is a fastText model, not a file of vectors",
@@ -29,25 +34,25 @@ FOREIGN = (
     ),
     (
         b"PK\x03\x04",
-        "this is a zip archive (PyTorch saves models so), not a file of vectors",
+        "this is a zip archive (the format of PyTorch models), not a file of vectors",
         "Unpack it and give the file of vectors inside.",
     ),
     (b"\x93NUMPY", "this is a NumPy array without words", "Give a file of words and vectors."),
-    (b"\x1f\x8b", "this is a gzip file", "End its name in .gz, so that it is unpacked."),
+    (b"\x1f\x8b", "this is a gzip file", "End its name in .gz, so that it is decompressed."),
 )
 PICKLE = (
-    "this is a pickle (gensim's save() writes such files), which is not read: a pickle can run code",
-    "Write it again where it came from: gensim's wv.save_word2vec_format('vectors.bin', binary=True)",
+    "this is a pickle (the format of gensim's save()), which is not read: a pickle can run code",
+    "Export it with gensim's wv.save_word2vec_format('vectors.bin', binary=True)",
 )
 
 
-def reject_foreign_file(path: Path, start: bytes, kind: str | None) -> None:
-    """Complain about a file that is plainly something else, by its first bytes."""
+def reject_other_formats(path: Path, start: bytes, kind: str | None) -> None:
+    """Raises an error if the first bytes of a file show that it is in another format."""
     if not start:
         raise DataError("the file is empty.", repair="Give a file of words and vectors.", file=path)
-    for mark, what, repair in FOREIGN:
-        if start.startswith(mark):
-            raise DataError(f"{what}.", repair=repair, file=path)
+    for magic, description, repair in OTHER_FORMATS:
+        if start.startswith(magic):
+            raise DataError(f"{description}.", repair=repair, file=path)
     # A safetensors file begins with the length of its header, which may be any number.
     if start[8:10] == b'{"':
         if kind != "safetensors":
@@ -59,98 +64,123 @@ def reject_foreign_file(path: Path, start: bytes, kind: str | None) -> None:
 
 
 def parse_header(path: Path, line: bytes) -> tuple[int, int] | None:
-    """(words, numbers per word) if the line is a header, else None."""
+    """Returns (number of words, dimensions) if the line is a header, otherwise None."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
-    # Python refuses to turn some thousand digits into a number.
+    # int() refuses strings of some thousand digits.
     rows, dim = (int(part) if len(part) <= MAX_DIGITS else None for part in parts)
     if not rows or not dim or dim > MAX_DIM:
-        shown = ("more" if count is None else f"{count:,}" for count in (rows, dim))
-        problem = "the header promises {} words of {} numbers.".format(*shown)
-        raise DataError(problem, repair="Write the file again: nothing can be read from it.", file=path, line=1)
+        sizes = ("too many" if size is None else f"{size:,}" for size in (rows, dim))
+        problem = "the first line declares {} words of {} numbers.".format(*sizes)
+        raise DataError(problem, repair="Correct the first line, or write the file again.", file=path, line=1)
     return rows, dim
 
 
-class Table:
-    """Words and vectors as they come from a file. The first of two equal words counts; what is no UTF-8 is left out."""
+class VectorTable:
+    """Collects the words and vectors of a file. Repeated words and words that are not UTF-8 are left out.
 
-    def __init__(self, dim: int, rows: int):
-        self.words: dict[str, int] = {}
+    `declared` is the number of words in the header, None without a header.
+    """
+
+    def __init__(self, path: Path, dim: int, declared: int | None, capacity: int):
+        self.path, self.declared = path, declared
+        self.rows: dict[str, int] = {}  # word → row of the matrix
         self.repeated: list[str] = []
-        self.matrix = np.empty((max(1, rows), dim), dtype=np.float32)
-        self.read = 0  # rows that came, with repetitions and those left out
-        self.unreadable = 0
+        self.matrix = np.empty((max(1, capacity), dim), dtype=np.float32)
+        self.num_read = 0  # words of the file so far, including those left out
+        self.num_undecodable = 0
 
-    def room(self, rows: int) -> np.ndarray:
-        """The next so many free rows. What a header promises is never reserved: a lie would exhaust the memory."""
-        used, dim = len(self.words), self.matrix.shape[1]
-        if used + rows > len(self.matrix):
-            self.matrix.resize((max(used + rows, len(self.matrix) * 5 // 4), dim), refcheck=False)
-        return self.matrix[used : used + rows]
+    def reserve(self, count: int) -> np.ndarray:
+        """Returns the next `count` free rows.
 
-    def take(self, names: list[str]) -> None:
-        """Keep the rows last given out, under these names."""
-        used = len(self.words)
-        self.read += len(names)
-        for offset, name in enumerate(names):
-            free = len(self.words)
-            if name in self.words:
-                self.repeated.append(name)
+        The matrix grows with what is read, because a wrong header could declare more than the memory holds.
+        """
+        used, dim = len(self.rows), self.matrix.shape[1]
+        if used + count > len(self.matrix):
+            self.matrix.resize((max(used + count, len(self.matrix) * 5 // 4), dim), refcheck=False)
+        return self.matrix[used : used + count]
+
+    def append(self, words: list[str]) -> None:
+        """Assigns the words to the rows that `reserve` returned last, closing the gaps that repeated words leave."""
+        used = len(self.rows)
+        self.num_read += len(words)
+        for offset, word in enumerate(words):
+            if word in self.rows:
+                self.repeated.append(word)
                 continue
-            if free != used + offset:
-                self.matrix[free] = self.matrix[used + offset]
-            self.words[name] = free
+            row = len(self.rows)
+            if row != used + offset:
+                self.matrix[row] = self.matrix[used + offset]
+            self.rows[word] = row
 
-    def skip(self, count: int) -> None:
-        """So many words came that are not UTF-8."""
-        self.read += count
-        self.unreadable += count
+    def skip_undecodable(self, count: int) -> None:
+        """Counts words that are not UTF-8."""
+        self.num_read += count
+        self.num_undecodable += count
 
-    def keyed(self, log: Callable[[str], None] | None) -> KeyedVectors:
-        for remark in self._remarks():
-            log(remark) if log else warnings.warn(remark, stacklevel=4)
-        self.matrix.resize((len(self.words), self.matrix.shape[1]), refcheck=False)
-        return KeyedVectors(tuple(self.words), self.matrix)
-
-    def _remarks(self) -> Iterator[str]:
-        if self.repeated:
-            some = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
-            yield f"{len(self.repeated):,} of {self.read:,} lines repeat a word; the first counts: {some}"
-        if self.unreadable:
-            yield f"{self.unreadable:,} of {self.read:,} words are not UTF-8 text and were left out."
-
-
-def check_words(path: Path, keyed: KeyedVectors) -> None:
-    """Complain about a word that a file of this kind cannot hold, before anything is written."""
-    for word in keyed.words:
-        if why := _unwritable(word):
-            raise UsageError(
-                f"the word {word!r} cannot be written into this kind of file: {why}.",
-                repair="Write a .safetensors file, which holds any word.",
-                file=path,
+    def check_complete(self, line: int | None = None) -> None:
+        """Raises an error if the file ended before the declared number of words."""
+        if self.declared is not None and self.num_read < self.declared:
+            raise DataError(
+                f"the first line declares {self.declared:,} words, but the file ends after {self.num_read:,}.",
+                repair=REPAIR,
+                file=self.path,
+                line=line,
             )
 
+    def to_keyed_vectors(self, log: Callable[[str], None] | None) -> KeyedVectors:
+        for message in self._warning_messages():
+            log(message) if log else warnings.warn(message, stacklevel=4)
+        self.matrix.resize((len(self.rows), self.matrix.shape[1]), refcheck=False)
+        return KeyedVectors(tuple(self.rows), self.matrix)
 
-def _unwritable(word: str) -> str:
-    """Why a text or binary file cannot hold a word; empty where it can."""
+    def _warning_messages(self) -> Iterator[str]:
+        if self.repeated:
+            examples = ", ".join(repr(word) for word in list(dict.fromkeys(self.repeated))[:3])
+            yield f"{len(self.repeated):,} of {self.num_read:,} lines repeat a word; the first counts: {examples}"
+        if self.num_undecodable:
+            yield f"{self.num_undecodable:,} of {self.num_read:,} words are not UTF-8 text and were left out."
+
+
+def write_rows(
+    path: Path, keyed: KeyedVectors, encode: Callable[[Sequence[str], np.ndarray], bytes], header: bool = True
+) -> None:
+    """Writes vectors block by block, each as `encode(words, rows)`, after a line with both sizes if `header`."""
+    for word in keyed.words:
+        if reason := _find_unsupported(word):
+            raise UsageError(
+                f"the word {word!r} cannot be written in this format: {reason}.",
+                repair="Write a .safetensors file, which can hold any word.",
+                file=path,
+            )
+    with open_for_writing(path) as file:
+        if header:
+            file.write(f"{len(keyed)} {keyed.dim}\n".encode())
+        for start in range(0, len(keyed), BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            file.write(encode(keyed.words[block], keyed.matrix[block]))
+
+
+def _find_unsupported(word: str) -> str:
+    """Returns why a text or binary file cannot hold a word; empty if it can."""
     if not word:
-        return "nothing would stand there before its numbers"
-    if any(mark in word for mark in SEPARATORS):
-        return "white space ends a word there"
+        return "the word is empty"
+    if any(separator in word for separator in SEPARATORS):
+        return "white space ends a word"
     if "\0" in word:
-        return "a zero byte is no text"
-    if any("\ud800" <= mark <= "\udfff" for mark in word):
-        return "half a surrogate pair is no character of UTF-8"
+        return "it contains a zero byte"
+    if any("\ud800" <= character <= "\udfff" for character in word):
+        return "half a surrogate pair cannot be encoded as UTF-8"
     return ""
 
 
 @contextmanager
-def written(path: Path) -> Iterator[BinaryIO]:
-    """A file to write bytes to, packed if its name ends in .gz; it appears when all is written."""
+def open_for_writing(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for bytes, compressed if its name ends in .gz; it appears once it is complete."""
     with replace_file(path, concurrent=True) as temporary:
         if is_gzip(path):
-            # No time and no name inside: the same vectors give the same file.
+            # Neither time nor name inside, so that the same vectors give the same file.
             with temporary.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
                 yield cast(BinaryIO, file)
         else:
@@ -158,6 +188,6 @@ def written(path: Path) -> Iterator[BinaryIO]:
                 yield file
 
 
-def place(file: BinaryIO) -> int:
-    """How far a file is read, in bytes as they lie on the disk."""
+def get_file_position(file: BinaryIO) -> int:
+    """Returns how many bytes of the file on disk were read; of a gzip file, compressed bytes."""
     return int(getattr(file, "fileobj", file).tell())

@@ -1,6 +1,6 @@
-"""A two-dimensional map of words: `chart` places and groups them, `picture` draws a PNG, `page` a page to explore.
+"""Two-dimensional maps of words: `word_map` places and clusters words, `picture` draws a PNG, `page` writes HTML.
 
-    words → vectors → projection, groups → Chart → picture | page
+    words → vectors → projection, clusters → WordMap → picture | page
 
-Nothing here knows how the vectors were made, or of the command line.
+Nothing here knows how the vectors were trained, or of the command line.
 """

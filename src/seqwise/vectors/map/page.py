@@ -1,7 +1,7 @@
-"""A `WordMap` as one page to explore: drag, zoom, search, neighbours. It loads nothing from elsewhere.
+"""Writes a `WordMap` as one interactive HTML page with zoom, search and neighbours, which loads no other file.
 
-The layout and its script are in `page.html`. Words are anybody's text: they reach the page as JSON in which no
-character can end a tag, and the script only ever sets them as text.
+The layout and its script are in `page.html`. Words are untrusted text: they are embedded as JSON in which no character
+can end a tag, and the script only sets them as text.
 """
 
 from __future__ import annotations
@@ -22,66 +22,66 @@ from seqwise.vectors.search import find_top_rows, normalize
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-NEIGHBOURS = 8
-SCORES = 1 << 23  # numbers compared together: 32 MB
+NUM_NEIGHBOURS = 8
+MAX_COSINES = 1 << 23  # in memory at once: 32 MB
 
 ScoredWords = list[tuple[str, float]]
 
 
-def neighbours(
+def find_neighbours(
     keyed: KeyedVectors, words: Sequence[str], n: int, progress: ProgressCallback | None = None
 ) -> list[ScoredWords]:
-    """The n nearest of all words to each of some, by cosine; many at once, which one product computes."""
-    found: list[ScoredWords] = []
-    step = max(1, SCORES // len(keyed))
+    """Returns the n nearest words of the vocabulary to each of `words`, by cosine, as one matrix product per block."""
+    neighbours: list[ScoredWords] = []
+    step = max(1, MAX_COSINES // len(keyed))
     for start in range(0, len(words), step):
-        some = words[start : start + step]
-        cosines = np.stack([normalize(keyed.vector(word)) for word in some]) @ keyed.matrix.T
+        block = words[start : start + step]
+        cosines = np.stack([normalize(keyed.vector(word)) for word in block]) @ keyed.matrix.T
         cosines /= keyed.norms
-        for word, scores in zip(some, cosines):
+        for word, scores in zip(block, cosines):
             own = [keyed.index(word)] if word in keyed else []
-            found.append([(keyed.words[at], float(scores[at])) for at in find_top_rows(scores, n, own)])
+            neighbours.append([(keyed.words[row], float(scores[row])) for row in find_top_rows(scores, n, own)])
         if progress:
-            progress(len(found), len(words))
-    return found
+            progress(len(neighbours), len(words))
+    return neighbours
 
 
-def page(chart: WordMap, keyed: KeyedVectors, progress: ProgressCallback | None = None) -> str:
-    """The text of the HTML file."""
-    near = neighbours(keyed, chart.words, NEIGHBOURS, progress)
+def build_page(word_map: WordMap, keyed: KeyedVectors, progress: ProgressCallback | None = None) -> str:
+    """Returns the HTML text."""
+    neighbours = find_neighbours(keyed, word_map.words, NUM_NEIGHBOURS, progress)
     parts = {
-        "TITLE": escape(chart.title),
-        "HOW": escape(chart.how),
-        "COUNT": f"{len(chart.words):,}",
-        "DATA": script_json(_data(chart, keyed, near)),
+        "TITLE": escape(word_map.title),
+        "DESCRIPTION": escape(word_map.description),
+        "COUNT": f"{len(word_map.words):,}",
+        "DATA": script_json(_build_data(word_map, keyed, neighbours)),
     }
     template = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
-    # All at once: a word that looks like a place for something else must stay a word.
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda place: parts[place[1]], template)
+    # In one pass, so that a word that looks like a placeholder is not replaced.
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda placeholder: parts[placeholder[1]], template)
 
 
 def script_json(value: Any) -> str:
-    """JSON that may stand inside a script tag, and in a file of any encoding."""
+    """Returns ASCII JSON that is safe inside a script tag."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _data(chart: WordMap, keyed: KeyedVectors, near: list[ScoredWords]) -> dict[str, Any]:
-    place = {word: number for number, word in enumerate(chart.words)}
+def _build_data(word_map: WordMap, keyed: KeyedVectors, neighbours: list[ScoredWords]) -> dict[str, Any]:
+    index = {word: number for number, word in enumerate(word_map.words)}
     counts = keyed.counts
     return {
-        "words": chart.words,
-        "points": [round(float(value), 4) for value in chart.points.ravel()],
-        "groups": chart.groups.tolist(),
-        "names": chart.names,
-        "asked": chart.asked,
-        "counts": None if counts is None else [_count(keyed, word) for word in chart.words],
-        # Each neighbour: the word, its cosine, and its number on this map or -1.
-        "near": [[[word, round(score, 3), place.get(word, -1)] for word, score in one] for one in near],
+        "words": word_map.words,
+        "points": [round(float(value), 4) for value in word_map.points.ravel()],
+        "clusters": word_map.clusters.tolist(),
+        "clusterNames": word_map.cluster_names,
+        "numNamed": word_map.num_named,
+        "counts": None if counts is None else [_get_count(keyed, word) for word in word_map.words],
+        # Each neighbour: the word, its cosine, and its index on this map or -1.
+        "neighbours": [[[word, round(score, 3), index.get(word, -1)] for word, score in each] for each in neighbours],
         "colours": {"light": COLOURS, "dark": COLOURS_ON_DARK},
     }
 
 
-def _count(keyed: KeyedVectors, word: str) -> int | None:
-    """How often the word stood in the corpus; None for one composed from its n-grams."""
+def _get_count(keyed: KeyedVectors, word: str) -> int | None:
+    """Returns the count of a word in the corpus; None for a word composed from its n-grams."""
     return int(keyed.counts[keyed.index(word)]) if keyed.counts is not None and word in keyed else None

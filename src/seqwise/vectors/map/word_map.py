@@ -1,4 +1,4 @@
-"""`WordMap`: everything a drawing of the map needs. Here words become points and groups; nothing is drawn."""
+"""`WordMap`: words with points and clusters, ready to be drawn. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.vectors.map.clusters import group
+from seqwise.vectors.map.clusters import cluster
 from seqwise.vectors.map.projection import MIN_WORDS, By, ProgressCallback, project
 from seqwise.vectors.search import normalize
 
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-MAX_WORDS = 10_000  # words of a page that can still be dragged without jerks
+MAX_WORDS = 10_000  # a page with more is slow to drag
 
-# A colour per group, dark enough for text on white; and its twin for a dark page.
+# A colour per cluster, dark enough for text on white, and the same hues for a dark page.
 COLOURS = (
     *("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490"),
     *("#a16207", "#be185d", "#4d7c0f", "#4338ca", "#57534e", "#0f766e"),
@@ -31,70 +31,71 @@ COLOURS_ON_DARK = (
 
 @dataclass(frozen=True)
 class WordMap:
-    """Words at their places. `points` lie in a box around 0 whose longer side is 2; up is positive."""
+    """Words on the plane. `points` are centred at 0 and scaled so that the longer side is 2; up is positive."""
 
     title: str
-    how: str
-    words: tuple[str, ...]  # those that were asked for first, then by frequency
+    description: str  # how the points were computed
+    words: tuple[str, ...]  # named words first, then by frequency
     points: np.ndarray  # (N, 2)
-    groups: np.ndarray  # (N,)
-    names: tuple[str, ...]  # per group its most central words
-    asked: int  # so many of the first words were asked for by name
+    clusters: np.ndarray  # (N,)
+    cluster_names: tuple[str, ...]  # per cluster its most central words
+    num_named: int  # the first words, which were named by the user
 
 
 def choose_frequent(keyed: KeyedVectors, count: int, skip: int = 0) -> tuple[str, ...]:
-    """The most frequent words, without the `skip` most frequent of all."""
+    """Returns the `count` most frequent words after the first `skip`."""
     if skip < 0 or count < MIN_WORDS:
         raise UsageError(
             f"expected at least {MIN_WORDS} words, and 0 or more to skip; received count {count} and skip {skip}."
         )
-    found = keyed.words[skip : skip + count]
-    if len(found) < MIN_WORDS:
+    words = keyed.words[skip : skip + count]
+    if len(words) < MIN_WORDS:
         raise UsageError(
-            f"a map needs at least {MIN_WORDS} words; after the first {skip:,} of {len(keyed):,} remain {len(found)}.",
+            f"a map needs at least {MIN_WORDS} words; after the first {skip:,} of {len(keyed):,} remain {len(words)}.",
             repair="Skip fewer.",
         )
-    return tuple(found)
+    return words
 
 
 def choose_neighbourhood(keyed: KeyedVectors, words: Sequence[str], count: int) -> tuple[str, ...]:
-    """The words, and with each its `count` nearest. One that is near to several comes once."""
+    """Returns the words and then the `count` nearest neighbours of each, without repetitions."""
     if count < 0:
         raise UsageError(f"count: expected 0 neighbours or more of each word; received {count}.")
-    asked = tuple(dict.fromkeys(words))
-    near = {one.word for word in asked for one in (keyed.nearest(word, n=count) if count else ())}
-    found = (*asked, *sorted(near.difference(asked), key=keyed.index))
-    if len(found) < MIN_WORDS:
+    named = tuple(dict.fromkeys(words))
+    neighbours = {each.word for word in named for each in (keyed.nearest(word, n=count) if count else ())}
+    selection = (*named, *sorted(neighbours.difference(named), key=keyed.index))
+    if len(selection) < MIN_WORDS:
         raise UsageError(
-            f"a map needs at least {MIN_WORDS} words; received {len(found)}.",
+            f"a map needs at least {MIN_WORDS} words; received {len(selection)}.",
             repair="Name more words, or show more neighbours of each.",
         )
-    return found
+    return selection
 
 
-def chart(
+def build_word_map(
     keyed: KeyedVectors,
     words: Sequence[str],
     title: str,
     *,
-    asked: int = 0,
+    num_named: int = 0,
     by: By | None = None,
     seed: int = 0,
     clusters: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> WordMap:
-    """Place and group some words; the first `asked` of them are those that somebody named."""
+    """Projects and clusters words; the first `num_named` of them are emphasised."""
     if len(words) > MAX_WORDS:
-        repair = "Name fewer words, or show fewer neighbours of each." if asked else "Show fewer words."
+        repair = "Name fewer words, or show fewer neighbours of each." if num_named else "Show fewer words."
         raise UsageError(f"a map shows at most {MAX_WORDS:,} words; received {len(words):,}.", repair=repair)
     vectors = np.stack([normalize(keyed.vector(word)) for word in words])
-    groups = group(vectors, clusters, seed)  # before the projection, which takes its time and knows no wrong settings
-    found = project(vectors, by, seed, progress)
-    names = tuple(", ".join(words[at] for at in members[:2]) for members in groups.central)
-    return WordMap(title, found.how, tuple(words), _fit_into_box(found.points), groups.of, names, asked)
+    groups = cluster(vectors, clusters, seed)  # first, because it checks its arguments and t-SNE is slow
+    projection = project(vectors, by, seed, progress)
+    names = tuple(", ".join(words[at] for at in members[:2]) for members in groups.members)
+    points = _fit_into_box(projection.points)
+    return WordMap(title, projection.description, tuple(words), points, groups.labels, names, num_named)
 
 
 def _fit_into_box(points: np.ndarray) -> np.ndarray:
-    """Into the box from -1 to 1, both directions on one scale."""
+    """Scales both axes by one factor into the box from -1 to 1."""
     low, high = points.min(axis=0), points.max(axis=0)
     return (points - (low + high) / 2) * 2 / (float((high - low).max()) or 1.0)
