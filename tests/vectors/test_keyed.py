@@ -234,3 +234,9 @@ def test_vectors_are_used_without_loading_torch():
     code = "import sys, seqwise.vectors.evaluation, seqwise.vectors.formats.text, seqwise.vectors.formats.tensors"
     code += "; assert not {'torch', 'numba'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_old_name_of_the_norms_warns():
+    keyed = KeyedVectors(WORDS, np.eye(8))
+    with pytest.warns(FutureWarning, match="lengths is now called norms"):
+        assert keyed.lengths is keyed.norms
