@@ -132,7 +132,7 @@ def test_a_slow_dictionary_model_agrees_where_discounts_are_estimated(end, disco
     train, test = zipf_text(4000, 40, seed=1), zipf_text(300, 40, seed=2)
     fast = NGram.count(train, 40, 4, end, discounts)
     slow = SlowTwin(train.tolist(), 40, 4, end, discounts)
-    assert all(level.discounts != ngram.FALLBACK[discounts] for level in fast.levels[1:])
+    assert all(level.discounts != ngram.FALLBACK_DISCOUNTS[discounts] for level in fast.levels[1:])
     assert fast.score_tokens(test) == pytest.approx(slow.score_tokens(test.tolist()))
 
 
@@ -162,7 +162,7 @@ def test_order_one_ignores_the_history():
 def test_tokens_never_seen_share_the_floor_equally():
     model = NGram.count(zipf_text(500, 20, seed=0), 24, order=3, end=None)
     unseen = np.exp(model.score_tokens(np.array([20, 21, 22, 23])))
-    assert unseen == pytest.approx(np.full(4, model.leftover[0][0] / 24))
+    assert unseen == pytest.approx(np.full(4, model.interpolation_weights[0][0] / 24))
     assert unseen[0] > 0
 
 
@@ -181,7 +181,7 @@ def test_a_stream_in_pieces_counts_and_evaluates_like_the_whole(monkeypatch):
     whole = NGram.count(text, 20, 4, end=0)
     pieces = NGram.count(iter(np.split(text.astype(np.uint16), [300, 301, 700])), 20, 4, end=0)
     at_once = whole.score_tokens(text)
-    monkeypatch.setattr(ngram, "CHUNK", 7)
+    monkeypatch.setattr(ngram, "CHUNK_TOKENS", 7)
     assert np.array_equal(pieces.score_tokens(np.split(text, [11, 500])), at_once)
 
 

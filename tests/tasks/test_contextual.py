@@ -101,7 +101,7 @@ def test_the_same_word_has_another_vector_in_another_context(trained):
 
 def test_a_transformer_reads_a_long_text_in_pieces(trained):
     run = trained("masked", "transformer")
-    assert run.contextual.longest == 14  # a window of 16, less two line breaks
+    assert run.contextual.max_length == 14  # a window of 16, less two line breaks
     words = " ".join(["old", "model"] * 20)
     vectors = run.embed(words)
     assert len(vectors) == 40

@@ -55,7 +55,7 @@ def test_more_epochs_drop_more(budget, dropout):
     assert resolve(parse_settings({"budget": budget}), PTB)[0].network.dropout == dropout
 
 
-def test_expected_epochs_follow_the_budget():
+def test_estimated_epochs_follow_the_budget():
     settings, _ = resolve(parse_settings({"budget": "929589-tokens"}), PTB)
     assert estimate_epochs(settings, PTB) == 1
     settings, _ = resolve(parse_settings({"budget": "10m"}), PTB)

@@ -86,7 +86,7 @@ def test_a_folder_tells_its_task(tmp_path: Path, files: dict[str, str], task: st
 
 def test_files_side_by_side_are_named(tmp_path: Path):
     written(tmp_path, {"train.en": "a\n", "train.de": "b\n"})
-    assert guess_task(str(tmp_path))[1] == "train.de and train.en lie side by side"
+    assert guess_task(str(tmp_path))[1] == "train.de and train.en are parallel files"
 
 
 @pytest.mark.parametrize(

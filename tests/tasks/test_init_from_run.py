@@ -88,7 +88,7 @@ def test_a_classifier_begins_with_the_bits_of_the_run(task: str, model: str, run
     assert run.settings.model == model
     assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
     assert run.settings.network.width == 16
-    assert any(f"{copied:,} weights of embedding and encoder begin as in {source.folder}" in each for each in said)
+    assert any(f"{copied:,} weights of embedding and encoder are copied from {source.folder}" in each for each in said)
     assert any(each.startswith(f"from {source.folder}: its vocabulary of {len(source.tokenizer)}") for each in said)
 
 
@@ -207,4 +207,4 @@ def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp
     for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
         assert torch.equal(before, after), name
     assert "resuming at step 1." in said
-    assert not any("begin as in" in each for each in said)
+    assert not any("are copied from" in each for each in said)

@@ -47,10 +47,11 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--out is missing: the file to write.", repair=f"For example: {EXAMPLE}")
     from seqwise.cli.predict import read_lines
     from seqwise.cli.progress import ProgressBar
-    from seqwise.tasks.vector_files import check_out, save_vectors
+    from seqwise.files import check_output_path
+    from seqwise.tasks.vector_files import SUFFIXES, save_vectors
     from seqwise.training.api import load
 
-    check_out(args.out)
+    check_output_path(args.out, SUFFIXES)
     texts = read_lines(args.text)
     if not any(text.strip() for text in texts):
         raise UsageError("there is no text.", repair=f"For example: {EXAMPLE}")

@@ -1,1 +1,1 @@
-"""Heads: states → scores. One small class per kind of answer."""
+"""Heads: states → scores. One small class per kind of prediction."""

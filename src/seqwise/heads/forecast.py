@@ -1,6 +1,6 @@
 """Forecast heads: one vector per window → its next values, as points and as quantiles.
 
-All steps are forecast at once: no error is fed back. They know nothing of what made the vectors, nor of scales.
+All steps are forecast at once, so no forecast is fed back. The heads know nothing of the encoder, nor of scales.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from seqwise.layers.record import record_value
 
 
 class PointHead(nn.Module):
-    """y = W h + b, (B, D) → (B, N). It starts at zero, so that a linear map next to it learns first."""
+    """y = W h + b, (B, D) → (B, N). It is initialised to zero, so that a linear map beside it learns first."""
 
     def __init__(self, width: int, horizon: int):
         super().__init__()
@@ -29,7 +29,7 @@ class PointHead(nn.Module):
 class QuantileHead(nn.Module):
     """Distances from the point to each quantile, (B, D) → (B, N, Q), sorted along Q: quantiles never cross.
 
-    They start at half the distances of a normal distribution with the deviation of the window.
+    They are initialised to half the quantiles of a normal distribution with the deviation of the window.
     """
 
     levels: Tensor  # the quantiles, on the device of the weights
@@ -45,13 +45,13 @@ class QuantileHead(nn.Module):
             self.output.bias.copy_(normal_distances.div(2).repeat(horizon))
 
     def forward(self, vectors: Tensor, point: Tensor) -> Tensor:
-        # Without the gradient of the point: it stays the mean, and the quantiles learn their distance from it.
+        # The point is detached: it stays the mean, and the quantiles learn their distance from it.
         distances = self.output(vectors).view(-1, self.horizon, len(self.quantiles))
         record_value(self, "distances", distances)
         return (point.detach()[..., None] + distances).sort(dim=-1).values
 
 
 def pinball_loss(forecast: Tensor, truth: Tensor, levels: Tensor) -> Tensor:
-    """max(q e, (q − 1) e) with e = truth − forecast, for forecasts (B, N, Q), truth (B, N) and quantiles q (Q,)."""
+    """Returns max(q e, (q − 1) e), e = truth − forecast, of forecasts (B, N, Q), truth (B, N), quantiles q (Q,)."""
     error = truth[..., None] - forecast
     return torch.maximum(levels * error, (levels - 1) * error)

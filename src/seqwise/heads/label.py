@@ -1,4 +1,4 @@
-"""The label head: the states of a sequence → one vector → a score per label. It does not know what made the states.
+"""The label head: the states of a sequence → one vector → a score per label. It knows nothing of the encoder.
 
 A row of length 0 pools to zeros, so that its scores are the biases alone.
 """
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError, nearest
-from seqwise.heads.steps import valid_steps
+from seqwise.heads.sequence_mask import sequence_mask
 from seqwise.layers.attention import masked_softmax
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
 
 class LastPooling(nn.Module):
-    """The state after the last step; for the last `backward_width` entries, which were read from the end, the first."""
+    """The state of the last step; for the last `backward_width` entries, the backward direction, that of the first."""
 
     def __init__(self, width: int, backward_width: int = 0):
         super().__init__()
@@ -33,19 +33,19 @@ class LastPooling(nn.Module):
 
 
 class MeanPooling(nn.Module):
-    """The mean of the states of the real steps."""
+    """The mean of the states of the valid steps."""
 
     def __init__(self, width: int):
         super().__init__()
         self.width = width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        total = states.masked_fill(~valid_steps(states, lengths)[..., None], 0.0).sum(1)
+        total = states.masked_fill(~sequence_mask(states, lengths)[..., None], 0.0).sum(1)
         return total / lengths.clamp(min=1)[:, None].to(states.dtype)
 
 
 class MaxPooling(nn.Module):
-    """The largest value of each entry over the real steps."""
+    """The largest value of each entry over the valid steps."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -53,12 +53,12 @@ class MaxPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         lowest = torch.finfo(states.dtype).min
-        pooled = states.masked_fill(~valid_steps(states, lengths)[..., None], lowest).amax(1)
+        pooled = states.masked_fill(~sequence_mask(states, lengths)[..., None], lowest).amax(1)
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
 class AttentionPooling(nn.Module):
-    """A mean whose weights are learned (Yang et al. 2016, eq. 5-7).
+    """A weighted mean with learned weights (Yang et al. 2016, eq. 5-7).
 
     u_t = tanh(W h_t + b),  a = softmax over t of (u_t · c),  s = sum of a_t h_t
     """
@@ -68,12 +68,12 @@ class AttentionPooling(nn.Module):
         self.width = width
         self.W = nn.Parameter(torch.empty(width, width))
         self.b = nn.Parameter(torch.zeros(width))
-        self.c = nn.Parameter(torch.zeros(width))  # zeros: it begins as the plain mean
+        self.c = nn.Parameter(torch.zeros(width))  # zeros: initially the plain mean
         xavier_(self.W)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         u = torch.tanh(F.linear(states, self.W, self.b))
-        weights = masked_softmax(u @ self.c, valid_steps(states, lengths))  # (B, T)
+        weights = masked_softmax(u @ self.c, sequence_mask(states, lengths))  # (B, T)
         record_value(self, "weights", weights)
         return (weights[:, None] @ states).squeeze(1)
 

@@ -1,4 +1,4 @@
-"""The next-token head: states → scores over the vocabulary. It knows nothing of what made the states."""
+"""The next-token head: states → scores over the vocabulary. It knows nothing of the backbone."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from torch import Tensor, nn
 
 
 class NextToken(nn.Module):
-    """An output layer (`layers/output.py`) read position by position."""
+    """Applies an output layer (`layers/output.py`) at every position."""
 
     def __init__(self, output: nn.Module):
         super().__init__()
         self.output = output
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """Log-probabilities (…, V), always of the full softmax."""
+        """Returns log-probabilities (…, V), always of the full softmax."""
         return self.output.log_probabilities(vectors)  # type: ignore[operator]
 
     def losses(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        """Negative log likelihood of each target (B, T); in training possibly that of a sampled softmax."""
+        """Returns the negative log likelihood of each target (B, T); a sampled softmax estimates it in training."""
         return self.output.loss(vectors.flatten(0, 1), targets.flatten()).view_as(targets)  # type: ignore[operator]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.heads.steps import valid_steps
+from seqwise.heads.sequence_mask import sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
@@ -27,20 +27,20 @@ class IndependentTagHead(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def scores(self, states: Tensor) -> Tensor:
-        """States (B, T, D) → scores (B, T, K) in at least single precision."""
+        """Returns scores (B, T, K) of states (B, T, D), in at least single precision."""
         scores = self.output(states)
         scores = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
         record_value(self, "scores", scores)
         return scores
 
     def losses(self, states: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """-log P of the tags (B, T) of each sequence, (B,)."""
+        """Returns -log P of the tags (B, T) of each sequence, (B,)."""
         scores = self.scores(states)
         losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="none").view_as(tags)
-        return losses.masked_fill(~valid_steps(tags, lengths), 0.0).sum(dim=1)
+        return losses.masked_fill(~sequence_mask(tags, lengths), 0.0).sum(dim=1)
 
     def transitions(self) -> Transitions:
-        """All zero: neighbouring tags do not influence each other."""
+        """Returns zeros: neighbouring tags do not influence each other."""
         zero = self.output.bias.new_zeros(self.output.out_features, dtype=torch.float32)
         return zero.expand(len(zero), -1), zero, zero
 
@@ -59,7 +59,7 @@ class LinearChainCRF(IndependentTagHead):
         self.end = nn.Parameter(torch.zeros(num_tags))
 
     def losses(self, states: Tensor, tags: Tensor, lengths: Tensor) -> Tensor:
-        """log Z(x) - s(x, y) of each sequence, (B,)."""
+        """Returns log Z(x) - s(x, y) of each sequence, (B,)."""
         scores, transitions = self.scores(states), self.transitions()
         return log_partition(scores, lengths, transitions) - path_score(scores, tags, lengths, transitions)
 
@@ -68,9 +68,9 @@ class LinearChainCRF(IndependentTagHead):
 
 
 def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
-    """s(x, y) of each sequence, (B,)."""
+    """Returns s(x, y) of each sequence, (B,)."""
     link, begin, end = transitions
-    mask = valid_steps(tags, lengths)
+    mask = sequence_mask(tags, lengths)
     tag_scores = scores.gather(2, tags[..., None]).squeeze(2).masked_fill(~mask, 0.0)
     link_scores = link[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0.0)
     last_tags = tags.gather(1, (lengths - 1)[:, None]).squeeze(1)
@@ -78,14 +78,14 @@ def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Trans
 
 
 def log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
-    """log Z(x) of each sequence, (B,): the forward algorithm in logarithms, so that nothing over- or underflows.
+    """Returns log Z(x) of each sequence, (B,), by the forward algorithm in log space, which does not overflow.
 
     α_1[j] = begin[j] + scores[1, j]
     α_t[j] = scores[t, j] + log Σ_i exp(α_{t-1}[i] + link[i, j])
     log Z  = log Σ_i exp(α_T[i] + end[i])
     """
     link, begin, end = transitions
-    mask = valid_steps(scores, lengths)
+    mask = sequence_mask(scores, lengths)
     steps = scores.unbind(1)
     alpha = begin + steps[0]  # (B, K)
     link_transposed = link.T  # the sum over i runs over the last dimension, which is contiguous

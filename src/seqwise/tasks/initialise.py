@@ -1,4 +1,4 @@
-"""`--init RUN`: a run of classify or tag that begins with the encoder and the vocabulary of another run.
+"""`--init RUN`: initialises a run of classify or tag with the encoder and the vocabulary of another run.
 
 Training calls three functions in this order: `inherit_settings` before the data is read, `copy_vocabulary` for reading
 it, `copy_weights` once the model is built. The module knows nothing of run folders, as `training/initialization.py`
@@ -16,10 +16,10 @@ from seqwise.config import RECURRENT, Settings
 from seqwise.errors import RunError, UsageError
 from seqwise.tasks.task import Preprocessor
 
-SOURCES, TARGETS = ("language", "masked"), ("classify", "tag")
+SOURCE_TASKS, TARGET_TASKS = ("language", "masked"), ("classify", "tag")
 
-# What decides the shape of the weights, and what they mean. Regularisation is the new run's own affair.
-TAKEN = {
+# Settings that decide shape and meaning of the weights. Regularisation is set for the new run.
+INHERITED = {
     "text": ("tokenizer", "vocabulary", "lowercase"),
     "network": ("width", "depth", "embedding"),
     "recurrent": (
@@ -38,47 +38,52 @@ TAKEN = {
 
 
 def inherit_settings(settings: Settings, source: Settings, name: str) -> tuple[Settings, list[str]]:
-    """The settings with what must agree taken from the run called `name`, and the dotted names of what was taken.
+    """Returns the settings with those of the run `name` that must agree, and the dotted names of those copied.
 
-    A setting counts as not set where it has its default. What was set otherwise must agree.
+    A setting with its default value counts as not set. One with another value must agree with that run.
     """
-    _require_partners(settings, source, name)
-    chosen, defaults, taken, wrong = settings.model_copy(deep=True), Settings(), [], []
+    _check_tasks(settings, source, name)
+    result, defaults = settings.model_copy(deep=True), Settings()
+    inherited: list[str] = []
+    conflicts: list[str] = []
 
-    def take(path: str, theirs: Any) -> None:
+    def inherit(path: str, value: Any) -> None:
         section, _, key = path.rpartition(".")
-        home, plain = (getattr(chosen, section), getattr(defaults, section)) if section else (chosen, defaults)
-        mine = getattr(home, key)
-        if mine == theirs or theirs is None:
+        target, default = (getattr(result, section), getattr(defaults, section)) if section else (result, defaults)
+        own_value = getattr(target, key)
+        if own_value == value or value is None:
             return
-        if mine == getattr(plain, key):
-            setattr(home, key, theirs)
-            taken.append(path)
+        if own_value == getattr(default, key):
+            setattr(target, key, value)
+            inherited.append(path)
         else:
-            wrong.append(f"--{path.replace('_', '-')} is {mine}, but {name} has {theirs}.")
+            conflicts.append(f"--{path.replace('_', '-')} is {own_value}, but {name} has {value}.")
 
-    take("model", source.model)
+    inherit("model", source.model)
     values = source.model_dump()  # None where a setting does not apply to that run
-    for section, keys in TAKEN.items():
+    for section, keys in INHERITED.items():
         for key in keys:
-            take(f"{section}.{key}", values[section][key])
+            inherit(f"{section}.{key}", values[section][key])
     if source.task == "language" and source.model in RECURRENT:
-        take("recurrent.bidirectional", False)
+        inherit("recurrent.bidirectional", False)
     if source.model == "transformer" and source.transformer.positions == "learned":
-        take("data.max_length", source.data.window)  # there are vectors for so many places
+        inherit("data.max_length", source.data.window)  # there are position vectors for so many tokens
     if settings.task == "tag":
-        take("tag.characters", 0)  # its encoder has read nothing but token vectors
-    if wrong:
-        raise UsageError("\n".join(wrong), repair="Leave these out: they are taken from that run.")
-    return chosen, taken
+        inherit("tag.characters", 0)  # the source's encoder reads token vectors only
+    if conflicts:
+        raise UsageError("\n".join(conflicts), repair="Leave these out: they are taken from that run.")
+    return result, inherited
 
 
-def _require_partners(settings: Settings, source: Settings, name: str) -> None:
-    if settings.task not in TARGETS:
+def _check_tasks(settings: Settings, source: Settings, name: str) -> None:
+    if settings.task not in TARGET_TASKS:
         raise UsageError(
-            f"--init starts a run of {' or '.join(TARGETS)}; received --task {settings.task}.", repair="Leave it out."
+            f"--init starts a run of {' or '.join(TARGET_TASKS)}; received --task {settings.task}.",
+            repair="Leave it out.",
         )
-    if source.task not in SOURCES or (source.task == "language" and source.model not in (*RECURRENT, "transformer")):
+    if source.task not in SOURCE_TASKS or (
+        source.task == "language" and source.model not in (*RECURRENT, "transformer")
+    ):
         what = f"{source.model} of the task {source.task}"
         raise UsageError(
             f"--init: {name} is a {what}, which has no encoder of texts.",
@@ -87,33 +92,34 @@ def _require_partners(settings: Settings, source: Settings, name: str) -> None:
 
 
 def copy_vocabulary(preprocessor: Preprocessor) -> Preprocessor:
-    """The vocabulary without the facts: labels and tags are learned from the new data."""
+    """Returns a preprocessor with the same vocabulary and no labels or tags, which come from the new data."""
     return Preprocessor({"text": preprocessor.tokenizer})
 
 
 @torch.no_grad()
 def copy_weights(model: nn.Module, weights: dict[str, Tensor], name: str) -> str:
-    """Copy embedding and encoder into a new model, whole or not at all; returns what was done, as a sentence.
+    """Copies embedding and encoder into a new model, completely or not at all; returns a report as a sentence.
 
     The model calls them `embedding` and `encoder`; a language model calls its encoder `backbone`.
     """
-    known = {f"encoder.{key.removeprefix('backbone.')}" if key.startswith("backbone.") else key: tensor
-             for key, tensor in weights.items()}  # fmt: skip
+    source = {f"encoder.{key.removeprefix('backbone.')}" if key.startswith("backbone.") else key: tensor
+              for key, tensor in weights.items()}  # fmt: skip
     parameters = dict(model.named_parameters())
-    wanted = {key: own for key, own in parameters.items() if key.startswith(("embedding.", "encoder."))}
-    for key, own in wanted.items():
-        if key not in known:
-            raise RunError(f"--init: {name} has no {key}, which the model needs.", repair=_OTHER)
-        if known[key].shape != own.shape:
+    targets = {key: parameter for key, parameter in parameters.items() if key.startswith(("embedding.", "encoder."))}
+    for key, target in targets.items():
+        if key not in source:
+            raise RunError(f"--init: {name} has no {key}, which the model needs.", repair=_REPAIR)
+        if source[key].shape != target.shape:
             problem = (
-                f"--init: {key} has shape {tuple(known[key].shape)} in {name}, the model needs {tuple(own.shape)}."
+                f"--init: {key} has shape {tuple(source[key].shape)} in {name}, the model needs {tuple(target.shape)}."
             )
-            raise RunError(problem, repair=_OTHER)
-    for key, own in wanted.items():
-        own.copy_(known[key])
-    copied = sum(own.numel() for own in wanted.values())
-    rest = sum(own.numel() for own in parameters.values()) - copied
-    return f"{copied:,} weights of embedding and encoder begin as in {name}; {rest:,} others begin anew."
+            raise RunError(problem, repair=_REPAIR)
+    for key, target in targets.items():
+        target.copy_(source[key])
+    num_copied = sum(target.numel() for target in targets.values())
+    num_others = sum(parameter.numel() for parameter in parameters.values()) - num_copied
+    copied = f"{num_copied:,} weights of embedding and encoder are copied from {name}"
+    return f"{copied}; {num_others:,} others start at random."
 
 
-_OTHER = "Leave out settings of the network, which are taken from that run, or name another run."
+_REPAIR = "Leave out settings of the network, which are taken from that run, or name another run."

@@ -231,9 +231,8 @@ def score(
 ) -> tuple[float, int, float, int, int]:
     """Returns sums over this process's batches.
 
-    They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens. Also
-    adds every masked token
-    to `predictions`, where given.
+    They are nats and targets of the training objective, then nats, correct tokens and number of the masked tokens.
+    Every masked token is also added to `predictions`, where given.
     """
     model.eval()
     device = model.embedding.weight.device
