@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqwise.kernels.recurrence import packing as packing_module
 from seqwise.kernels.recurrence.cpu import memory
 from seqwise.kernels.recurrence.cpu.compiled import CellSpec, Direction, Projection, SequencePacking, scan
-from seqwise.kernels.recurrence.cpu.linear import Factor, across
+from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import valid_steps
 from seqwise.layers.scan import zero_padding
@@ -226,7 +226,7 @@ def test_steps_pack_and_unpack():
 def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
     found, flat = [], packing_module._flatten
     monkeypatch.setattr(packing_module, "_flatten", lambda *given: found.append(given) or flat(*given))
-    monkeypatch.setattr(memory, "ROWS", 5)
+    monkeypatch.setattr(memory, "WINDOW_ROWS", 5)
     kind, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
     cell = make(kind, 6, 20, torch.float32)
     x, state = some(kind, 4, 9, 6, 20, torch.float32)
@@ -244,19 +244,19 @@ def test_products_are_those_of_pytorch(dtype):
     for rows, depth, width in shapes:
         x, weight = torch.randn(rows, depth + 3, dtype=dtype)[:, :depth], torch.randn(depth, width, dtype=dtype)
         bias, before = torch.randn(width, dtype=dtype), torch.randn(rows, width + 2, dtype=dtype)
-        for factor in (Factor(weight, transposed=False), Factor(weight.t().contiguous(), transposed=True)):
-            torch.testing.assert_close(factor.times(x), x @ weight, atol=near, rtol=near)
-            torch.testing.assert_close(factor.times(x, bias), bias + x @ weight, atol=near, rtol=near)
+        for factor in (PackedWeight(weight, transposed=False), PackedWeight(weight.t().contiguous(), transposed=True)):
+            torch.testing.assert_close(factor.multiply_rows(x), x @ weight, atol=near, rtol=near)
+            torch.testing.assert_close(factor.multiply_rows(x, bias), bias + x @ weight, atol=near, rtol=near)
             wide = before.clone()
             place = wide[:, :width]
-            factor.times(x, place, place)
+            factor.multiply_rows(x, place, place)
             torch.testing.assert_close(place, before[:, :width] + x @ weight, atol=near, rtol=near)
             assert torch.equal(wide[:, width:], before[:, width:])  # what lies behind a row is not touched
-        for more in (False, True):
+        for accumulate in (False, True):
             wide = torch.ones(depth, width + 1, dtype=dtype)
             out = wide[:, :width]
-            across(x, before[:, :width], out, more)
-            torch.testing.assert_close(out, x.t() @ before[:, :width] + int(more), atol=near, rtol=near)
+            multiply_transposed(x, before[:, :width], out, accumulate)
+            torch.testing.assert_close(out, x.t() @ before[:, :width] + int(accumulate), atol=near, rtol=near)
             assert (wide[:, width] == 1).all()
 
 
@@ -272,7 +272,7 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
     one = Direction(project, cell.weight_hidden, vectors(cell), tuple(state))
     leaves, found = [x, *state, *cell.parameters()], []
     for rows in (5, 1000):
-        monkeypatch.setattr(memory, "ROWS", rows)
+        monkeypatch.setattr(memory, "WINDOW_ROWS", rows)
         packing = SequencePacking(4, 9, lengths)
         assert (len(packing.split_windows(rows)) > 1) == (rows == 5)
         outputs, (first, second), gates = scan(kind, x, [one, one._replace(reverse=True)], packing, record=True)

@@ -13,19 +13,17 @@ from compiled_scans import PLAIN, compiled, each_kind, gradients, make, opened, 
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu import choice, linear, memory, team
 from seqwise.kernels.recurrence.cpu import compiled as entrance
+from seqwise.kernels.recurrence.cpu import linear, memory, support
 from seqwise.kernels.recurrence.cpu.compiled import (
     CellSpec,
     Direction,
     Projection,
     SequencePacking,
-    fits,
-    obstacle,
-    pays,
     scan,
 )
-from seqwise.kernels.recurrence.cpu.linear import Factor, across
+from seqwise.kernels.recurrence.cpu.linear import PackedWeight, multiply_transposed
+from seqwise.kernels.recurrence.cpu.support import get_compiler_problem, is_faster_than_aten, is_supported
 
 # --- threads ----------------------------------------------------------------------------------------------------------
 
@@ -58,7 +56,7 @@ def plans(monkeypatch):
 @each_kind
 def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
-        monkeypatch.setattr(team, "_openmp", lambda: None)
+        monkeypatch.setattr("seqwise.kernels.recurrence.cpu.threads._openmp", lambda: None)
     cell = make(kind, 21, 37, torch.float32)
     x, state = some(kind, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
@@ -93,21 +91,22 @@ def test_threads_share_both_directions_and_the_rows_of_each(threads, plans):
 
 
 def test_threads_that_come_first_at_the_same_time_compile_once(monkeypatch):
-    """Also the address that all scans multiply by belongs to machine code that somebody holds."""
+    """Also the address that all scans multiply by belongs to machine code that is still referenced."""
     script = """
 import gc, threading, torch
-from seqwise.kernels.recurrence.cpu.memory import form
-from seqwise.kernels.recurrence.cpu.product import products
+from seqwise.kernels.recurrence.cpu.memory import get_compiled_cell
+from seqwise.kernels.recurrence.cpu.product import compile_products
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-kinds = [CellSpec("rnn"), CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before")]
-start, forms = threading.Barrier(4), {}
-def make(kind):
+specs = [CellSpec("rnn"), CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before")]
+start, cells = threading.Barrier(4), {}
+def build(spec):
     start.wait()
-    forms[kind] = form(kind, torch.float32), products("float")
-threads = [threading.Thread(target=make, args=(kind,)) for kind in kinds]
+    cells[spec] = get_compiled_cell(spec, torch.float32), compile_products("float")
+threads = [threading.Thread(target=build, args=(spec,)) for spec in specs]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(len({id(found) for _, found in forms.values()}), len({made.multiply.address for made, _ in forms.values()}))
+print(len({id(functions) for _, functions in cells.values()}))
+print(len({cell.multiply.address for cell, _ in cells.values()}))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]
@@ -145,9 +144,9 @@ def test_a_weight_of_the_input_in_another_order_gets_its_gradient():
 def test_products_refuse_rows_with_gaps_between_their_numbers():
     x = torch.randn(4, 3)
     with pytest.raises(AssertionError, match="contiguous"):
-        across(x, x, torch.empty(3, 3).t())
+        multiply_transposed(x, x, torch.empty(3, 3).t())
     with pytest.raises(AssertionError, match="contiguous"):
-        Factor(torch.randn(4, 2), transposed=False).times(x.t())
+        PackedWeight(torch.randn(4, 2), transposed=False).multiply_rows(x.t())
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
@@ -174,7 +173,7 @@ def applied(name: str, x: Tensor) -> Tensor:
 
     code = Code(linear.PRECISIONS[x.dtype])
     with code.function("apply", 3) as (source, place, width):
-        code.over(width, lambda u: code.store(activation(code, name, code.load(source, u)), place, u))
+        code.for_each_vector(width, lambda u: code.store(activation(code, name, code.load(source, u)), place, u))
     out = torch.empty_like(x)
     code.build()["apply"](x.data_ptr(), out.data_ptr(), len(x))
     return out
@@ -222,7 +221,7 @@ def test_activations_at_the_ends(dtype):
 )
 def test_a_cell_that_nobody_wrote_is_no_other_cell(kind):
     with pytest.raises(UsageError, match="no compiled scan of"):
-        memory.equation_of(kind)
+        memory.build_equation(kind)
 
 
 def test_tensors_of_another_type_place_or_size_are_refused():
@@ -268,54 +267,54 @@ def test_tensors_of_another_type_place_or_size_are_refused():
 
 def test_it_takes_floats_on_cpus_outside_autocast():
     x = torch.zeros(2, 3, 4)
-    assert fits(x)
-    assert fits(x.double())
-    assert not fits(x.bfloat16())
-    assert not fits(torch.zeros(2, 3, 4, device="meta"))
+    assert is_supported(x)
+    assert is_supported(x.double())
+    assert not is_supported(x.bfloat16())
+    assert not is_supported(torch.zeros(2, 3, 4, device="meta"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not fits(x)
+        assert not is_supported(x)
 
 
 def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten(threads):
     threads(2)
     lstm, gru = CellSpec("lstm"), CellSpec("gru")
     batch = torch.empty(64, 128, 256)
-    assert pays(gru, batch, 256)
-    assert not pays(gru, batch[:1, :1], 256)
-    assert pays(lstm, batch, 256)
-    assert pays(lstm, batch, 650)
-    assert pays(lstm, batch[:1, :32], 650)
-    assert not pays(lstm, batch[:1], 650)  # one row for two threads
+    assert is_faster_than_aten(gru, batch, 256)
+    assert not is_faster_than_aten(gru, batch[:1, :1], 256)
+    assert is_faster_than_aten(lstm, batch, 256)
+    assert is_faster_than_aten(lstm, batch, 650)
+    assert is_faster_than_aten(lstm, batch[:1, :32], 650)
+    assert not is_faster_than_aten(lstm, batch[:1], 650)  # one row for two threads
     with torch.no_grad():
-        assert pays(gru, batch[:8, :8], 256)
-        assert not pays(gru, batch[:1, :8], 256)  # the weights are not worth rearranging
-        assert not pays(lstm, batch, 256)
-        assert pays(lstm, batch, 100)
-        assert pays(lstm, batch, 170)
-        assert not pays(lstm, batch[:1], 170)
-        assert pays(lstm, batch, 256, padded=True)
-        assert pays(lstm, batch, 256, scans=2)
+        assert is_faster_than_aten(gru, batch[:8, :8], 256)
+        assert not is_faster_than_aten(gru, batch[:1, :8], 256)  # the weights are not worth rearranging
+        assert not is_faster_than_aten(lstm, batch, 256)
+        assert is_faster_than_aten(lstm, batch, 100)
+        assert is_faster_than_aten(lstm, batch, 170)
+        assert not is_faster_than_aten(lstm, batch[:1], 170)
+        assert is_faster_than_aten(lstm, batch, 256, padded=True)
+        assert is_faster_than_aten(lstm, batch, 256, scans=2)
 
 
 def test_a_machine_that_cannot_compile_is_named(monkeypatch):
-    assert obstacle() is None
+    assert get_compiler_problem() is None
 
     def broken() -> bool:
         raise RuntimeError("no target")
 
-    monkeypatch.setattr(choice, "_multiplies", broken)
-    assert "no target" in choice.find_obstacle()
-    monkeypatch.setattr(choice, "_multiplies", lambda: False)
-    assert "computes wrongly" in choice.find_obstacle()
+    monkeypatch.setattr(support, "_is_product_correct", broken)
+    assert "no target" in support.find_compiler_problem()
+    monkeypatch.setattr(support, "_is_product_correct", lambda: False)
+    assert "computes wrong results" in support.find_compiler_problem()
 
 
 def test_whether_it_compiles_does_not_hang_on_the_mode_of_who_asks():
     with torch.device("meta"):
-        assert choice.find_obstacle() is None
+        assert support.find_compiler_problem() is None
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        assert choice.find_obstacle() is None
+        assert support.find_compiler_problem() is None
     finally:
         torch.set_default_dtype(before)
 

@@ -256,10 +256,10 @@ def test_the_switch_works_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(form: object, back: bool) -> None:
+    def broken(cell: object, backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
-    monkeypatch.setattr(memory, "_loop", broken)
+    monkeypatch.setattr(memory, "_compile_loop", broken)
     monkeypatch.setattr(fused, "_failed", set())
     x = some_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):

@@ -9,13 +9,13 @@ from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.layers import cells, fused
 from seqwise.layers.cells import GRU_CELLS, make_cell
-from seqwise.layers.fused import build_direction, choose_backend, fused_scan, get_kind
+from seqwise.layers.fused import build_direction, choose_backend, fused_scan, get_cell_spec
 
 
 @pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
 def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, layer_norm):
     settings = RecurrentSettings(reset=reset, update=update, layer_norm=layer_norm)
-    assert get_kind(make_cell("gru", 3, 4, settings)) == CellSpec(
+    assert get_cell_spec(make_cell("gru", 3, 4, settings)) == CellSpec(
         "gru", reset=reset, update=update, layer_norm=layer_norm
     )
 
@@ -24,16 +24,16 @@ def test_every_cell_that_settings_can_make_has_a_kind():
     for name in ("rnn", "lstm", "gru"):
         for layer_norm in (False, True):
             cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=layer_norm, activation="relu"))
-            found = get_kind(cell)
+            found = get_cell_spec(cell)
             assert (found.name, found.layer_norm) == (name, layer_norm)
-    assert get_kind(cells.RNNCell(3, 4, "sigmoid")) == CellSpec("rnn", activation="sigmoid")
+    assert get_cell_spec(cells.RNNCell(3, 4, "sigmoid")) == CellSpec("rnn", activation="sigmoid")
 
 
 def test_a_derived_class_is_another_equation():
     class Own(cells.LSTMCell):
         pass
 
-    assert get_kind(Own(3, 4)) is None
+    assert get_cell_spec(Own(3, 4)) is None
 
 
 def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():

@@ -16,7 +16,7 @@ from seqwise.layers.recurrent import reverse_steps, valid_steps
 from seqwise.layers.scan import scan as open_scan
 from seqwise.layers.scan import zero_padding
 
-KINDS = [
+CELL_SPECS = [
     *(
         CellSpec("rnn", activation=name, layer_norm=layer_norm)
         for name in cells.ACTIVATIONS
@@ -31,7 +31,7 @@ KINDS = [
 PLAIN = [CellSpec("rnn"), CellSpec("rnn", activation="relu"), CellSpec("lstm"), CellSpec("gru")]
 # batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
 SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
+each_kind = pytest.mark.parametrize("kind", CELL_SPECS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
 
 
 def make(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:

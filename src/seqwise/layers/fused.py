@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqwise.kernels.recurrence.availability import get_unavailable_reason
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
-from seqwise.kernels.recurrence.cpu import choice, compiled
+from seqwise.kernels.recurrence.cpu import compiled, support
 from seqwise.kernels.recurrence.packing import SequencePacking
 from seqwise.layers import cells
 from seqwise.layers.cells import Cell, State
@@ -26,7 +26,7 @@ from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import pause_recording
 from seqwise.layers.scan import has_aten_scan
 
-KINDS: dict[type[Cell], CellSpec] = {
+CELL_SPECS: dict[type[Cell], CellSpec] = {
     cells.RNNCell: CellSpec("rnn"),
     cells.LSTMCell: CellSpec("lstm"),
     cells.GRUCell: CellSpec("gru"),
@@ -67,41 +67,41 @@ def _untraced(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def get_kind(cell: Cell) -> CellSpec | None:
+def get_cell_spec(cell: Cell) -> CellSpec | None:
     """The kind that the kernels know the cell by; None for other classes, also subclasses: they may differ."""
-    kind = KINDS.get(type(cell))
-    if kind is None or kind.name != "rnn":
-        return kind
+    spec = CELL_SPECS.get(type(cell))
+    if spec is None or spec.name != "rnn":
+        return spec
     activation: Any = cell.activation
-    return kind if activation == kind.activation else replace(kind, activation=activation)
+    return spec if activation == spec.activation else replace(spec, activation=activation)
 
 
 def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
     """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
-    kind = get_kind(cell)
+    spec = get_cell_spec(cell)
     other = "aten" if has_aten_scan(cell) else "reference"
-    if kind is None:
+    if spec is None:
         return other
-    if choice.transformed():
+    if support.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
-        return _choose_on_cpu(kind, cell, x, lengths, scans, other)
-    if get_unavailable_reason(x.device) is not None or _gpu_key(kind, x, cell.units, scans) in _failed:
+        return _choose_on_cpu(spec, cell, x, lengths, scans, other)
+    if get_unavailable_reason(x.device) is not None or _gpu_key(spec, x, cell.units, scans) in _failed:
         return other
     from seqwise.kernels.recurrence.gpu import persistent
 
-    if not persistent.is_supported(kind, x, cell.units, scans):
+    if not persistent.is_supported(spec, x, cell.units, scans):
         return other
-    return "triton" if other == "reference" or persistent.is_faster_than_cudnn(kind, x, cell.units, scans) else other
+    return "triton" if other == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, scans) else other
 
 
 @_untraced
-def _choose_on_cpu(kind: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
-    if not choice.fits(x, cell.weight_input, cell.weight_hidden) or (_failed and _cpu_key(kind, x) in _failed):
+def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
+    if not support.is_supported(x, cell.weight_input, cell.weight_hidden) or (_failed and _cpu_key(spec, x) in _failed):
         return other
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
     faster = other == "reference" and x.shape[1] > 1
-    faster = faster or choice.pays(kind, x, cell.units, scans, padded)
+    faster = faster or support.is_faster_than_aten(spec, x, cell.units, scans, padded)
     return "compiled" if faster and get_unavailable_reason(x.device) is None else other
 
 
@@ -116,7 +116,7 @@ def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: boo
     return Direction(project, weight_hidden, tuple(vectors), state, reverse)
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     """Outputs (B, T, directions · U); for each direction its last state and, if recorded, its gates by name."""
 
     outputs: Tensor
@@ -126,17 +126,17 @@ class Scanned(NamedTuple):
 
 def fused_scan(
     backend: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
-) -> Scanned | None:
+) -> ScanResult | None:
     """The scan of x (B, T, D) by a kernel; with `should_record`, every gate by its name.
 
     None if the kernel cannot be launched: a warning says so, and this process does not try it again.
     """
-    kind = get_kind(cell)
-    assert kind is not None
+    spec = get_cell_spec(cell)
+    assert spec is not None
     if backend == "compiled":
-        scanned = _scan_on_cpu(kind, x, directions, lengths, should_record)
+        scanned = _scan_on_cpu(spec, x, directions, lengths, should_record)
         if isinstance(scanned, Exception):
-            _warn_failed(_cpu_key(kind, x), cell, scanned)
+            _warn_failed(_cpu_key(spec, x), cell, scanned)
             return None
         return scanned
     from seqwise.kernels.recurrence.gpu import persistent
@@ -145,29 +145,29 @@ def fused_scan(
     with pause_recording():
         ready = persistent.prepare_inputs(x, directions, packing)
         try:
-            persistent.verify_backward_launch(kind, ready)
-            done = persistent.run_scan(kind, ready, packing, should_record)
+            persistent.verify_backward_launch(spec, ready)
+            done = persistent.run_scan(spec, ready, packing, should_record)
         except Exception as error:
             # While a CUDA graph is captured no kernel can be warmed up; that says nothing about this one.
             if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
                 raise
-            _warn_failed(_gpu_key(kind, x, cell.units, len(directions)), cell, error)
+            _warn_failed(_gpu_key(spec, x, cell.units, len(directions)), cell, error)
             return None
-        return Scanned(*done)
+        return ScanResult(*done)
 
 
 @_untraced
 def _scan_on_cpu(
-    kind: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
-) -> Scanned | Exception:
+    spec: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
+) -> ScanResult | Exception:
     """The scan, or the error because of which it cannot be compiled."""
     try:
-        compiled.prepare(kind, x.dtype)
-    except choice.REFUSALS as error:
+        compiled.prepare(spec, x.dtype)
+    except support.COMPILE_ERRORS as error:
         return error
     with pause_recording():
         packing = SequencePacking(len(x), x.shape[1], lengths)
-        return Scanned(*compiled.scan(kind, x, directions, packing, should_record))
+        return ScanResult(*compiled.scan(spec, x, directions, packing, should_record))
 
 
 def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
@@ -180,10 +180,10 @@ def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
     )
 
 
-def _gpu_key(kind: CellSpec, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
-    return kind, units, scans, scan_dtype(x), x.device
+def _gpu_key(spec: CellSpec, x: Tensor, units: int, scans: int) -> tuple[Any, ...]:
+    return spec, units, scans, scan_dtype(x), x.device
 
 
-def _cpu_key(kind: CellSpec, x: Tensor) -> tuple[Any, ...]:
+def _cpu_key(spec: CellSpec, x: Tensor) -> tuple[Any, ...]:
     """One compiled loop serves any number of units and directions."""
-    return kind, x.dtype, x.device
+    return spec, x.dtype, x.device

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.dropout import VariationalDropout, drop_weights
-from seqwise.layers.fused import FUSED, Scanned, build_direction, choose_backend, fused_scan, get_kind
+from seqwise.layers.fused import FUSED, ScanResult, build_direction, choose_backend, fused_scan, get_cell_spec
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
 from seqwise.layers.scan import aten_scan, scan, zero_padding
@@ -144,10 +144,10 @@ class Bidirectional(nn.Module):
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
         return outputs, (forward_state, backward_state)
 
-    def _scan_both(self, x: Tensor, states: list[State | None], lengths: Tensor | None) -> Scanned | None:
+    def _scan_both(self, x: Tensor, states: list[State | None], lengths: Tensor | None) -> ScanResult | None:
         """Both directions by one kernel, where there is one for this call."""
         layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
-        first, second = ((get_kind(cell), cell.inputs, cell.units) for cell in cells)
+        first, second = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
         if first != second or any(map(is_recorded_live, cells)):
             return None
         valid = valid_steps(x, cells[0].inputs, lengths)
@@ -162,7 +162,7 @@ def _scan_directions(
     states: Sequence[State | None],
     lengths: Tensor | None,
     valid: Tensor | None,
-) -> Scanned | None:
+) -> ScanResult | None:
     """One or two directions, the second reversed, by one kernel; None if it cannot be launched."""
     directions = [
         build_direction(

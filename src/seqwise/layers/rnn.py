@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, GRUCell, LSTMCell, RNNCell
-from seqwise.layers.fused import KINDS, choose_backend
+from seqwise.layers.fused import CELL_SPECS, choose_backend
 from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import ATEN_SCANS
@@ -87,7 +87,7 @@ class _GRUCell(_BorrowedWeights, GRUCell):
 
 
 # The same equations, so the same scans.
-KINDS |= {_LSTMCell: KINDS[LSTMCell], _GRUCell: KINDS[GRUCell], _RNNCell: KINDS[RNNCell]}
+CELL_SPECS |= {_LSTMCell: CELL_SPECS[LSTMCell], _GRUCell: CELL_SPECS[GRUCell], _RNNCell: CELL_SPECS[RNNCell]}
 ATEN_SCANS |= {_LSTMCell: ATEN_SCANS[LSTMCell], _GRUCell: ATEN_SCANS[GRUCell], _RNNCell: ATEN_SCANS[RNNCell]}
 
 

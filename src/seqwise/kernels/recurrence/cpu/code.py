@@ -2,10 +2,10 @@
 
     code = Code("float")
     with code.function("double", 2) as (values, width):
-        def one(u):
+        def load_scalar(u):
             x = code.load(values, u)
             code.store(x + x, values, u)
-        code.over(width, one)
+        code.for_each_vector(width, one)
     run = code.build()["double"]                # a C function; run(address, count)
 
 Running such Python code computes nothing: `x + x` appends an instruction to the function being written. A value is a
@@ -26,13 +26,14 @@ from llvmlite import ir
 
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
-WORD, NUMBER, NOTHING = ir.IntType(64), ir.IntType(32), ir.VoidType()
-REALS: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}  # type and bytes
-FUSED = ("contract",)  # a product and a sum may become one instruction
+INT64, INT32, VOID = ir.IntType(64), ir.IntType(32), ir.VoidType()
+# precision → type and bytes
+REAL_TYPES: dict[str, tuple[Any, int]] = {"float": (ir.FloatType(), 4), "double": (ir.DoubleType(), 8)}
+FAST_MATH_FLAGS = ("contract",)  # a product and a sum may become one instruction
 
 
 @thread_safe_cache
-def machine() -> tuple[int, int]:
+def get_vector_sizes() -> tuple[int, int]:
     """(bytes of a vector register, vectors in the width of a matrix-product tile) for this machine."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512f"):
@@ -55,30 +56,30 @@ class Int:
     def __init__(self, code: Code, value: Any):
         self.code, self.value = code, value
 
-    def _with(self, operation: str, other: Int | int) -> Int:
-        return Int(self.code, getattr(self.code.builder, operation)(self.value, self.code.whole(other).value))
+    def _apply(self, operation: str, other: Int | int) -> Int:
+        return Int(self.code, getattr(self.code.builder, operation)(self.value, self.code.as_int(other).value))
 
     def __add__(self, other: Int | int) -> Int:
-        return self._with("add", other)
+        return self._apply("add", other)
 
     def __sub__(self, other: Int | int) -> Int:
-        return self._with("sub", other)
+        return self._apply("sub", other)
 
     def __mul__(self, other: Int | int) -> Int:
-        return self._with("mul", other)
+        return self._apply("mul", other)
 
     def __floordiv__(self, other: Int | int) -> Int:
-        return self._with("sdiv", other)
+        return self._apply("sdiv", other)
 
     def minimum(self, other: Int | int) -> Int:
-        other = self.code.whole(other)
-        return self.code.choose(self < other, self, other)
+        other = self.code.as_int(other)
+        return self.code.select(self < other, self, other)
 
     def __lt__(self, other: Int | int) -> Any:
-        return self.code.builder.icmp_signed("<", self.value, self.code.whole(other).value)
+        return self.code.builder.icmp_signed("<", self.value, self.code.as_int(other).value)
 
     def __ge__(self, other: Int | int) -> Any:
-        return self.code.builder.icmp_signed(">=", self.value, self.code.whole(other).value)
+        return self.code.builder.icmp_signed(">=", self.value, self.code.as_int(other).value)
 
 
 class Vec:
@@ -87,21 +88,21 @@ class Vec:
     def __init__(self, code: Code, value: Any):
         self.code, self.value = code, value
 
-    def _with(self, operation: str, other: Vec | float) -> Vec:
+    def _apply(self, operation: str, other: Vec | float) -> Vec:
         right = self.code.real(other).value
-        return Vec(self.code, getattr(self.code.builder, operation)(self.value, right, flags=FUSED))
+        return Vec(self.code, getattr(self.code.builder, operation)(self.value, right, flags=FAST_MATH_FLAGS))
 
     def __add__(self, other: Vec | float) -> Vec:
-        return self._with("fadd", other)
+        return self._apply("fadd", other)
 
     def __sub__(self, other: Vec | float) -> Vec:
-        return self._with("fsub", other)
+        return self._apply("fsub", other)
 
     def __mul__(self, other: Vec | float) -> Vec:
-        return self._with("fmul", other)
+        return self._apply("fmul", other)
 
     def __truediv__(self, other: Vec | float) -> Vec:
-        return self._with("fdiv", other)
+        return self._apply("fdiv", other)
 
     def __rtruediv__(self, other: float) -> Vec:
         return self.code.real(other) / self
@@ -109,7 +110,7 @@ class Vec:
     def __rsub__(self, other: float) -> Vec:
         return self.code.real(other) - self
 
-    def below(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
+    def select_less(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
         """`yes` where self < other, else `no`, also where self is NaN."""
         builder, real = self.code.builder, self.code.real
         found = builder.fcmp_ordered("<", self.value, real(other).value)
@@ -119,21 +120,21 @@ class Vec:
 class Code:
     """An LLVM module that is being written, and the position of the next instruction."""
 
-    def __init__(self, kind: str):
-        self.kind, (self.scalar, self.size) = kind, REALS[kind]
-        self.lanes = machine()[0] // self.size
+    def __init__(self, precision: str):
+        self.precision, (self.scalar, self.size) = precision, REAL_TYPES[precision]
+        self.lanes = get_vector_sizes()[0] // self.size
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.module = ir.Module()
         self.builder: Any = None
         self.names: dict[str, int] = {}
-        self.masked: Any = None  # inside the last, narrower vector of a row: the lanes that exist
+        self.lane_mask: Any = None  # in the last vector of a row: which lanes are part of the row
 
     # --- functions and loops ---
 
     @contextmanager
     def function(self, name: str, arguments: int) -> Iterator[list[Int]]:
         """Begin a C function whose arguments are 64-bit integers."""
-        function = ir.Function(self.module, ir.FunctionType(NOTHING, [WORD] * arguments), name)
+        function = ir.Function(self.module, ir.FunctionType(VOID, [INT64] * arguments), name)
         self.builder = ir.IRBuilder(function.append_basic_block())
         self.names[name] = arguments
         yield [Int(self, argument) for argument in function.args]
@@ -145,8 +146,8 @@ class Code:
         head, body, after = (builder.append_basic_block() for _ in range(3))
         builder.branch(head)
         builder.position_at_end(head)
-        count = builder.phi(WORD)
-        count.add_incoming(self.whole(start).value, before)
+        count = builder.phi(INT64)
+        count.add_incoming(self.as_int(start).value, before)
         builder.cbranch(Int(self, count) < stop, body, after)
         builder.position_at_end(body)
         yield Int(self, count)
@@ -157,104 +158,104 @@ class Code:
     def when(self, condition: Any) -> Any:
         return self.builder.if_then(condition)
 
-    def over(self, width: Int, body: Callable[[Int], None]) -> None:
-        """`body` of every vector that begins at u < width. The last one has only as many lanes as are left."""
+    def for_each_vector(self, width: Int, body: Callable[[Int], None]) -> None:
+        """Run `body` for each vector that begins at u < width; the last one has the remaining lanes only."""
         full = width // self.lanes * self.lanes
         with self.loop(0, full, self.lanes) as u:
             body(u)
-        with self.when(full < width), self.below(width - full):
+        with self.when(full < width), self.mask_lanes(width - full):
             body(full)
 
     @contextmanager
-    def below(self, count: Int | None) -> Iterator[None]:
-        """Of all vectors in here, only the first so many lanes are read and written; None means all."""
+    def mask_lanes(self, count: Int | None) -> Iterator[None]:
+        """Within this context, loads and stores access only the first `count` lanes of a vector; None means all."""
         if count is not None:
-            places = ir.VectorType(WORD, self.lanes)
-            found = self._spread(count.value, places)
-            self.masked = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), found)
+            places = ir.VectorType(INT64, self.lanes)
+            found = self._broadcast(count.value, places)
+            self.lane_mask = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), found)
         yield
-        self.masked = None
+        self.lane_mask = None
 
     def call(self, address: Int, *arguments: Int | int) -> None:
-        """The function of whole numbers at an address."""
-        kind = ir.FunctionType(NOTHING, [WORD] * len(arguments)).as_pointer()
+        """Call the function of 64-bit integers at an address."""
+        kind = ir.FunctionType(VOID, [INT64] * len(arguments)).as_pointer()
         function = self.builder.inttoptr(address.value, kind)
-        self.builder.call(function, [self.whole(argument).value for argument in arguments])
+        self.builder.call(function, [self.as_int(argument).value for argument in arguments])
 
-    def hide(self, name: str) -> Any:
-        """A function that only this module calls; it stays a function."""
+    def make_internal(self, name: str) -> Any:
+        """Make a function private to this module and exclude it from inlining."""
         function = self.module.globals[name]
         function.linkage = "internal"
         function.attributes.add("noinline")
         del self.names[name]
         return function
 
-    def inside(self, function: Any, *arguments: Int | int) -> None:
-        """A function of this module."""
-        self.builder.call(function, [self.whole(argument).value for argument in arguments])
+    def call_local(self, function: Any, *arguments: Int | int) -> None:
+        """Call a function of this module."""
+        self.builder.call(function, [self.as_int(argument).value for argument in arguments])
 
-    def from_words(self, name: str, known: str, count: int) -> None:
-        """A function of this module once more, with the address of a list of its arguments."""
+    def add_list_version(self, name: str, original: str, count: int) -> None:
+        """Add a version of a function whose only argument is the address of a list of its arguments."""
         with self.function(name, 1) as (words,):
-            self.inside(self.module.globals[known], *(self.word(words, place) for place in range(count)))
+            self.call_local(self.module.globals[original], *(self.word(words, place) for place in range(count)))
 
     # --- values ---
 
-    def whole(self, value: Int | int) -> Int:
-        return value if isinstance(value, Int) else Int(self, WORD(value))
+    def as_int(self, value: Int | int) -> Int:
+        return value if isinstance(value, Int) else Int(self, INT64(value))
 
     def real(self, value: Vec | float) -> Vec:
         return value if isinstance(value, Vec) else Vec(self, ir.Constant(self.vector, [value] * self.lanes))
 
-    def choose(self, condition: Any, yes: Int, no: Int) -> Int:
+    def select(self, condition: Any, yes: Int, no: Int) -> Int:
         return Int(self, self.builder.select(condition, yes.value, no.value))
 
-    def spread(self, scalar: Any) -> Vec:
-        """One real in every lane."""
-        return Vec(self, self._spread(scalar, self.vector))
+    def broadcast(self, scalar: Any) -> Vec:
+        """A vector with one floating-point number in every lane."""
+        return Vec(self, self._broadcast(scalar, self.vector))
 
-    def number(self, value: Int) -> Vec:
-        """A whole number as a real, in every lane."""
-        return self.spread(self.builder.sitofp(value.value, self.scalar))
+    def broadcast_int(self, value: Int) -> Vec:
+        """An integer converted to floating point, in every lane."""
+        return self.broadcast(self.builder.sitofp(value.value, self.scalar))
 
-    def total(self, vector: Vec) -> Any:
-        """The sum of the lanes, one real. Halves are added until one is left."""
+    def sum_lanes(self, vector: Vec) -> Any:
+        """The sum of the lanes, a scalar. Halves are added until one lane is left."""
         part, width = vector.value, self.lanes
         while width > 1:
             width //= 2
-            kind = ir.VectorType(NUMBER, width)
+            kind = ir.VectorType(INT32, width)
             low, high = (ir.Constant(kind, list(range(at, at + width))) for at in (0, width))
             part = self.builder.fadd(*(self.builder.shuffle_vector(part, part, half) for half in (low, high)))
-        return self.builder.extract_element(part, NUMBER(0))
+        return self.builder.extract_element(part, INT32(0))
 
-    def _spread(self, scalar: Any, kind: Any) -> Any:
+    def _broadcast(self, scalar: Any, kind: Any) -> Any:
         empty = ir.Constant(kind, ir.Undefined)
-        first = self.builder.insert_element(empty, scalar, NUMBER(0))
+        first = self.builder.insert_element(empty, scalar, INT32(0))
         return self.builder.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(NUMBER, self.lanes), [0] * self.lanes)
+            first, empty, ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         )
 
     # --- memory ---
 
-    def at(self, address: Int, offset: Int | int = 0) -> Any:
-        """A pointer to the real that lies `offset` reals behind the address."""
-        return self.builder.inttoptr((address + self.whole(offset) * self.size).value, self.scalar.as_pointer())
+    def pointer(self, address: Int, offset: Int | int = 0) -> Any:
+        """A pointer to the floating-point number at the address plus `offset` numbers."""
+        return self.builder.inttoptr((address + self.as_int(offset) * self.size).value, self.scalar.as_pointer())
 
-    def word(self, address: Int, place: Int | int = 0) -> Int:
-        """The whole number that lies `place` whole numbers behind the address."""
-        pointer = self.builder.inttoptr((address + self.whole(place) * 8).value, WORD.as_pointer())
+    def word(self, address: Int, index: Int | int = 0) -> Int:
+        """The 64-bit integer at the address plus `index` integers."""
+        pointer = self.builder.inttoptr((address + self.as_int(index) * 8).value, INT64.as_pointer())
         return Int(self, self.builder.load(pointer))
 
-    def one(self, address: Int, offset: Int | int = 0) -> Any:
-        """A single real."""
-        return self.builder.load(self.at(address, offset))
+    def load_scalar(self, address: Int, offset: Int | int = 0) -> Any:
+        """A single floating-point number."""
+        return self.builder.load(self.pointer(address, offset))
 
-    def put_one(self, value: Any, address: Int, offset: Int | int = 0) -> None:
-        self.builder.store(value, self.at(address, offset))
+    def store_scalar(self, value: Any, address: Int, offset: Int | int = 0) -> None:
+        self.builder.store(value, self.pointer(address, offset))
 
     def load(self, address: Int, offset: Int | int = 0) -> Vec:
-        pointer = self.builder.bitcast(self.at(address, offset), self.vector.as_pointer())
-        if self.masked is not None:
+        pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
+        if self.lane_mask is not None:
             nothing = ir.Constant(self.vector, [0.0] * self.lanes)
             return Vec(self, self._masked("load", self.vector, [pointer], [nothing]))
         value = self.builder.load(pointer)
@@ -262,26 +263,26 @@ class Code:
         return Vec(self, value)
 
     def store(self, value: Vec, address: Int, offset: Int | int = 0) -> None:
-        pointer = self.builder.bitcast(self.at(address, offset), self.vector.as_pointer())
-        if self.masked is not None:
-            self._masked("store", NOTHING, [value.value, pointer], [])
+        pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
+        if self.lane_mask is not None:
+            self._masked("store", VOID, [value.value, pointer], [])
         else:
             self.builder.store(value.value, pointer).align = self.size
 
-    def variable(self) -> Sum:
+    def new_sum(self) -> Sum:
         return Sum(self)
 
     def _masked(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
-        arguments = [*first, NUMBER(self.size), self.masked, *last]
-        return self.known(f"masked.{name}", result, arguments, suffix=f"{self._suffix}.p0")
+        arguments = [*first, INT32(self.size), self.lane_mask, *last]
+        return self.call_intrinsic(f"masked.{name}", result, arguments, suffix=f"{self._suffix}.p0")
 
-    # --- functions that LLVM knows ---
+    # --- LLVM intrinsics ---
 
     @property
     def _suffix(self) -> str:
         return f"v{self.lanes}f{8 * self.size}"
 
-    def known(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
+    def call_intrinsic(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
         full = f"llvm.{name}.{suffix or self._suffix}"
         function = self.module.globals.get(full)
         if function is None:
@@ -291,22 +292,23 @@ class Code:
     def fma(self, x: Vec, y: Vec | float, z: Vec | float) -> Vec:
         """x · y + z, rounded once where the machine can."""
         values = [self.real(one).value for one in (x, y, z)]
-        return Vec(self, self.known("fmuladd", self.vector, values))
+        return Vec(self, self.call_intrinsic("fmuladd", self.vector, values))
 
-    def magnitude(self, x: Vec) -> Vec:
-        return Vec(self, self.known("fabs", self.vector, [x.value]))
+    def abs(self, x: Vec) -> Vec:
+        return Vec(self, self.call_intrinsic("fabs", self.vector, [x.value]))
 
-    def root(self, x: Vec) -> Vec:
-        return Vec(self, self.known("sqrt", self.vector, [x.value]))
+    def sqrt(self, x: Vec) -> Vec:
+        return Vec(self, self.call_intrinsic("sqrt", self.vector, [x.value]))
 
-    # --- the end ---
+    # --- compilation ---
 
     def build(self) -> dict[str, Compiled]:
         """Machine code of every function, by name."""
         target, module = _target(), llvm.parse_assembly(str(self.module))
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=1)
-        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False  # it is done by hand
+        # The code is already vectorised.
+        options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
         builder = llvm.create_pass_builder(target, options)
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, target)
@@ -325,17 +327,17 @@ class Sum:
 
     def add(self, value: Vec) -> None:
         code = self.code
-        if code.masked is not None:  # lanes that do not exist count nothing, whatever was computed in them
-            value = Vec(code, code.builder.select(code.masked, value.value, code.real(0.0).value))
+        if code.lane_mask is not None:  # masked lanes add zero
+            value = Vec(code, code.builder.select(code.lane_mask, value.value, code.real(0.0).value))
         code.builder.store(code.builder.fadd(code.builder.load(self.place), value.value), self.place)
 
-    def spread(self) -> Vec:
+    def broadcast(self) -> Vec:
         """The sum of all lanes, in every lane."""
-        return self.code.spread(self.code.total(Vec(self.code, self.code.builder.load(self.place))))
+        return self.code.broadcast(self.code.sum_lanes(Vec(self.code, self.code.builder.load(self.place))))
 
 
 class Compiled:
-    """A C function of whole numbers. Other threads of Python run while it does."""
+    """A C function of 64-bit integers. It runs without the global interpreter lock."""
 
     def __init__(self, engine: Any, name: str, arguments: int):
         self.engine = engine  # owns the machine code

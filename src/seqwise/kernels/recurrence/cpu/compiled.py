@@ -20,80 +20,89 @@ from torch import Tensor
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection
-from seqwise.kernels.recurrence.cpu.choice import PLAIN, fits, obstacle, pays
 from seqwise.kernels.recurrence.cpu.linear import PRECISIONS
-from seqwise.kernels.recurrence.cpu.memory import Form, Job, Plan, form
+from seqwise.kernels.recurrence.cpu.memory import CompiledCell, Job, Plan, get_compiled_cell
 from seqwise.kernels.recurrence.cpu.scan import Scan, collect_gates, run_forward
+from seqwise.kernels.recurrence.cpu.support import PLAIN_TYPES
 from seqwise.kernels.recurrence.packing import SequencePacking
 
-__all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "fits", "obstacle", "pays", "prepare", "scan"]
+__all__ = ["CellSpec", "Direction", "Projection", "SequencePacking", "prepare", "scan"]
 
 
-def prepare(kind: CellSpec, dtype: torch.dtype) -> None:
+def prepare(spec: CellSpec, dtype: torch.dtype) -> None:
     """Compile the functions of a scan, so that a failure to compile comes before anything is computed."""
-    made = form(kind, dtype)
-    made.loop(back=False)
+    cell = get_compiled_cell(spec, dtype)
+    cell.loop(backward=False)
     if torch.is_grad_enabled():
-        made.loop(back=True)
+        cell.loop(backward=True)
 
 
 def scan(
-    kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, record: bool = False
+    spec: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, record: bool = False
 ) -> tuple[Tensor, list[tuple[Tensor, ...]], list[dict[str, Tensor]]]:
     """x (B, T, D) → outputs (B, T, U), directions side by side, zero in the padding.
 
     Then, per direction, the state after each row's last step, and if `record` is set every gate by its name, (B, T, …).
     """
     units = directions[0].weight_hidden.shape[-1]
-    made = _check(kind, x, directions, packing, units)
-    whole = not all(isinstance(one.project, Projection) for one in directions)
+    cell = _check(spec, x, directions, packing, units)
+    is_projected = not all(isinstance(one.project, Projection) for one in directions)
     grad = torch.is_grad_enabled()
-    rows = packing.pack(x) if whole or grad else x
+    rows = packing.pack(x) if is_projected or grad else x
     tensors: list[Any] = []
     for one in directions:
-        source: Any = (_project(made, rows, one, packing), None) if whole else one.project
+        source: Any = (_project(cell, rows, one, packing), None) if is_projected else one.project
         tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
-    inputs = None if whole else rows
-    back = grad and any(one is not None and one.requires_grad for one in (inputs, *tensors))
-    plan = Plan(made, packing, tuple(one.reverse for one in directions), units, whole, back, record)
+    inputs = None if is_projected else rows
+    backward = grad and any(one is not None and one.requires_grad for one in (inputs, *tensors))
+    plan = Plan(cell, packing, tuple(one.reverse for one in directions), units, is_projected, backward, record)
     jobs: list[Job] = []
-    if back:
+    if backward:
         outputs, *after = Scan.apply(plan, jobs, inputs, *tensors)
     else:
         (outputs, *after), jobs = run_forward(plan, inputs, tensors)
-    count = made.states
-    states = [tuple(after[place : place + count]) for place in range(0, len(after), count)]
-    return (
-        outputs,
-        states,
-        [collect_gates(plan, job, outputs, place) for place, job in enumerate(jobs)] if record else [],
-    )
+    count = cell.states
+    states = [tuple(after[index : index + count]) for index in range(0, len(after), count)]
+    gates = [collect_gates(plan, job, outputs, index) for index, job in enumerate(jobs)] if record else []
+    return outputs, states, gates
 
 
 # --- checks of arguments ----------------------------------------------------------------------------------------------
 # Compiled code accesses memory by address, so every tensor must have exactly the dtype, device and shape it assumes.
 
 
-def _check(kind: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int) -> Form:
+def _check(
+    spec: CellSpec, x: Tensor, directions: Sequence[Direction], packing: SequencePacking, units: int
+) -> CompiledCell:
+    """The compiled functions of the cell, if all tensors are what they assume; raises `UsageError` otherwise."""
     dtype = x.dtype
-    if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN:
-        raise UsageError(f"compiled scans are of plain float32 or float64 on CPUs, received {dtype} on {x.device}.")
+    if dtype not in PRECISIONS or not x.is_cpu or type(x) not in PLAIN_TYPES:
+        raise UsageError(
+            f"compiled scans take plain float32 or float64 tensors on CPUs, received {dtype} on {x.device}."
+        )
     if x.dim() != 3 or x.shape[:2] != (packing.batch_size, packing.max_steps):
         raise UsageError(f"expected vectors ({packing.batch_size}, {packing.max_steps}, D), received {tuple(x.shape)}.")
-    made = form(kind, dtype)
-    wide, state = made.equation.blocks * units, (packing.batch_size, units)
-    besides = [(wide, units), *[(width * units,) for width in made.equation.extras], *[state] * made.states]
+    cell = get_compiled_cell(spec, dtype)
+    gates_width, state = cell.equation.blocks * units, (packing.batch_size, units)
+    shapes = [
+        (gates_width, units),
+        *[(width * units,) for width in cell.equation.vector_widths],
+        *[state] * cell.states,
+    ]
     for one in directions:
-        tensors, expected = [one.weight_hidden, *one.vectors, *one.state], besides
+        tensors, expected = [one.weight_hidden, *one.vectors, *one.state], shapes
         if isinstance(one.project, Projection):
-            own = [part for part in one.project if part is not None]
-            tensors, expected = tensors + own, besides + [(wide, x.shape[2]), (wide,)][: len(own)]
+            projection = [part for part in one.project if part is not None]
+            tensors, expected = (
+                tensors + projection,
+                shapes + [(gates_width, x.shape[2]), (gates_width,)][: len(projection)],
+            )
         for part, shape in zip_longest(tensors, expected):
             if part is None or part.shape != shape or part.dtype is not dtype or not part.is_cpu:
                 raise _mismatch_error(x, tensors, expected)
-            if type(part) not in PLAIN:
+            if type(part) not in PLAIN_TYPES:
                 raise UsageError(f"compiled scans take plain tensors, received a {type(part).__name__}.")
-    return made
+    return cell
 
 
 def _mismatch_error(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tuple[int, ...] | None]) -> UsageError:
@@ -105,10 +114,10 @@ def _mismatch_error(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tup
     return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
 
 
-def _project(made: Form, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
+def _project(cell: CompiledCell, rows: Tensor, direction: Direction, packing: SequencePacking) -> Tensor:
     gates = direction.project(rows)
-    shape = packing.num_rows, made.equation.blocks * direction.weight_hidden.shape[-1]
+    shape = packing.num_rows, cell.equation.blocks * direction.weight_hidden.shape[-1]
     if gates.shape != shape or gates.dtype != rows.dtype or gates.device != rows.device:
-        found = f"{tuple(gates.shape)}, {gates.dtype} on {gates.device}"
-        raise UsageError(f"expected a projection to {shape}, {rows.dtype} on {rows.device}, received {found}.")
+        received = f"{tuple(gates.shape)}, {gates.dtype} on {gates.device}"
+        raise UsageError(f"expected a projection to {shape}, {rows.dtype} on {rows.device}, received {received}.")
     return gates

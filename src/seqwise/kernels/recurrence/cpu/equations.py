@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from seqwise.kernels.recurrence.cpu.activations import activation, derivative, sigmoid, tanh
 from seqwise.kernels.recurrence.cpu.code import Vec
-from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Step, Summed
+from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Step, SummedGradients
 
 Recorded = tuple[str, str, int, int]  # name, buffer, first block, end
 PACKED, STATE = Buffer("packed"), Buffer("state")
@@ -27,10 +27,10 @@ class RNN:
     """h = φ(x + U h)."""
 
     blocks, states = 1, 1
-    packs: tuple[tuple[int, int], ...] = ((0, 1),)
-    extras: tuple[int, ...] = ()
-    summed: ClassVar[Summed] = {}
-    weighted: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
+    weight_blocks: tuple[tuple[int, int], ...] = ((0, 1),)
+    vector_widths: tuple[int, ...] = ()
+    summed_gradients: ClassVar[SummedGradients] = {}
+    weight_gradients: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
     recorded: tuple[Recorded, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
 
     def __init__(self, phi: str = "tanh"):
@@ -42,20 +42,20 @@ class RNN:
         step.product("h", 0, "gates")
 
         def unit(at: LoopPosition) -> None:
-            a = at.get("gates")
+            a = at.load("gates")
             h = activation(at.code, self.phi, a)
-            at.put(a, "preactivation")
-            at.put(h, "gates")
+            at.store(a, "preactivation")
+            at.store(h, "gates")
             store_state(at, h)
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
-            h = at.get("gates")
-            at.put(incoming_gradient(at) * derivative(at.code, self.phi, h), "grad_gates")
+            h = at.load("gates")
+            at.store(incoming_gradient(at) * derivative(at.code, self.phi, h), "grad_gates")
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", fresh=True)
 
 
@@ -63,15 +63,15 @@ class LSTM:
     """c = f c + i g, h = o tanh(c)."""
 
     blocks, states = 4, 2
-    packs = ((0, 4),)
-    extras: tuple[int, ...] = ()
-    summed: ClassVar[Summed] = {}
-    weighted = (("grad_gates", 0, "previous_h"),)
-    inside = (
+    weight_blocks = ((0, 4),)
+    vector_widths: tuple[int, ...] = ()
+    summed_gradients: ClassVar[SummedGradients] = {}
+    weight_gradients = (("grad_gates", 0, "previous_h"),)
+    recorded_gates = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
         ("cell", "cell", 0, 1),
     )
-    recorded: tuple[Recorded, ...] = (*inside, ("hidden", "outputs", 0, 1))
+    recorded: tuple[Recorded, ...] = (*recorded_gates, ("hidden", "outputs", 0, 1))
 
     def __init__(self) -> None:
         saved = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
@@ -83,39 +83,39 @@ class LSTM:
 
         def unit(at: LoopPosition) -> None:
             code = at.code
-            i, f, o = (sigmoid(code, at.get("gates", block)) for block in (0, 1, 3))
-            g, c = tanh(code, at.get("gates", 2)), at.get("c")
-            at.put(c, "previous_c")
+            i, f, o = (sigmoid(code, at.load("gates", block)) for block in (0, 1, 3))
+            g, c = tanh(code, at.load("gates", 2)), at.load("c")
+            at.store(c, "previous_c")
             c = f * c + i * g
             for block, gate in enumerate((i, f, g, o)):
-                at.put(gate, "gates", block)
-            at.put(c, "c")
-            at.put(c, "cell")
+                at.store(gate, "gates", block)
+            at.store(c, "c")
+            at.store(c, "cell")
             store_state(at, o * tanh(code, c))
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
-            i, f, g, o = (at.get("gates", block) for block in range(4))
-            before, grad_h = at.get("previous_c"), incoming_gradient(at)
-            activated = tanh(at.code, f * before + i * g)
-            grad_c = at.get("grad_c") + grad_h * o * (1.0 - activated * activated)
-            at.put(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
-            at.put(grad_c * before * (f * (1.0 - f)), "grad_gates", 1)
-            at.put(grad_c * i * (1.0 - g * g), "grad_gates", 2)
-            at.put(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
-            at.put(grad_c * f, "grad_c")
+            i, f, g, o = (at.load("gates", block) for block in range(4))
+            c_before, grad_h = at.load("previous_c"), incoming_gradient(at)
+            activated = tanh(at.code, f * c_before + i * g)
+            grad_c = at.load("grad_c") + grad_h * o * (1.0 - activated * activated)
+            at.store(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
+            at.store(grad_c * c_before * (f * (1.0 - f)), "grad_gates", 1)
+            at.store(grad_c * i * (1.0 - g * g), "grad_gates", 2)
+            at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
+            at.store(grad_c * f, "grad_c")
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", depth=4, fresh=True)
 
 
-class Gated:
-    """What the gated units share: how z blends old and new state, and the gradient of that."""
+class GRUBase:
+    """The base of all GRUs: the update gate z blends old and new state; and the gradient of that."""
 
     blocks, states = 3, 1
-    summed: ClassVar[Summed] = {}
+    summed_gradients: ClassVar[SummedGradients] = {}
     recorded: tuple[Recorded, ...] = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("reset", "update", "candidate"))),
         ("hidden", "outputs", 0, 1),
@@ -134,13 +134,13 @@ class Gated:
         return grad_h * straight, grad_h * other * (z * (1.0 - z)), grad_h * new * (1.0 - n * n)
 
 
-class LateReset(Gated):
+class GRUResetAfter(GRUBase):
     """n = tanh(x_n + r (U_n h + b)): the reset gate acts after the product."""
 
-    packs = ((0, 2), (2, 3))
-    extras = (1,)
-    summed: ClassVar[Summed] = {0: ("grad_product", 0, 1)}
-    weighted = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
+    weight_blocks = ((0, 2), (2, 3))
+    vector_widths = (1,)
+    summed_gradients: ClassVar[SummedGradients] = {0: ("grad_product", 0, 1)}
+    weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
@@ -153,38 +153,38 @@ class LateReset(Gated):
         step.product("h", 1, "product", fresh=True)
 
         def unit(at: LoopPosition) -> None:
-            r, z = (sigmoid(at.code, at.get("gates", block)) for block in (0, 1))
-            u = at.get("product") + at.get("vector 0")
-            n = tanh(at.code, at.get("gates", 2) + r * u)
-            at.put(u, "product")
+            r, z = (sigmoid(at.code, at.load("gates", block)) for block in (0, 1))
+            u = at.load("product") + at.load("vector 0")
+            n = tanh(at.code, at.load("gates", 2) + r * u)
+            at.store(u, "product")
             for block, gate in enumerate((r, z, n)):
-                at.put(gate, "gates", block)
-            store_state(at, self.blend(z, at.get("h"), n))
+                at.store(gate, "gates", block)
+            store_state(at, self.blend(z, at.load("h"), n))
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
-            r, z, n = (at.get("gates", block) for block in range(3))
-            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.get("previous_h"), n)
+            r, z, n = (at.load("gates", block) for block in range(3))
+            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
             grad_u = grad_n * r
-            at.put(grad_n * at.get("product") * (r * (1.0 - r)), "grad_gates", 0)
-            at.put(grad_z, "grad_gates", 1)
-            at.put(grad_n, "grad_gates", 2)
-            at.put(grad_u, "grad_product")
-            at.put(grad_h, "grad_h")
+            at.store(grad_n * at.load("product") * (r * (1.0 - r)), "grad_gates", 0)
+            at.store(grad_z, "grad_gates", 1)
+            at.store(grad_n, "grad_gates", 2)
+            at.store(grad_u, "grad_product")
+            at.store(grad_h, "grad_h")
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", depth=2)
         step.product("grad_product", 1, "grad_h")
 
 
-class EarlyReset(Gated):
+class GRUResetBefore(GRUBase):
     """n = tanh(x_n + U_n (r h)): the reset gate acts before the product."""
 
-    packs = ((0, 2), (2, 3))
-    extras: tuple[int, ...] = ()
-    weighted = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
+    weight_blocks = ((0, 2), (2, 3))
+    vector_widths: tuple[int, ...] = ()
+    weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
 
     def __init__(self, keeps: bool = True):
         super().__init__(keeps)
@@ -196,46 +196,46 @@ class EarlyReset(Gated):
         step.product("h", 0, "gates", width=2)
 
         def reset(at: LoopPosition) -> None:
-            r, z = (sigmoid(at.code, at.get("gates", block)) for block in (0, 1))
-            at.put(r, "gates", 0)
-            at.put(z, "gates", 1)
-            at.put(r * at.get("h"), "reset_h")
+            r, z = (sigmoid(at.code, at.load("gates", block)) for block in (0, 1))
+            at.store(r, "gates", 0)
+            at.store(z, "gates", 1)
+            at.store(r * at.load("h"), "reset_h")
 
         def unit(at: LoopPosition) -> None:
-            n = tanh(at.code, at.get("gates", 2))
-            at.put(n, "gates", 2)
-            store_state(at, self.blend(at.get("gates", 1), at.get("h"), n))
+            n = tanh(at.code, at.load("gates", 2))
+            at.store(n, "gates", 2)
+            store_state(at, self.blend(at.load("gates", 1), at.load("h"), n))
 
-        step.units_of_rows(reset)
+        step.for_each_unit(reset)
         step.product("reset_h", 1, "gates", result_block=2)
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
 
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
-            z, n = at.get("gates", 1), at.get("gates", 2)
-            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.get("previous_h"), n)
-            at.put(grad_z, "grad_gates", 1)
-            at.put(grad_n, "grad_gates", 2)
-            at.put(grad_h, "grad_h")
+            z, n = at.load("gates", 1), at.load("gates", 2)
+            grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
+            at.store(grad_z, "grad_gates", 1)
+            at.store(grad_n, "grad_gates", 2)
+            at.store(grad_h, "grad_h")
 
         def reset(at: LoopPosition) -> None:
-            r, change = at.get("gates", 0), at.get("grad_reset_h")
+            r, change = at.load("gates", 0), at.load("grad_reset_h")
             at.add(change * r, "grad_h")
-            at.put(change * at.get("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
+            at.store(change * at.load("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
 
-        step.units_of_rows(unit)
+        step.for_each_unit(unit)
         step.product("grad_gates", 1, "grad_reset_h", left_block=2, fresh=True)
-        step.units_of_rows(reset)
+        step.for_each_unit(reset)
         step.product("grad_gates", 0, "grad_h", depth=2)
 
 
 def store_state(at: LoopPosition, h: Vec) -> None:
     """Store the new state for the next step, and as output."""
-    at.put(at.get("h"), "previous_h")
-    at.put(h, "h")
-    at.put(h, "external")
+    at.store(at.load("h"), "previous_h")
+    at.store(h, "h")
+    at.store(h, "external")
 
 
 def incoming_gradient(at: LoopPosition) -> Vec:
     """The gradient of a step's output: from the next step, and from the output itself."""
-    return at.get("grad_h") + at.get("external")
+    return at.load("grad_h") + at.load("external")

@@ -24,83 +24,97 @@ MIN_THREADED_WORK = 2e6  # multiplications and additions from which on threads s
 COPY_COST = 8  # copying a number takes as long as this many multiplications
 
 
-class Tools(NamedTuple):
+class MatmulFunctions(NamedTuple):
     """The compiled functions of one precision, the sizes of their tiles, and the function that runs them on threads."""
 
     product: Compiled
-    across: Compiled
+    multiply_transposed: Compiled
     pack: dict[bool, Compiled]  # by rows (transposed) and by columns
     lanes: int
-    panel: int  # columns of the widest
+    panel: int  # columns of the widest panel
     height: int  # rows of the highest tile
     run: Callable[[Compiled, Sequence[Sequence[int]], int], None]
 
 
 @thread_safe_cache
-def tools(dtype: torch.dtype) -> Tools:
-    from seqwise.kernels.recurrence.cpu.product import ROWS, packed_size, products, widths
-    from seqwise.kernels.recurrence.cpu.team import run
+def get_matmul_functions(dtype: torch.dtype) -> MatmulFunctions:
+    """The functions of one precision, compiled at the first call."""
+    from seqwise.kernels.recurrence.cpu.product import TILE_HEIGHTS, compile_products, packed_size, panel_widths
+    from seqwise.kernels.recurrence.cpu.threads import run
 
-    made, lanes = products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
-    pack = {True: made["pack_rows_of"], False: made["pack_columns_of"]}
-    return Tools(made["product_of"], made["across_of"], pack, lanes, lanes * widths()[0], ROWS[0], run)
+    functions, lanes = compile_products(PRECISIONS[dtype]), packed_size(1, 1, dtype.itemsize)
+    pack = {True: functions["pack_rows_of"], False: functions["pack_columns_of"]}
+    return MatmulFunctions(
+        product=functions["product_of"],
+        multiply_transposed=functions["multiply_transposed_of"],
+        pack=pack,
+        lanes=lanes,
+        panel=lanes * panel_widths()[0],
+        height=TILE_HEIGHTS[0],
+        run=run,
+    )
 
 
-class Factor:
+class PackedWeight:
     """A weight (K, M), or with `transposed` (M, K), rearranged once for the rows that are multiplied with it."""
 
     def __init__(self, weight: Tensor, transposed: bool):
         weight = weight.contiguous()
-        self.width, self.panels = weight.shape[0 if transposed else 1], packed(weight, transposed)
+        self.width, self.panels = weight.shape[0 if transposed else 1], pack_weight(weight, transposed)
 
-    def times(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    def multiply_rows(self, x: Tensor, start: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """x (N, K) · weight → (N, M), with a start (M) or (N, M) added. `start` and `out` may be the same tensor."""
-        (rows, depth), width, size, own = x.shape, self.width, x.element_size(), tools(x.dtype)
+        functions = get_matmul_functions(x.dtype)
+        (rows, depth), width, size = x.shape, self.width, x.element_size()
         out = x.new_empty(rows, width) if out is None else out
-        assert _dense(x, out), "the numbers of a row must be contiguous"
+        assert _has_contiguous_rows(x, out), "the numbers of a row must be contiguous"
         if not depth:  # a tile takes at least one column
             return out.zero_() if start is None else out.copy_(start)
         begin, step = (0, 0) if start is None else (start.data_ptr(), start.stride(0) if start.dim() == 2 else 0)
         jobs = []
-        for first, end in shares(rows, rows * width * depth, own.height):
+        for first, end in split_rows(rows, rows * width * depth, functions.height):
             left, place = x.data_ptr() + first * x.stride(0) * size, out.data_ptr() + first * out.stride(0) * size
             middle = [self.panels.data_ptr(), place, out.stride(0), end - first, depth, width]
             jobs.append([left, x.stride(0), *middle, begin + first * step * size, step])
-        own.run(own.product, jobs, len(jobs))
+        functions.run(functions.product, jobs, len(jobs))
         return out
 
 
-def packed(weight: Tensor, transposed: bool) -> Tensor:
+def pack_weight(weight: Tensor, transposed: bool) -> Tensor:
     """The panels of a weight (K, N), or with `transposed` (N, K), whose rows may have gaps between them."""
     width, depth = weight.shape if transposed else weight.shape[::-1]
-    size, step, own = weight.element_size(), weight.stride(0), tools(weight.dtype)
-    panels = weight.new_empty(-(-width // own.lanes) * own.lanes * depth)
+    size, step, functions = weight.element_size(), weight.stride(0), get_matmul_functions(weight.dtype)
+    panels = weight.new_empty(-(-width // functions.lanes) * functions.lanes * depth)
     jobs = []
-    for first, end in shares(width, width * depth * COPY_COST, own.panel):  # workers begin where a panel does
+    for first, end in split_rows(width, width * depth * COPY_COST, functions.panel):  # workers begin where a panel does
         place = weight.data_ptr() + first * (step if transposed else 1) * size
         jobs.append([place, step, end - first, depth, panels.data_ptr() + first * depth * size])
-    own.run(own.pack[transposed], jobs, len(jobs))
+    functions.run(functions.pack[transposed], jobs, len(jobs))
     return panels
 
 
-def across(left: Tensor, right: Tensor, out: Tensor, more: bool = False) -> None:
-    """left (N, M) transposed · right (N, K) → out (M, K); with `more` it is added. Rows may have gaps between them."""
-    assert _dense(left, right, out), "the numbers of a row must be contiguous"
-    (depth, rows), width, size, own = left.shape, right.shape[1], left.element_size(), tools(left.dtype)
-    if not depth and not more:
+def multiply_transposed(left: Tensor, right: Tensor, out: Tensor, accumulate: bool = False) -> None:
+    """left (N, M) transposed · right (N, K) → out (M, K), added to it with `accumulate`.
+
+    Rows may have gaps between them.
+    """
+    assert _has_contiguous_rows(left, right, out), "the numbers of a row must be contiguous"
+    functions = get_matmul_functions(left.dtype)
+    (depth, rows), width, size = left.shape, right.shape[1], left.element_size()
+    if not depth and not accumulate:
         out.zero_()
     if not depth:
         return
     jobs = []
-    for first, end in shares(rows, rows * width * depth, own.height):
+    for first, end in split_rows(rows, rows * width * depth, functions.height):
         place = out.data_ptr() + first * out.stride(0) * size
         factors = [left.data_ptr() + first * size, left.stride(0), right.data_ptr(), right.stride(0)]
-        jobs.append([*factors, place, out.stride(0), end - first, depth, width, int(more)])
-    own.run(own.across, jobs, len(jobs))
+        jobs.append([*factors, place, out.stride(0), end - first, depth, width, int(accumulate)])
+    functions.run(functions.multiply_transposed, jobs, len(jobs))
 
 
-def shares(rows: int, work: float, height: int) -> list[tuple[int, int]]:
-    """(first, end) for every worker: whole tiles of such a height each, as far as it goes."""
+def split_rows(rows: int, work: float, height: int) -> list[tuple[int, int]]:
+    """The rows (first, end) of each worker. All but the last get whole tiles of `height` rows."""
     threads = torch.get_num_threads() if 2 * work >= MIN_THREADED_WORK else 1
     if threads == 1:
         return [(0, rows)] if rows else []
@@ -109,5 +123,5 @@ def shares(rows: int, work: float, height: int) -> list[tuple[int, int]]:
     return [(first, end) for first, end in pairwise(borders) if first < end]
 
 
-def _dense(*tensors: Tensor) -> bool:
+def _has_contiguous_rows(*tensors: Tensor) -> bool:
     return all(one.stride(1) == 1 or one.shape[1] < 2 for one in tensors)

@@ -1,8 +1,8 @@
 """Generates the loop over time of one cell, forward or backward. It knows no cell's equation.
 
-The rows of a batch are packed: the rows of step 0, longest sequence first, then those of step 1 that are not over, and
-so on, without padding. Each worker (thread) computes some of the sequences for all steps and never waits for another.
-Nothing is summed across sequences here, so no result depends on the number of workers.
+The rows of a batch are packed: the rows of step 0, longest sequence first, then the rows of the sequences that have a
+step 1, and so on, without padding. Each worker (thread) computes some of the sequences for all steps and never waits
+for another. Nothing is summed across sequences here, so no result depends on the number of workers.
 
 `Step`, `Row` and `LoopPosition` turn names of buffers into addresses. The kinds of buffers are:
 
@@ -25,7 +25,7 @@ from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
 # The first words of a worker's list. `multiply` is the address of the compiled matrix product; `external` that of the
 # outputs (forward) or their gradients (backward), with its strides `by_step` and `by_row`.
-HEAD = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "external", "by_step", "by_row")
+HEADER = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "external", "by_step", "by_row")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Buffer:
         return 1 if self.single else self.blocks * units
 
 
-Summed = dict[int, tuple[str, int, int]]
+SummedGradients = dict[int, tuple[str, int, int]]
 
 
 class Equation(Protocol):
@@ -60,16 +60,18 @@ class Equation(Protocol):
     def states(self) -> int: ...  # 2 for h and c
 
     @property
-    def packs(self) -> tuple[tuple[int, int], ...]: ...  # blocks of the matrix that one product uses: (first, end)
+    def weight_blocks(self) -> tuple[tuple[int, int], ...]:
+        """For each product, the blocks (first, end) of the recurrent matrix that it uses."""
 
     @property
-    def extras(self) -> tuple[int, ...]: ...  # widths, in blocks, of the vectors beside the matrix
+    def vector_widths(self) -> tuple[int, ...]: ...  # widths, in blocks, of the vectors beside the matrix
 
     @property
-    def summed(self) -> Summed: ...  # vectors whose gradient is the sum of all packed rows: buffer, first block, end
+    def summed_gradients(self) -> SummedGradients:
+        """Vectors whose gradient is the sum of all packed rows: number → buffer, first block, end."""
 
     @property
-    def weighted(self) -> tuple[tuple[str, int, str], ...]:
+    def weight_gradients(self) -> tuple[tuple[str, int, str], ...]:
         """The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied."""
 
     @property
@@ -81,32 +83,32 @@ class Equation(Protocol):
 
 
 def layout(buffers: dict[str, Buffer], packs: int) -> dict[str, int]:
-    """Name → place in a worker's list of words. A buffer has two: its address and the step from row to row."""
-    places = {name: place for place, name in enumerate(HEAD)}
+    """Name → index in a worker's list of words. A buffer has two words: its address and the step from row to row."""
+    places = {name: place for place, name in enumerate(HEADER)}
     for name in buffers:
-        places[name] = len(HEAD) + 2 * (len(places) - len(HEAD))
-    after = len(HEAD) + 2 * len(buffers)
+        places[name] = len(HEADER) + 2 * (len(places) - len(HEADER))
+    after = len(HEADER) + 2 * len(buffers)
     return places | {f"pack {one}": after + one for one in range(packs)}
 
 
-def compile_loop(equation: Equation, kind: str, back: bool) -> Compiled:
-    """Compile the loop over all steps for one worker; `back` means the gradient."""
-    code, buffers = Code(kind), equation.backward_buffers if back else equation.buffers
-    places = layout(buffers, len(equation.packs))
+def compile_loop(equation: Equation, precision: str, backward: bool) -> Compiled:
+    """Compile the loop over all steps for one worker; `backward` means the gradient."""
+    code, buffers = Code(precision), equation.backward_buffers if backward else equation.buffers
+    places = layout(buffers, len(equation.weight_blocks))
     with code.function("scan", 1) as (words,):
         values = {name: code.word(words, place) for name, place in places.items()}
         steps = {name: code.word(words, places[name] + 1) for name in buffers}
         with code.loop(0, values["steps"]) as count:
             last = values["steps"] - 1
             # The gradient runs from the last step of the scan to its first.
-            towards_start = values["reverse"] < 1 if back else values["reverse"] >= 1
-            t = code.choose(towards_start, last - count, count)
+            towards_start = values["reverse"] < 1 if backward else values["reverse"] >= 1
+            t = code.select(towards_start, last - count, count)
             start = code.word(values["starts"], t)
             alive = code.word(values["starts"], t + 1) - start  # sequences that have this step
             rows = (alive - values["first"] + values["every"] - 1) // values["every"]
             with code.when(rows >= 1):
                 step = Step(code, buffers, values, steps, start, t, rows)
-                (equation.backward if back else equation.forward)(step)
+                (equation.backward if backward else equation.forward)(step)
     return code.build()["scan"]
 
 
@@ -147,10 +149,10 @@ class Step:
         with self.code.loop(0, self.count) as row:
             yield Row(self, row)
 
-    def units_of_rows(self, body: Callable[[LoopPosition], None]) -> None:
-        """`body` for all units of all rows."""
+    def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:
+        """Generate `body` for all units of all rows."""
         with self.rows() as row:
-            row.over(body)
+            row.for_each_unit(body)
 
 
 class Row:
@@ -164,29 +166,29 @@ class Row:
         offset = step.time * values["by_step"] + place * values["by_row"]
         self.addresses["external"] = values["external"] + offset * self.code.size
 
-    def over(self, body: Callable[[LoopPosition], None]) -> None:
-        self.code.over(self.step.units, lambda u: body(LoopPosition(self, u)))
+    def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:
+        self.code.for_each_vector(self.step.units, lambda u: body(LoopPosition(self, u)))
 
-    def number(self, name: str) -> Vec:
+    def load_number(self, name: str) -> Vec:
         """The number of a `single` row, in every lane."""
-        return self.code.spread(self.code.one(self.addresses[name]))
+        return self.code.broadcast(self.code.load_scalar(self.addresses[name]))
 
-    def keep_number(self, name: str, value: Vec) -> None:
-        first = self.code.builder.extract_element(value.value, self.code.whole(0).value)
-        self.code.put_one(first, self.addresses[name])
+    def store_number(self, name: str, value: Vec) -> None:
+        first = self.code.builder.extract_element(value.value, self.code.as_int(0).value)
+        self.code.store_scalar(first, self.addresses[name])
 
 
 class LoopPosition:
-    """A vector of units in a row. Block b of a buffer begins b · units behind its row's beginning."""
+    """A vector of units in a row. Block b of a buffer begins at unit b · units of its row."""
 
     def __init__(self, row: Row, unit: Int):
         self.row, self.unit, self.code = row, unit, row.code
 
-    def get(self, name: str, block: int = 0) -> Vec:
+    def load(self, name: str, block: int = 0) -> Vec:
         return self.code.load(self.row.addresses[name], self.unit + self.row.step.units * block)
 
-    def put(self, value: Vec, name: str, block: int = 0) -> None:
+    def store(self, value: Vec, name: str, block: int = 0) -> None:
         self.code.store(value, self.row.addresses[name], self.unit + self.row.step.units * block)
 
     def add(self, value: Vec, name: str, block: int = 0) -> None:
-        self.put(self.get(name, block) + value, name, block)
+        self.store(self.load(name, block) + value, name, block)

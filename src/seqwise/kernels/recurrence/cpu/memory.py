@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.kernels.recurrence.cpu.linear import MIN_THREADED_WORK, PRECISIONS, packed, tools
+from seqwise.kernels.recurrence.cpu.linear import MIN_THREADED_WORK, PRECISIONS, get_matmul_functions, pack_weight
 from seqwise.kernels.recurrence.packing import SequencePacking, Window
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
@@ -22,100 +22,106 @@ if TYPE_CHECKING:  # they import LLVM, which is imported only when needed
     from seqwise.kernels.recurrence.cpu.code import Compiled
     from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation
 
-ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
+WINDOW_ROWS = 2048  # of gates in a window: small enough to stay in the cache until they are used
 
 
-def equation_of(kind: CellSpec) -> Equation:
+def build_equation(spec: CellSpec) -> Equation:
+    """The compiled equation of a cell; raises `UsageError` where there is none."""
     from seqwise.kernels.recurrence.cpu import equations, layer_norm_equations
 
     updates = {"keeps": True, "replaces": False}
-    known = kind.activation in ("tanh", "relu", "sigmoid", "identity") if kind.name == "rnn" else kind.update in updates
+    is_known = (
+        spec.activation in ("tanh", "relu", "sigmoid", "identity") if spec.name == "rnn" else spec.update in updates
+    )
     table: dict[tuple[str | bool, ...], Callable[[], Equation]] = {
-        ("rnn", False): lambda: equations.RNN(kind.activation),
-        ("rnn", True): lambda: layer_norm_equations.LayerNormRNN(kind.activation),
+        ("rnn", False): lambda: equations.RNN(spec.activation),
+        ("rnn", True): lambda: layer_norm_equations.LayerNormRNN(spec.activation),
         ("lstm", False): equations.LSTM,
         ("lstm", True): layer_norm_equations.LayerNormLSTM,
-        ("gru", "after", False): lambda: equations.LateReset(updates[kind.update]),
-        ("gru", "after", True): lambda: layer_norm_equations.LayerNormGRU(updates[kind.update]),
-        ("gru", "before", False): lambda: equations.EarlyReset(updates[kind.update]),
+        ("gru", "after", False): lambda: equations.GRUResetAfter(updates[spec.update]),
+        ("gru", "after", True): lambda: layer_norm_equations.LayerNormGRU(updates[spec.update]),
+        ("gru", "before", False): lambda: equations.GRUResetBefore(updates[spec.update]),
     }
-    make = table.get((kind.name, kind.reset, kind.layer_norm) if kind.name == "gru" else (kind.name, kind.layer_norm))
-    if make is None or not known:
-        raise UsageError(f"no compiled scan of {kind}.")
-    return make()
+    build = table.get((spec.name, spec.reset, spec.layer_norm) if spec.name == "gru" else (spec.name, spec.layer_norm))
+    if build is None or not is_known:
+        raise UsageError(f"no compiled scan of {spec}.")
+    return build()
 
 
 @thread_safe_cache
-def form(kind: CellSpec, dtype: torch.dtype) -> Form:
-    return Form(kind, dtype)
+def get_compiled_cell(spec: CellSpec, dtype: torch.dtype) -> CompiledCell:
+    """The compiled functions of a cell and a precision; all calls share them."""
+    return CompiledCell(spec, dtype)
 
 
 @thread_safe_cache
-def _loop(form: Form, back: bool) -> Compiled:
+def _compile_loop(cell: CompiledCell, backward: bool) -> Compiled:
     from seqwise.kernels.recurrence.cpu.loop import compile_loop
 
-    return compile_loop(form.equation, form.real, back)
+    return compile_loop(cell.equation, cell.precision, backward)
 
 
-class Form:
+class CompiledCell:
     """The compiled functions of a cell and a precision. LLVM is imported here, when it is first needed."""
 
-    def __init__(self, kind: CellSpec, dtype: torch.dtype):
-        from seqwise.kernels.recurrence.cpu.product import products
+    def __init__(self, spec: CellSpec, dtype: torch.dtype):
+        from seqwise.kernels.recurrence.cpu.product import compile_products
 
-        self.equation, self.real, self.tools = equation_of(kind), PRECISIONS[dtype], tools(dtype)
-        self.vectors, self.states = len(self.equation.extras), self.equation.states
-        self.multiply = products(self.real)["product"]
-        wanted = set(self.equation.backward_buffers) | {factor for _, _, factor in self.equation.weighted}
+        self.equation, self.precision = build_equation(spec), PRECISIONS[dtype]
+        self.matmul = get_matmul_functions(dtype)
+        self.vectors, self.states = len(self.equation.vector_widths), self.equation.states
+        self.multiply = compile_products(self.precision)["product"]
+        backward_names = set(self.equation.backward_buffers) | {
+            factor for _, _, factor in self.equation.weight_gradients
+        }
         self.saved_names = [
-            name for name, one in self.equation.buffers.items() if name in wanted or one.kind == "vector"
+            name for name, buffer in self.equation.buffers.items() if name in backward_names or buffer.kind == "vector"
         ]
 
-    def loop(self, back: bool) -> Compiled:
-        return _loop(self, back)
+    def loop(self, backward: bool) -> Compiled:
+        """The loop over time, compiled at the first call; `backward` means the gradient."""
+        return _compile_loop(self, backward)
 
 
 class Plan:
     """One call: which cell over which steps, in how many directions, and what is saved.
 
-    With `whole`, the caller has projected the input and all steps are one window; otherwise the input is projected
-    window by window. `back` says that gradients will be needed, `record` that the gates will be recorded.
+    With `is_projected`, the caller has projected the input and all steps are one window; otherwise the input is
+    projected window by window. `backward` says that gradients will be needed, `record` that the gates will be recorded.
     """
 
     def __init__(
         self,
-        form: Form,
+        cell: CompiledCell,
         packing: SequencePacking,
         reverse: tuple[bool, ...],
         units: int,
-        whole: bool,
-        back: bool,
+        is_projected: bool,
+        backward: bool,
         record: bool,
     ):
-        self.form, self.equation, self.packing, self.reverse, self.units = form, form.equation, packing, reverse, units
-        self.whole, self.back, self.record = whole, back, record
+        self.cell, self.equation, self.packing, self.reverse, self.units = cell, cell.equation, packing, reverse, units
+        self.is_projected, self.backward, self.record = is_projected, backward, record
         work = 2 * packing.num_rows * self.equation.blocks * units**2 * len(reverse)
         self.threads = torch.get_num_threads() if work >= MIN_THREADED_WORK else 1
         if not packing.is_padded:
-            packing.sorted_indices, packing.step_offsets = _even(packing.batch_size, packing.max_steps)
-        self.workers = max(
-            1, min(self.threads // len(reverse), packing.batch_size)
-        )  # shares of the rows, per direction
-        self.windows = packing.split_windows(packing.num_rows if whole else ROWS)
+            packing.sorted_indices, packing.step_offsets = _unpadded_layout(packing.batch_size, packing.max_steps)
+        self.workers = max(1, min(self.threads // len(reverse), packing.batch_size))  # per direction
+        self.windows = packing.split_windows(packing.num_rows if is_projected else WINDOW_ROWS)
         self.rows = max(window.end_row - window.first_row for window in self.windows)
 
-    def window(self, count: int, place: int, back: bool) -> Window:
+    def window(self, count: int, direction: int, backward: bool) -> Window:
         """The window that a direction computes after `count` others."""
-        return self.windows[-1 - count if self.reverse[place] != back else count]
+        return self.windows[-1 - count if self.reverse[direction] != backward else count]
 
 
 @lru_cache(maxsize=32)
-def _even(batch: int, time: int) -> tuple[Tensor, Tensor]:
-    """The order of rows and the starts of steps without padding; calls of one shape share them."""
+def _unpadded_layout(batch: int, time: int) -> tuple[Tensor, Tensor]:
+    """The order of rows and the first row of each step, without padding; calls of one shape share them."""
     return torch.arange(batch, device="cpu"), torch.arange(time + 1, device="cpu") * batch
 
 
-def piece(rows: Tensor, first: int, end: int) -> Tensor:
+def slice_rows(rows: Tensor, first: int, end: int) -> Tensor:
     """Some of the rows. For all of them no view is made, which would take two microseconds."""
     return rows if first == 0 and end == rows.shape[0] else rows[first:end]
 
@@ -134,7 +140,7 @@ class BufferMemory(NamedTuple):
     def part(self, window: Window) -> Tensor:
         """The packed rows of a window."""
         first = window.first_row if self.by_earlier else 0
-        return piece(self.memory, first, first + window.end_row - window.first_row)
+        return slice_rows(self.memory, first, first + window.end_row - window.first_row)
 
 
 class Job:
@@ -143,29 +149,32 @@ class Job:
     `tensors` are buffers that exist already; in the backward pass, packed ones have the rows of all steps.
     """
 
-    def __init__(self, plan: Plan, matrix: Tensor, back: bool, tensors: dict[str, Tensor]):
-        self.plan, self.matrix, self.back = plan, matrix, back
-        units, blocks = plan.units, plan.equation.packs
-        self.packs = [packed(piece(matrix, first * units, end * units), transposed=not back) for first, end in blocks]
-        shapes = plan.equation.backward_buffers if back else plan.equation.buffers
-        self.buffers = {name: self._hold(name, shape, tensors.get(name)) for name, shape in shapes.items()}
+    def __init__(self, plan: Plan, matrix: Tensor, backward: bool, tensors: dict[str, Tensor]):
+        self.plan, self.matrix, self.backward = plan, matrix, backward
+        units, blocks = plan.units, plan.equation.weight_blocks
+        self.packs = [
+            pack_weight(slice_rows(matrix, first * units, end * units), transposed=not backward)
+            for first, end in blocks
+        ]
+        shapes = plan.equation.backward_buffers if backward else plan.equation.buffers
+        self.buffers = {name: self._allocate(name, shape, tensors.get(name)) for name, shape in shapes.items()}
         # Saved for the sums over all steps only: the backward loop does not use it.
-        only_summed = [name for _, _, name in plan.equation.weighted if back and name not in shapes]
+        only_summed = [name for _, _, name in plan.equation.weight_gradients if backward and name not in shapes]
         self.summed_only = {name: BufferMemory(tensors[name], 0, 0, tensors[name].shape[1]) for name in only_summed}
 
-    def _hold(self, name: str, shape: Buffer, memory: Tensor | None) -> BufferMemory:
+    def _allocate(self, name: str, shape: Buffer, memory: Tensor | None) -> BufferMemory:
         plan, width = self.plan, shape.width(self.plan.units)
-        if shape.only_for and not (plan.record if shape.only_for == "record" else plan.back):
-            return BufferMemory(
-                self.matrix.new_empty(plan.workers, width), 0, width, 0
-            )  # it is not read: one row per worker
-        all_steps = memory is not None if self.back else plan.record or (plan.back and name in plan.form.saved_names)
-        whole = shape.kind == "packed" and all_steps
+        if shape.only_for and not (plan.record if shape.only_for == "record" else plan.backward):
+            unused = self.matrix.new_empty(plan.workers, width)  # never read: one row per worker
+            return BufferMemory(unused, 0, width, 0)
+        is_saved = plan.backward and name in plan.cell.saved_names
+        all_steps = memory is not None if self.backward else plan.record or is_saved
+        has_all_rows = shape.kind == "packed" and all_steps
         if memory is None:
-            packed_rows = plan.packing.num_rows if whole else plan.rows
+            packed_rows = plan.packing.num_rows if has_all_rows else plan.rows
             make = self.matrix.new_zeros if shape.kind == "sum" else self.matrix.new_empty
             memory = make(packed_rows if shape.kind == "packed" else plan.packing.batch_size, width)
-        return BufferMemory(memory, width, 0, width if whole else 0)
+        return BufferMemory(memory, width, 0, width if has_all_rows else 0)
 
     def part(self, name: str, window: Window) -> Tensor:
         """The rows of a window in a packed buffer."""
@@ -180,17 +189,21 @@ class Job:
             plan.packing.sorted_indices.data_ptr(),
             plan.units,
         ]
-        place = external.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
-        middle += [plan.form.multiply.address, place, by_step, by_row]
-        places = [
-            (one.memory.data_ptr() + window.first_row * one.by_earlier * size, one.by_row, one.by_worker * size)
-            for one in self.buffers.values()
+        external_address = external.data_ptr() + (window.first_step * by_step + direction * plan.units) * size
+        middle += [plan.cell.multiply.address, external_address, by_step, by_row]
+        addresses = [
+            (
+                buffer.memory.data_ptr() + window.first_row * buffer.by_earlier * size,
+                buffer.by_row,
+                buffer.by_worker * size,
+            )
+            for buffer in self.buffers.values()
         ]
-        panels = [one.data_ptr() for one in self.packs]
+        panels = [buffer.data_ptr() for buffer in self.packs]
         lists = []
         for worker in range(plan.workers):
             words = [window.end_step - window.first_step, worker, plan.workers, *middle]
-            for address, by_row_of_it, share in places:
-                words += (address + worker * share, by_row_of_it)
+            for address, row_stride, offset in addresses:
+                words += (address + worker * offset, row_stride)
             lists.append(words + panels)
         return lists

@@ -17,123 +17,124 @@ from typing import Any
 
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int, Vec, machine
+from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, Compiled, Int, Vec, get_vector_sizes
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
-ROWS = (6, 4, 2, 1)  # heights of tiles, the best first
-DEPTH = 512  # columns of a panel at a time: what of it is used again stays in the second cache
-SHALLOW = 128  # the same where neither factor is packed and rows are far apart in memory
-PART = 0  # the width of a tile that has only some lanes of one vector
+TILE_HEIGHTS = (6, 4, 2, 1)  # heights of tiles, the best first
+PANEL_DEPTH = 512  # columns of a panel at a time, so that they stay in the L2 cache while they are reused
+UNPACKED_DEPTH = 128  # the same where neither factor is packed and rows are far apart in memory
+PARTIAL = 0  # the width of a tile that has only some lanes of a vector
 
 
 @thread_safe_cache
-def products(kind: str) -> dict[str, Compiled]:
-    """The functions for "float" or "double". Steps lead from one row to the next, in reals.
+def compile_products(precision: str) -> dict[str, Compiled]:
+    """The functions for "float" or "double". A step is the distance of two rows, in numbers.
 
-    pack_rows(weight, its step, N, K, panels)
+    pack_rows(weight, step, N, K, panels)
                                           weight (N, K), for rows · weightᵀ
-    pack_columns(weight, its step, N, K, panels)
+    pack_columns(weight, step, N, K, panels)
                                           weight (K, N), for rows · weight
-    product(rows, step, panels, result, step, how many rows, K, N, start, its step)
-                                          result (·, N) = start (·, N) + rows (·, K) · weight; no start is zero
-    across(left, step, right, step, result, step, how many columns of left, K, N, more)
-                                          result (·, N) = left (K, ·) transposed · right (K, N); with `more` it is added
-    Each exists also as `…_of(words)`, with a list of its arguments.
+    product(left, step, panels, result, step, number of rows, K, N, start, step)
+                                          result (·, N) = start (·, N) + left (·, K) · weight; a start of 0 means zeros
+    multiply_transposed(left, step, right, step, result, step, columns of left, K, N, accumulate)
+                                          result (·, N) = left (K, ·) transposed · right (K, N), added with `accumulate`
+    Each also exists as `…_of(words)`, where `words` is the address of a list of the arguments.
     """
-    code = Code(kind)
-    _pack_rows(code)
-    _pack_columns(code)
-    tiles = {(rows, width): _tile(code, rows, width) for width in (*widths(), PART) for rows in ROWS}
-    _product(code, tiles)
-    _across(code, tiles)
+    code = Code(precision)
+    _add_pack_rows(code)
+    _add_pack_columns(code)
+    widths = (*panel_widths(), PARTIAL)
+    tiles = {(rows, width): _add_tile(code, rows, width) for width in widths for rows in TILE_HEIGHTS}
+    _add_product(code, tiles)
+    _add_multiply_transposed(code, tiles)
     return code.build()
 
 
 def packed_size(width: int, depth: int, size: int) -> int:
-    """How many reals of so many bytes the panels of a weight take."""
-    lanes = machine()[0] // size
+    """The number of entries in the panels of a weight; an entry has `size` bytes."""
+    lanes = get_vector_sizes()[0] // size
     return (width + lanes - 1) // lanes * lanes * depth
 
 
-def widths() -> tuple[int, ...]:
+def panel_widths() -> tuple[int, ...]:
     """Widths of panels, in vectors."""
-    return tuple(width for width in (4, 2, 1) if width <= machine()[1])
+    return tuple(width for width in (4, 2, 1) if width <= get_vector_sizes()[1])
 
 
-def _panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]]:
-    """Loops over the panels of a result of so many columns. → (width in vectors, first column, columns from there on)
+def _loop_over_panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]]:
+    """Loop over the panels of a result: yields (width in vectors, first column, number of columns from there on).
 
-    At most one panel of each narrower width follows the wide ones, at last a `PART` of a vector.
+    At most one panel of each narrower width follows the wide ones, then a `PARTIAL` vector.
     """
-    start = code.whole(0)
-    for width in widths():
+    start = code.as_int(0)
+    for width in panel_widths():
         span = width * code.lanes
         stop = start + (columns - start) // span * span
         with code.loop(start, stop, span) as j:
             yield width, j, columns - j
         start = stop
     with code.when(start < columns):
-        yield PART, start, columns - start
+        yield PARTIAL, start, columns - start
 
 
-def _heights(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
-    """Tiles that cover the rows: as many as fit of the highest, then at most a few lower ones. → (first row, height)"""
-    start = code.whole(0)
-    for height in ROWS:
+def _loop_over_tiles(code: Code, rows: Int) -> Iterator[tuple[Int, int]]:
+    """Loop over tiles that cover the rows, the highest first: yields (first row, height)."""
+    start = code.as_int(0)
+    for height in TILE_HEIGHTS:
         stop = start + (rows - start) // height * height
         with code.loop(start, stop, height) as r:
             yield r, height
         start = stop
 
 
-def _span(code: Code, width: int) -> int:
-    """The reals from one column of a weight to the next in a panel."""
+def _panel_columns(code: Code, width: int) -> int:
+    """The distance of two columns of a weight in a panel, in numbers."""
     return max(width, 1) * code.lanes
 
 
-def _pack_columns(code: Code) -> None:
+def _add_pack_columns(code: Code) -> None:
     with code.function("pack_columns", 5) as (weight, step, columns, depth, panels):
-        for width, j, left in _panels(code, columns):
-            span = _span(code, width)
-            with code.loop(0, depth) as k, code.below(left if width == PART else None):
+        for width, j, left in _loop_over_panels(code, columns):
+            span = _panel_columns(code, width)
+            with code.loop(0, depth) as k, code.mask_lanes(left if width == PARTIAL else None):
                 for v in range(0, span, code.lanes):
                     code.store(code.load(weight, k * step + j + v), panels, j * depth + k * span + v)
-    code.from_words("pack_columns_of", "pack_columns", 5)
+    code.add_list_version("pack_columns_of", "pack_columns", 5)
 
 
-def _pack_rows(code: Code) -> None:
-    strip = _strip(code)
+def _add_pack_rows(code: Code) -> None:
+    strip = _add_pack_strip(code)
     with code.function("pack_rows", 5) as (weight, step, columns, depth, panels):
-        for width, j, left in _panels(code, columns):
-            span = _span(code, width)
+        for width, j, left in _loop_over_panels(code, columns):
+            span = _panel_columns(code, width)
             with code.loop(0, span, code.lanes) as v:
                 rows, place = weight + (j + v) * step * code.size, panels + (j * depth + v) * code.size
-                code.inside(strip, rows, step, left.minimum(code.lanes), depth, place, span)
-    code.from_words("pack_rows_of", "pack_rows", 5)
+                code.call_local(strip, rows, step, left.minimum(code.lanes), depth, place, span)
+    code.add_list_version("pack_rows_of", "pack_rows", 5)
 
 
-def _strip(code: Code) -> Any:
-    """A function: as many rows of a weight as a vector has lanes become columns. Squares are transposed in registers.
+def _add_pack_strip(code: Code) -> Any:
+    """Add a function that packs as many rows of a weight as a vector has lanes. Squares are transposed in registers.
 
-    Where there are fewer rows, the last one stands for those that are missing.
+    Where there are fewer rows, the last one is repeated.
     """
     lanes = code.lanes
     with code.function("strip", 6) as (weight, weight_step, count, depth, panel, step):
         places = [weight_step * (count - 1).minimum(i) for i in range(lanes)]
         full = depth // lanes * lanes
         with code.loop(0, full, lanes) as k:
-            for i, row in enumerate(_transpose(code, [code.load(weight, place + k) for place in places])):
+            for i, row in enumerate(_transpose_square(code, [code.load(weight, place + k) for place in places])):
                 code.store(row, panel, (k + i) * step)
         with code.when(full < depth):
-            with code.below(depth - full):
+            with code.mask_lanes(depth - full):
                 rows = [code.load(weight, place + full) for place in places]
-            for i, row in enumerate(_transpose(code, rows)):
+            for i, row in enumerate(_transpose_square(code, rows)):
                 with code.when(full + i < depth):
                     code.store(row, panel, (full + i) * step)
-    return code.hide("strip")
+    return code.make_internal("strip")
 
 
-def _transpose(code: Code, rows: list[Vec]) -> list[Vec]:
+def _transpose_square(code: Code, rows: list[Vec]) -> list[Vec]:
     """The columns of a square. In each round, pairs of rows swap halves of blocks; the blocks halve every time."""
     values, width = [row.value for row in rows], code.lanes
     block = width // 2
@@ -143,22 +144,22 @@ def _transpose(code: Code, rows: list[Vec]) -> list[Vec]:
             first = [c - block + width if c & block else c for c in range(width)]
             second = [c + width if c & block else c + block for c in range(width)]
             for place, order in ((i, first), (i + block, second)):
-                mask = ir.Constant(ir.VectorType(NUMBER, width), order)
+                mask = ir.Constant(ir.VectorType(INT32, width), order)
                 values[place] = code.builder.shuffle_vector(low, high, mask)
         block //= 2
     return [Vec(code, value) for value in values]
 
 
-def _tile(code: Code, rows: int, width: int) -> Any:
-    """A function: result (rows, width vectors) = start + left · right. If there is no start (address 0), it is zero.
+def _add_tile(code: Code, rows: int, width: int) -> Any:
+    """Add a function: result (rows, width vectors) = start + left · right, where a start at address 0 means zeros.
 
-    left[r, k] lies at r · row step + k · column step, right[k] at k · step. Beyond the last column nothing is touched.
+    left[r, k] is at r · row step + k · column step, right[k] at k · step. Columns beyond the last are not accessed.
     """
-    lanes, name, part, width = code.lanes, f"tile_{rows}_{width}", width == PART, max(width, 1)
+    lanes, name, part, width = code.lanes, f"tile_{rows}_{width}", width == PARTIAL, max(width, 1)
     places = [(r, v * lanes) for r in range(rows) for v in range(width)]
     with (
         code.function(name, 11) as (left, left_row, left_column, right, right_step, start, start_step, *rest),
-        code.below(rest[3] if part else None),
+        code.mask_lanes(rest[3] if part else None),
     ):
         result, step, depth, _ = rest
         builder, before = code.builder, code.builder.block
@@ -169,16 +170,16 @@ def _tile(code: Code, rows: int, width: int) -> Any:
         old = [code.load(start, start_step * r + v).value for r, v in places]
         builder.branch(body)
         builder.position_at_end(body)
-        k, sums = builder.phi(WORD), [builder.phi(code.vector) for _ in places]
+        k, sums = builder.phi(INT64), [builder.phi(code.vector) for _ in places]
         for block, values in ((before, [code.real(0.0).value] * len(places)), (reads, old)):
-            k.add_incoming(WORD(0), block)
+            k.add_incoming(INT64(0), block)
             for one, value in zip(sums, values, strict=True):
                 one.add_incoming(value, block)
         column = Int(code, k)
         entries = [code.load(right, column * right_step + v * lanes) for v in range(width)]
         new = []
         for r in range(rows):
-            one = code.spread(builder.load(code.at(lefts[r], column * left_column)))
+            one = code.broadcast(builder.load(code.pointer(lefts[r], column * left_column)))
             new += [code.fma(one, entries[v], Vec(code, sums[r * width + v])) for v in range(width)]
         k.add_incoming((column + 1).value, body)
         for total, value in zip(sums, new, strict=True):
@@ -187,35 +188,38 @@ def _tile(code: Code, rows: int, width: int) -> Any:
         builder.position_at_end(after)
         for (r, v), value in zip(places, new, strict=True):
             code.store(value, result, step * r + v)
-    return code.hide(name)
+    return code.make_internal(name)
 
 
-def _product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
+def _add_product(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     size = code.size
-    with code.function("product", 10) as (left, left_step, panels, result, step, rows, depth, columns, start, its_step):
-        for width, j, there in _panels(code, columns):
-            wide = _span(code, width)
-            with code.loop(0, depth, DEPTH) as k:
-                panel, span = panels + (j * depth + k * wide) * size, (depth - k).minimum(DEPTH)
-                for r, height in _heights(code, rows):
+    with code.function("product", 10) as (left, left_step, panels, result, step, *rest):
+        rows, depth, columns, start, start_step = rest
+        for width, j, columns_left in _loop_over_panels(code, columns):
+            panel_step = _panel_columns(code, width)
+            with code.loop(0, depth, PANEL_DEPTH) as k:
+                panel, span = panels + (j * depth + k * panel_step) * size, (depth - k).minimum(PANEL_DEPTH)
+                for r, height in _loop_over_tiles(code, rows):
                     place = result + (r * step + j) * size
-                    from_start = code.choose(start < 1, start, start + (r * its_step + j) * size)
-                    begin = code.choose(k < 1, from_start, place), code.choose(k < 1, its_step, step)
-                    rest = (panel, wide, *begin, place, step, span, there)
-                    code.inside(tiles[height, width], left + (r * left_step + k) * size, left_step, 1, *rest)
-    code.from_words("product_of", "product", 10)
+                    from_start = code.select(start < 1, start, start + (r * start_step + j) * size)
+                    begin = code.select(k < 1, from_start, place), code.select(k < 1, start_step, step)
+                    factors = panel, panel_step, *begin, place, step, span, columns_left
+                    code.call_local(tiles[height, width], left + (r * left_step + k) * size, left_step, 1, *factors)
+    code.add_list_version("product_of", "product", 10)
 
 
-def _across(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
+def _add_multiply_transposed(code: Code, tiles: dict[tuple[int, int], Any]) -> None:
     """Neither factor is packed; the sum runs over their rows."""
     size = code.size
-    with code.function("across", 10) as (left, left_step, right, right_step, result, step, rows, depth, columns, more):
-        with code.loop(0, depth, SHALLOW) as k:
-            span = (depth - k).minimum(SHALLOW)
-            for width, j, there in _panels(code, columns):
-                for r, height in _heights(code, rows):
+    with code.function("multiply_transposed", 10) as (left, left_step, right, right_step, result, step, *rest):
+        rows, depth, columns, accumulate = rest
+        with code.loop(0, depth, UNPACKED_DEPTH) as k:
+            span = (depth - k).minimum(UNPACKED_DEPTH)
+            for width, j, columns_left in _loop_over_panels(code, columns):
+                for r, height in _loop_over_tiles(code, rows):
                     place = result + (r * step + j) * size
-                    begin = code.choose(k + more < 1, code.whole(0), place)
-                    rest = (right + (k * right_step + j) * size, right_step, begin, step, place, step, span, there)
-                    code.inside(tiles[height, width], left + (k * left_step + r) * size, 1, left_step, *rest)
-    code.from_words("across_of", "across", 10)
+                    begin = code.select(k + accumulate < 1, code.as_int(0), place)
+                    right_block = right + (k * right_step + j) * size
+                    factors = left + (k * left_step + r) * size, 1, left_step, right_block, right_step
+                    code.call_local(tiles[height, width], *factors, begin, step, place, step, span, columns_left)
+    code.add_list_version("multiply_transposed_of", "multiply_transposed", 10)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from llvmlite import ir
 
-from seqwise.kernels.recurrence.cpu.code import NUMBER, WORD, Code, Compiled, Int
+from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Code, Compiled, Int
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
 
 
@@ -27,19 +27,19 @@ def run(function: Compiled, jobs: Sequence[Sequence[int]], threads: int) -> None
         return
     words = array("q", jobs[0] if len(jobs) == 1 else [word for job in jobs for word in job])
     start, length = words.buffer_info()[0], 8 * len(jobs[0])
-    places, threads = range(start, start + len(jobs) * length, length), min(threads, len(jobs))
+    addresses, threads = range(start, start + len(jobs) * length, length), min(threads, len(jobs))
     if threads == 1:
-        _each(function, places)
-    elif (team := _openmp()) is not None:
-        team(function.address, start, length, len(jobs), threads)
+        _run_jobs(function, addresses)
+    elif (openmp := _openmp()) is not None:
+        openmp(function.address, start, length, len(jobs), threads)
     else:
-        shares = [places[member::threads] for member in range(threads)]
-        list(_pool(os.getpid()).map(_each, [function] * threads, shares))
+        shares = [addresses[worker::threads] for worker in range(threads)]
+        list(_pool(os.getpid()).map(_run_jobs, [function] * threads, shares))
 
 
-def _each(function: Compiled, places: Sequence[int]) -> None:
-    for place in places:
-        function(place)
+def _run_jobs(function: Compiled, addresses: Sequence[int]) -> None:
+    for address in addresses:
+        function(address)
 
 
 @thread_safe_cache
@@ -48,45 +48,45 @@ def _pool(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="seqwise-scan")
 
 
-class Team:
+class OpenMPThreads:
     """The threads of the OpenMP library that PyTorch has loaded."""
 
     def __init__(self, library: Any):
-        self._begin = library.GOMP_parallel
-        self._begin.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        self._begin.restype = None
-        asked = (library.omp_get_thread_num, library.omp_get_num_threads)
-        self._asked = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in asked]
-        self._member = _member()
+        self._parallel = library.GOMP_parallel
+        self._parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._parallel.restype = None
+        queries = (library.omp_get_thread_num, library.omp_get_num_threads)
+        self._query_addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in queries]
+        self._worker = _compile_worker()
 
     def __call__(self, function: int, start: int, length: int, jobs: int, threads: int) -> None:
-        words = array("q", [function, start, length, jobs, *self._asked])
-        self._begin(self._member.address, words.buffer_info()[0], threads, 0)
+        words = array("q", [function, start, length, jobs, *self._query_addresses])
+        self._parallel(self._worker.address, words.buffer_info()[0], threads, 0)
 
 
 @thread_safe_cache
-def _openmp() -> Team | None:
+def _openmp() -> OpenMPThreads | None:
     """The functions of GCC's OpenMP library, which LLVM's has too; None where they are missing."""
     if "OpenMP" not in torch.__config__.parallel_info():
         return None
     try:
-        return Team(ctypes.CDLL(None))
+        return OpenMPThreads(ctypes.CDLL(None))
     except (AttributeError, OSError, TypeError):
         return None
 
 
-def _member() -> Compiled:
+def _compile_worker() -> Compiled:
     """The function of each thread: every n-th job, where n threads were started, possibly fewer than requested."""
     code = Code("float")
-    with code.function("member", 1) as (words,):
-        function, start, length, jobs, own, all_of_them = (code.word(words, place) for place in range(6))
-        mine, count = (_ask(code, address) for address in (own, all_of_them))
-        with code.loop(mine, jobs, count) as job:
+    with code.function("worker", 1) as (words,):
+        function, start, length, jobs, thread_query, count_query = (code.word(words, index) for index in range(6))
+        thread, count = (_call_query(code, address) for address in (thread_query, count_query))
+        with code.loop(thread, jobs, count) as job:
             code.call(function, start + job * length)
-    return code.build()["member"]
+    return code.build()["worker"]
 
 
-def _ask(code: Code, address: Int) -> Int:
-    kind = ir.FunctionType(NUMBER, []).as_pointer()
-    answer = code.builder.call(code.builder.inttoptr(address.value, kind), [])
-    return Int(code, code.builder.sext(answer, WORD))
+def _call_query(code: Code, address: Int) -> Int:
+    kind = ir.FunctionType(INT32, []).as_pointer()
+    result = code.builder.call(code.builder.inttoptr(address.value, kind), [])
+    return Int(code, code.builder.sext(result, INT64))
