@@ -58,7 +58,7 @@ def build(variant: str, depth: int = 2, inputs: int = WIDTH, memory: int = WIDTH
     )
     settings.transformer.heads = 2
     torch.manual_seed(0)
-    return build_decoder(settings, inputs, memory, longest=20).double().eval()
+    return build_decoder(settings, inputs, memory, max_length=20).double().eval()
 
 
 def draw(*shape: int, seed: int = 1) -> Tensor:
@@ -253,7 +253,7 @@ def tiny(attention: str, fed: bool = False) -> Decoder:
     settings = ResolvedSettings.model_validate(
         {"model": "rnn", "network": {"width": 1, "depth": 1}, "translate": values}
     )
-    decoder = build_decoder(settings, 1, 1, longest=9).double().eval()
+    decoder = build_decoder(settings, 1, 1, max_length=9).double().eval()
     with torch.no_grad():
         for weight in decoder.parameters():
             weight.fill_(0.5)

@@ -255,7 +255,7 @@ def test_the_switch_works_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.autograd.grad(slope.square().sum(), x)
 
 
-def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(cell: object, backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
@@ -264,10 +264,10 @@ def test_what_cannot_be_compiled_is_told_once_and_goes_another_way(monkeypatch: 
     x = some_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):
         both = Bidirectional(layer_of(name), layer_of(name))
-        with pytest.warns(UserWarning, match="gru with 16 units does not run here.*cannot select") as told:
+        with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as warned:
             outputs, _ = both(x)
-        assert len(told) == 1
-        assert told[0].filename == recurrent.__file__
+        assert len(warned) == 1
+        assert warned[0].filename == recurrent.__file__
         assert both.forwards.backend == both.backwards.backend == other
         torch.testing.assert_close(outputs[..., :16], opened(both.forwards, x))
 

@@ -72,7 +72,7 @@ def test_the_path_on_a_cpu():
     assert choose_backend(Own(3, 4), x) == "reference"
 
 
-def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monkeypatch):
+def test_a_kernel_that_cannot_be_launched_warns_once_and_is_not_tried_again(monkeypatch):
     persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
 
     def broken(*_):
@@ -82,7 +82,7 @@ def test_a_kernel_that_cannot_be_launched_is_told_once_and_not_tried_again(monke
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: None)
     monkeypatch.setattr(fused, "_failed", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
-    with pytest.warns(UserWarning, match="lstm with 4 units does not run here.*no such luck"):
+    with pytest.warns(UserWarning, match="lstm with 4 units cannot run here.*no such luck"):
         assert (
             fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None

@@ -53,7 +53,7 @@ def test_starting_later_equals_the_rest_of_the_whole(layer):
 def test_learned_positions_end_with_a_clear_error():
     layer = LearnedPositions(4, 10)
     layer(torch.zeros(1, 4, 4), start=6)
-    with pytest.raises(UsageError, match="up to 10 tokens; position 10 was asked for"):
+    with pytest.raises(UsageError, match="up to 10 tokens; received position 10"):
         layer(torch.zeros(1, 4, 4), start=7)
 
 

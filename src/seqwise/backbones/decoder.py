@@ -23,7 +23,7 @@ def build_decoder(
     settings: ResolvedSettings,
     inputs: int,
     memory_width: int,
-    longest: int,
+    max_length: int,
     attention: str | None = None,
     feeding: bool | None = None,
 ) -> Decoder:
@@ -31,7 +31,7 @@ def build_decoder(
 
     `attention` of recurrent and fixed-window decoders is none, additive, dot or general; the default is
     `translate.attention`. The default of `feeding` is `translate.input_feeding`, or False for a task that passes its
-    own `attention`. `longest` is the number of learned positions.
+    own `attention`. `max_length` is the number of learned positions.
     """
     if feeding is None:
         feeding = attention is None and settings.translate.input_feeding
@@ -39,7 +39,7 @@ def build_decoder(
     width = network.width
     if settings.model == "transformer":
         depth, dropout = network.depth, network.dropout
-        return TransformerDecoder(inputs, memory_width, width, depth, longest, settings.transformer, dropout)
+        return TransformerDecoder(inputs, memory_width, width, depth, max_length, settings.transformer, dropout)
     if attention == "none":
         if settings.model not in RECURRENT:
             raise UsageError(

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqwise.backbones.build import build_backbone
 from seqwise.backbones.feedforward import FeedForwardBackbone
-from seqwise.backbones.recurrent import bidirectional_layers
+from seqwise.backbones.recurrent import build_bidirectional_layers
 from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.layers.recurrent import StackedRecurrent, reverse_steps, valid_steps
@@ -22,13 +22,13 @@ from seqwise.resolved_settings import ResolvedSettings
 CELLS = ("rnn", "gru", "lstm")
 
 
-def build_encoder(settings: ResolvedSettings, inputs: int, longest: int) -> nn.Module:
-    """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `longest`."""
+def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
+    """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `max_length`."""
     network = settings.network
     width, depth, dropout = network.width, network.depth, network.dropout
     bidirectional = settings.recurrent.bidirectional
     if settings.model == "transformer":
-        return TransformerBackbone(inputs, width, depth, longest, settings.transformer, dropout, causal=False)
+        return TransformerBackbone(inputs, width, depth, max_length, settings.transformer, dropout, causal=False)
     if settings.model == "feedforward":
         return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
     if settings.model in CELLS and bidirectional and settings.recurrent.concat_directions:
@@ -51,7 +51,7 @@ class BidirectionalBackbone(nn.Module):
         units = -(-width // 2)
         self.width = 2 * units
         self.deep = StackedRecurrent(
-            bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout
+            build_bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout
         )
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
@@ -70,10 +70,10 @@ class SeparateDirections(nn.Module):
         self.width: int = forwards.width + backwards.width  # type: ignore[operator,assignment]
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        ahead = self.forwards(vectors, None, lengths)
-        back = self.backwards(reverse_steps(vectors, lengths), None, lengths)
-        both = torch.cat([ahead.vectors, reverse_steps(back.vectors, lengths)], dim=-1)
-        return States(both, (ahead.state, back.state))
+        forward = self.forwards(vectors, None, lengths)
+        backward = self.backwards(reverse_steps(vectors, lengths), None, lengths)
+        vectors = torch.cat([forward.vectors, reverse_steps(backward.vectors, lengths)], dim=-1)
+        return States(vectors, (forward.state, backward.state))
 
 
 class CentredFeedForward(FeedForwardBackbone):
@@ -82,7 +82,7 @@ class CentredFeedForward(FeedForwardBackbone):
     stateful = False
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        ahead = self.window // 2
+        future = self.window // 2
         valid = valid_steps(vectors, self.inputs, lengths)
-        h = super().forward(F.pad(zero_padding(vectors, valid), (0, 0, 0, ahead))).vectors[:, ahead:]
+        h = super().forward(F.pad(zero_padding(vectors, valid), (0, 0, 0, future))).vectors[:, future:]
         return States(zero_padding(h, valid))

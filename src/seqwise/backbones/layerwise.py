@@ -16,9 +16,10 @@ from seqwise.layers.recurrent import reverse_steps
 def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
     """The vectors (B, T, D), then the states (B, T, ·) of each layer; the last are those the backbone returns."""
     if isinstance(backbone, SeparateDirections):
-        ahead = compute_layer_states(backbone.forwards, vectors, lengths)
-        back = compute_layer_states(backbone.backwards, reverse_steps(vectors, lengths), lengths)
-        return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in zip(ahead[1:], back[1:]))]
+        forward = compute_layer_states(backbone.forwards, vectors, lengths)
+        backward = compute_layer_states(backbone.backwards, reverse_steps(vectors, lengths), lengths)
+        pairs = zip(forward[1:], backward[1:])
+        return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in pairs)]
     if isinstance(backbone, FeedForwardBackbone):
         with record(backbone, "hidden.*") as recording:
             last = backbone(vectors, lengths=lengths).vectors
@@ -27,7 +28,7 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
     outputs: list[Tensor] = []
     hooks = [
         layer.register_forward_hook(lambda module, inputs, output: outputs.append(output[0]))
-        for layer in _layers(backbone)
+        for layer in _get_layers(backbone)
     ]
     try:
         last = backbone(vectors, None, lengths).vectors
@@ -37,7 +38,7 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
     return [vectors, *outputs[:-1], last]
 
 
-def _layers(backbone: nn.Module) -> nn.ModuleList:
+def _get_layers(backbone: nn.Module) -> nn.ModuleList:
     stack = backbone.encoder if isinstance(backbone, TransformerBackbone) else getattr(backbone, "deep", None)
     if stack is None:
         raise UsageError(f"the layers of {type(backbone).__name__} cannot be listed.")

@@ -75,7 +75,7 @@ class DecoderOutput(States):
 class Decoder(nn.Module, ABC):
     """Vectors of the target so far, over a memory → states from which the next token is predicted.
 
-    The state of the recurrent ones is (shared, own): tensors with a row per memory row, and with a row per decoder
+    The state of recurrent decoders is (shared, own): tensors with a row per memory row, and with a row per decoder
     row. A state is used once: continuing from it may overwrite it.
     """
 

@@ -11,7 +11,9 @@ from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent
 from seqwise.resolved_settings import ResolvedRecurrentSettings
 
 
-def _layers(cell: str, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings) -> list[Recurrent]:
+def _build_layers(
+    cell: str, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings
+) -> list[Recurrent]:
     return [
         Recurrent(
             make_cell(cell, inputs if i == 0 else width, width, settings),
@@ -21,12 +23,12 @@ def _layers(cell: str, inputs: int, width: int, depth: int, settings: ResolvedRe
     ]
 
 
-def bidirectional_layers(
+def build_bidirectional_layers(
     cell: str, inputs: int, units: int, depth: int, settings: ResolvedRecurrentSettings
 ) -> list[Bidirectional]:
     """Bidirectional layers, `units` wide in each direction."""
     return [
-        Bidirectional(*(_layers(cell, inputs if i == 0 else 2 * units, units, 1, settings)[0] for _ in range(2)))
+        Bidirectional(*(_build_layers(cell, inputs if i == 0 else 2 * units, units, 1, settings)[0] for _ in range(2)))
         for i in range(depth)
     ]
 
@@ -41,7 +43,7 @@ class RecurrentBackbone(nn.Module):
     ):
         super().__init__()
         self.width = width
-        self.deep = StackedRecurrent(_layers(cell, inputs, width, depth, settings), dropout=dropout)
+        self.deep = StackedRecurrent(_build_layers(cell, inputs, width, depth, settings), dropout=dropout)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
         outputs, state = self.deep(vectors, state, lengths)
@@ -56,7 +58,7 @@ class AttentiveBackbone(nn.Module):
     def __init__(self, inputs: int, width: int, depth: int, settings: ResolvedRecurrentSettings, dropout: float = 0.0):
         super().__init__()
         self.width = width
-        self.deep = StackedRecurrent(_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
+        self.deep = StackedRecurrent(_build_layers(settings.cell, inputs, width, depth, settings), dropout=dropout)
         self.look_back = StateAttention(width, settings.attention_span)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:

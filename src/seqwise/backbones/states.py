@@ -1,7 +1,7 @@
 """`States`: what backbones return, and the model state that links one segment of a sequence to the next.
 
 A model state is None, a tensor whose first dimension is the batch, or a nested tuple of model states. The functions
-here do not know which model made it, so a state can be cut into micro-batches, gathered over processes and saved.
+here do not know which model returned it, so a state can be split into micro-batches, gathered over processes and saved.
 """
 
 from __future__ import annotations

@@ -81,11 +81,11 @@ def build_projection(inputs: int, width: int) -> nn.Module:
     return linear
 
 
-def build_positions(kind: str, width: int, longest: int) -> nn.Module | None:
+def build_positions(kind: str, width: int, max_length: int) -> nn.Module | None:
     """The layer that adds positions, or None: rotary ones are applied inside attention."""
     if kind == "sinusoidal":
         return SinusoidalPositions(width)
-    return LearnedPositions(width, longest) if kind == "learned" else None
+    return LearnedPositions(width, max_length) if kind == "learned" else None
 
 
 def compute_position_scale(kind: str) -> float:

@@ -49,14 +49,14 @@ class TransformerDecoder(Decoder):
         memory_width: int,
         width: int,
         depth: int,
-        longest: int,
+        max_length: int,
         settings: ResolvedTransformerSettings,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.width = width
         self.enter, self.remember = build_projection(inputs, width), build_projection(memory_width, width)
-        self.positions = build_positions(settings.positions, width, longest)
+        self.positions = build_positions(settings.positions, width, max_length)
         self.factor = compute_position_scale(settings.positions)
         kind = PreNormDecoderLayer if settings.norm == "pre" else DecoderLayer
         self.decoder = DecoderStack(build_layers(kind, width, depth, settings, dropout))

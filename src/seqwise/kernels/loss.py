@@ -149,7 +149,7 @@ def _compute(
     _failed_devices.add(vectors.device)
     reason = (str(failure).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
-        f"the fused loss does not run on {vectors.device}; continuing without it. ({type(failure).__name__}: {reason})",
+        f"the fused loss cannot run on {vectors.device}; using PyTorch's instead. ({type(failure).__name__}: {reason})",
         stacklevel=2,
     )
     return results

@@ -6,7 +6,7 @@ One dimension legend for the whole project:
     T  time                  H  attention heads       K  width of one head
     S  source time           U  hidden units of a recurrent cell
 
-Every tensor is batch first, also a carried state. Masks are boolean and True means "may be looked at".
+Every tensor is batch first, also a recurrent state. Masks are boolean; True means "may be attended to".
 
 The layers can be imported from here, as in `from seqwise.layers import Recurrent, LSTMCell`. A name is looked up when
 it is first used.

@@ -20,7 +20,7 @@ class VariationalDropout(nn.Module):
     def __init__(self, p: float):
         super().__init__()
         if not 0 <= p < 1:
-            raise UsageError(f"dropout is a share in [0, 1); received {p}.", repair="0 turns it off.")
+            raise UsageError(f"dropout is a probability in [0, 1); received {p}.", repair="0 turns it off.")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Scans of cells by our own kernels: persistent Triton programs on a GPU, compiled loops on a CPU.
+"""Scans of cells by the kernels of this package: persistent Triton programs on a GPU, compiled loops on a CPU.
 
 This module says which kernel computes which cell, chooses the backend of each call, and falls back where a kernel
 cannot be compiled or launched. Kernels know nothing of cells; cells know nothing of kernels.
@@ -49,9 +49,9 @@ _failed: set[tuple[Any, ...]] = set()  # kernels that could not be launched, or 
 
 
 def _untraced(function: F) -> F:
-    """The function as `torch.compiler.disable` makes it: `torch.compile` calls it without tracing it.
+    """The function, excluded from tracing by `torch.compile`, as by `torch.compiler.disable`.
 
-    `disable` itself imports the compiler, which takes two seconds; here that waits until the compiler is imported.
+    `disable` itself imports the compiler, which takes two seconds; here it is called once the compiler is imported.
     """
     disabled: list[Any] = []
 
@@ -68,7 +68,7 @@ def _untraced(function: F) -> F:
 
 
 def get_cell_spec(cell: Cell) -> CellSpec | None:
-    """The kind that the kernels know the cell by; None for other classes, also subclasses: they may differ."""
+    """The cell as kernels describe it; None for other classes, also subclasses: their equations may differ."""
     spec = CELL_SPECS.get(type(cell))
     if spec is None or spec.name != "rnn":
         return spec
@@ -79,30 +79,31 @@ def get_cell_spec(cell: Cell) -> CellSpec | None:
 def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
     """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
     spec = get_cell_spec(cell)
-    other = "aten" if has_aten_scan(cell) else "reference"
+    fallback = "aten" if has_aten_scan(cell) else "reference"
     if spec is None:
-        return other
+        return fallback
     if support.has_active_transforms():
         return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
     if x.is_cpu:
-        return _choose_on_cpu(spec, cell, x, lengths, scans, other)
+        return _choose_on_cpu(spec, cell, x, lengths, scans, fallback)
     if get_unavailable_reason(x.device) is not None or _gpu_key(spec, x, cell.units, scans) in _failed:
-        return other
+        return fallback
     from seqwise.kernels.recurrence.gpu import persistent
 
     if not persistent.is_supported(spec, x, cell.units, scans):
-        return other
-    return "triton" if other == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, scans) else other
+        return fallback
+    is_faster = fallback == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, scans)
+    return "triton" if is_faster else fallback
 
 
 @_untraced
-def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, other: str) -> str:
+def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, fallback: str) -> str:
     if not support.is_supported(x, cell.weight_input, cell.weight_hidden) or (_failed and _cpu_key(spec, x) in _failed):
-        return other
+        return fallback
     padded = lengths is not None and bool((lengths < x.shape[1]).any())
-    faster = other == "reference" and x.shape[1] > 1
-    faster = faster or support.is_faster_than_aten(spec, x, cell.units, scans, padded)
-    return "compiled" if faster and get_unavailable_reason(x.device) is None else other
+    is_faster = fallback == "reference" and x.shape[1] > 1
+    is_faster = is_faster or support.is_faster_than_aten(spec, x, cell.units, scans, padded)
+    return "compiled" if is_faster and get_unavailable_reason(x.device) is None else fallback
 
 
 def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
@@ -129,38 +130,37 @@ def fused_scan(
 ) -> ScanResult | None:
     """The scan of x (B, T, D) by a kernel; with `should_record`, every gate by its name.
 
-    None if the kernel cannot be launched: a warning says so, and this process does not try it again.
+    None if the kernel cannot be launched: this is warned about once, and the process does not try it again.
     """
     spec = get_cell_spec(cell)
     assert spec is not None
     if backend == "compiled":
-        scanned = _scan_on_cpu(spec, x, directions, lengths, should_record)
-        if isinstance(scanned, Exception):
-            _warn_failed(_cpu_key(spec, x), cell, scanned)
+        result = _scan_on_cpu(spec, x, directions, lengths, should_record)
+        if isinstance(result, Exception):
+            _warn_failed(_cpu_key(spec, x), cell, result)
             return None
-        return scanned
+        return result
     from seqwise.kernels.recurrence.gpu import persistent
 
     packing = SequencePacking(len(x), x.shape[1], lengths, x.device)
     with pause_recording():
-        ready = persistent.prepare_inputs(x, directions, packing)
+        inputs = persistent.prepare_inputs(x, directions, packing)
         try:
-            persistent.verify_backward_launch(spec, ready)
-            done = persistent.run_scan(spec, ready, packing, should_record)
+            persistent.verify_backward_launch(spec, inputs)
+            return ScanResult(*persistent.run_scan(spec, inputs, packing, should_record))
         except Exception as error:
-            # While a CUDA graph is captured no kernel can be warmed up; that says nothing about this one.
+            # While a CUDA graph is captured, no kernel can be warmed up: such a failure is not the kernel's.
             if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
                 raise
             _warn_failed(_gpu_key(spec, x, cell.units, len(directions)), cell, error)
             return None
-        return ScanResult(*done)
 
 
 @_untraced
 def _scan_on_cpu(
     spec: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
 ) -> ScanResult | Exception:
-    """The scan, or the error because of which it cannot be compiled."""
+    """The result of the scan, or the error if it cannot be compiled."""
     try:
         compiled.prepare(spec, x.dtype)
     except support.COMPILE_ERRORS as error:
@@ -174,7 +174,7 @@ def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
     _failed.add(key)
     reason = (str(error).strip() or "no reason given").splitlines()[-1]
     warnings.warn(
-        f"the fused kernel of {cell.name} with {cell.units} units does not run here; continuing without it. "
+        f"the fused kernel of {cell.name} with {cell.units} units cannot run here; using PyTorch's operations instead. "
         f"({type(error).__name__}: {reason})",
         stacklevel=3,
     )

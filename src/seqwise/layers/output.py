@@ -27,7 +27,7 @@ FLATTENING = 0.75  # exponent of the unigram counts: Mikolov et al. 2013, §2.2
 class FullSoftmax(nn.Module):
     """log softmax(W x + b). `tied` shares the embedding matrix as W (Press & Wolf 2017; Inan et al. 2017).
 
-    Where the embedding is not as wide as the state, a matrix without bias leads from the one to the other.
+    Where the embedding is not as wide as the state, a linear layer without bias projects the one to the other.
     A matrix of its own starts normal with standard deviation 1/√D, which gives logits of variance 1 for states whose
     entries have variance 1.
     """
@@ -90,26 +90,26 @@ class SampledSoftmax(FullSoftmax):
     ):
         super().__init__(width, vocabulary, tied)
         self.samples = samples
-        probability = _log_uniform(vocabulary) if counts is None else _flattened(counts, vocabulary)
+        probability = _log_uniform_probabilities(vocabulary) if counts is None else _flatten_counts(counts, vocabulary)
         self.register_buffer("probability", probability, persistent=False)  # needed in training only
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
         return self.sampled_loss(vectors, targets) if self.training else super().loss(vectors, targets)
 
     def sampled_loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        negatives = self.draw()  # (S,)
+        negatives = self.sample_negatives()  # (S,)
         ids = torch.cat((targets, negatives))
         rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
         target_rows, negative_rows = rows.split((len(targets), len(negatives)))
         vectors = self.project(vectors)
         target = (vectors * target_rows).sum(-1) + bias[: len(targets)]  # (N,)
         expected = torch.log(len(negatives) * self.probability[negatives])
-        # Added apart from the product, which may be in 16 bits: the correction would lose its small differences there.
+        # Added after the product, which may be in 16 bits: the correction would lose its small differences there.
         others = F.linear(vectors, negative_rows) + (bias[len(targets) :] - expected)  # (N, S)
         others = others.masked_fill(negatives == targets[:, None], -math.inf)
         return torch.cat((target[:, None], others), dim=-1).logsumexp(-1) - target
 
-    def draw(self) -> Tensor:
+    def sample_negatives(self) -> Tensor:
         """Ids of the negatives of one batch."""
         return torch.multinomial(self.probability, self.samples, replacement=True)
 
@@ -149,30 +149,30 @@ class AdaptiveSoftmax(nn.Module):
         return self.log_probabilities(vectors)
 
     def log_probabilities(self, vectors: Tensor) -> Tensor:
-        flat = _without_autocast_rounding(vectors).reshape(-1, self.width)
+        flat = _to_float32_under_autocast(vectors).reshape(-1, self.width)
         return self.softmax.log_prob(flat).unflatten(0, vectors.shape[:-1])
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        return -self.softmax(_without_autocast_rounding(vectors), targets).output
+        return -self.softmax(_to_float32_under_autocast(vectors), targets).output
 
     def describe(self) -> str:
         cuts = ", ".join(f"{cut:,}" for cut in self.cutoffs)
         return f"adaptive softmax over {self.vocabulary:,} tokens, clusters cut at {cuts}; exact in evaluation too"
 
 
-def _without_autocast_rounding(vectors: Tensor) -> Tensor:
+def _to_float32_under_autocast(vectors: Tensor) -> Tensor:
     """PyTorch's adaptive softmax keeps its results in the dtype of its input; under autocast they are float32."""
     return vectors.float() if torch.is_autocast_enabled(vectors.device.type) else vectors
 
 
-def _log_uniform(vocabulary: int) -> Tensor:
+def _log_uniform_probabilities(vocabulary: int) -> Tensor:
     """P(k) = log((k+2)/(k+1)) / log(V+1): close to Zipf's law, and its sum telescopes to 1."""
     rank = torch.arange(vocabulary, dtype=torch.float64)
     return (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
 
 
-def _flattened(counts: Tensor, vocabulary: int) -> Tensor:
-    """counts^0.75, normalised. A word that was never counted is drawn like one counted once: its Z term must count."""
+def _flatten_counts(counts: Tensor, vocabulary: int) -> Tensor:
+    """counts^0.75, normalised. A word without occurrences counts as one with one: its term of Z must not vanish."""
     if counts.shape != (vocabulary,):
         raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
     weight = counts.double().clamp(min=1.0) ** FLATTENING

@@ -28,9 +28,9 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]
         if torch.compiler.is_compiling():
-            positions = _interleaved(_angles(start, stop, self.width, x.device), self.width, x.dtype)
+            positions = _interleave(_angles(start, stop, self.width, x.device), self.width, x.dtype)
         else:
-            positions = _sinusoids(_rounded_up(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
+            positions = _sinusoids(_round_up_length(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
         record_value(self, "positions", positions)
         return x + positions
 
@@ -39,22 +39,22 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds one learned vector per position (Gehring et al. 2017, §3.1). Positions reach up to `longest`.
+    """Adds one learned vector per position (Gehring et al. 2017, §3.1). Positions reach up to `max_length`.
 
     Vectors start normal with standard deviation 0.02, as GPT-2's do and the token rows of our Transformers.
     """
 
-    def __init__(self, width: int, longest: int):
+    def __init__(self, width: int, max_length: int):
         super().__init__()
-        self.width, self.longest = width, longest
-        self.weight = nn.Parameter(torch.empty(longest, width))
+        self.width, self.max_length = width, max_length
+        self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=EMBEDDING_STD)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]
-        if stop > self.longest:
+        if stop > self.max_length:
             raise UsageError(
-                f"learned positions reach up to {self.longest:,} tokens; position {stop - 1:,} was asked for.",
+                f"learned positions reach up to {self.max_length:,} tokens; received position {stop - 1:,}.",
                 repair="Shorten the input, train with a longer window, or use rotary or sinusoidal positions.",
             )
         positions = self.weight[start:stop]  # (T, D)
@@ -62,7 +62,7 @@ class LearnedPositions(nn.Module):
         return x + positions
 
     def extra_repr(self) -> str:
-        return f"{self.width}, {self.longest}"
+        return f"{self.width}, {self.max_length}"
 
 
 class Rotary(nn.Module):
@@ -99,7 +99,7 @@ def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor
         sine, cosine = rotations.unbind(1)  # (T, K/2) each
         even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
-    factors = _rotations(_rounded_up(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2), complex
+    factors = _rotations(_round_up_length(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2), complex
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * factors).flatten(-2).to(x.dtype)
 
@@ -107,10 +107,10 @@ def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor
 def sines_and_cosines(time: int, width: int, like: Tensor) -> Tensor:
     """(T, 2, K/2): the `rotations` of the first T positions, as precise as the dtype of `like` needs."""
     dtype = torch.promote_types(like.dtype, torch.float32)
-    return _sines_and_cosines(_rounded_up(time), width, dtype, like.device)[:time]
+    return _sines_and_cosines(_round_up_length(time), width, dtype, like.device)[:time]
 
 
-def _rounded_up(length: int) -> int:
+def _round_up_length(length: int) -> int:
     """The next power of two, so that growing sequences share few tables."""
     return max(256, 1 << (length - 1).bit_length())
 
@@ -121,18 +121,19 @@ def _angles(start: int, stop: int, width: int, device: torch.device) -> Tensor:
     return torch.arange(start, stop, dtype=torch.float64, device=device)[:, None] * frequency
 
 
-def _interleaved(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+def _interleave(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width].to(dtype)
 
 
-# All layers share the tables. They are made outside inference mode because training may use them later, and are never
-# freed: CUDA graphs (`training/replay.py`) read them at their addresses. They are few, since lengths are rounded up.
+# All layers share the tables. They are created outside inference mode because training may use them later, and are
+# never freed: CUDA graphs (`training/replay.py`) read them at their addresses. They are few, since lengths are rounded
+# up.
 
 
 @cache
 def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False), torch.no_grad():
-        return _interleaved(_angles(0, length, width, device), width, dtype)
+        return _interleave(_angles(0, length, width, device), width, dtype)
 
 
 @cache

@@ -39,9 +39,9 @@ class Recurrent(nn.Module):
         valid = valid_steps(x, cell.inputs, lengths)
         backend = "reference" if is_recorded_live(cell) else choose_backend(cell, x, lengths)
         if backend in FUSED:
-            scanned = _scan_directions(backend, [self], x, [state], lengths, valid)
-            if scanned is not None:
-                return scanned.outputs, scanned.states[0]
+            result = _scan_directions(backend, [self], x, [state], lengths, valid)
+            if result is not None:
+                return result.outputs, result.states[0]
             backend = choose_backend(cell, x, lengths)  # another one, now that the kernel is known to fail
         self._set_backend(backend)
         start, weight = self.initial_state(x, state), self.recurrent_matrix()
@@ -136,9 +136,9 @@ class Bidirectional(nn.Module):
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
         """x (B, T, D) → outputs (B, T, 2U) and (state of forwards, state of backwards)."""
         forward_state, backward_state = (None, None) if state is None else state
-        scanned = self._scan_both(x, [forward_state, backward_state], lengths)
-        if scanned is not None:
-            return scanned.outputs, (scanned.states[0], scanned.states[1])
+        result = self._scan_both(x, [forward_state, backward_state], lengths)
+        if result is not None:
+            return result.outputs, (result.states[0], result.states[1])
         outputs, forward_state = self.forwards(x, forward_state, lengths)
         reversed_outputs, backward_state = self.backwards(reverse_steps(x, lengths), backward_state, lengths)
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
@@ -171,18 +171,18 @@ def _scan_directions(
         for number, (layer, state) in enumerate(zip(layers, states, strict=True))
     ]
     should_record = any(is_recorded(layer.cell) for layer in layers)
-    scanned = fused_scan(backend, layers[0].cell, x, directions, lengths, should_record)
-    if scanned is None:
+    result = fused_scan(backend, layers[0].cell, x, directions, lengths, should_record)
+    if result is None:
         return None
     for number, (layer, direction) in enumerate(zip(layers, directions, strict=True)):
         layer._set_backend(backend)
         if is_recorded(layer.cell):
-            inputs, gates = x, scanned.gates[number]
+            inputs, gates = x, result.gates[number]
             if direction.reverse:  # kernels return gates in the order of x, a layer records them as it reads
                 inputs = reverse_steps(x, lengths)
                 gates = {name: reverse_steps(value, lengths) for name, value in gates.items()}
             layer.record_gates(gates, inputs, direction.state, direction.weight_hidden, valid)
-    return scanned
+    return result
 
 
 def valid_steps(x: Tensor, inputs: int, lengths: Tensor | None) -> Tensor | None:

@@ -2,10 +2,10 @@
 
     code = Code("float")
     with code.function("double", 2) as (values, width):
-        def load_scalar(u):
+        def double(u):
             x = code.load(values, u)
             code.store(x + x, values, u)
-        code.for_each_vector(width, one)
+        code.for_each_vector(width, double)
     run = code.build()["double"]                # a C function; run(address, count)
 
 Running such Python code computes nothing: `x + x` appends an instruction to the function being written. A value is a
@@ -113,8 +113,8 @@ class Vec:
     def select_less(self, other: Vec | float, yes: Vec | float, no: Vec | float) -> Vec:
         """`yes` where self < other, else `no`, also where self is NaN."""
         builder, real = self.code.builder, self.code.real
-        found = builder.fcmp_ordered("<", self.value, real(other).value)
-        return Vec(self.code, builder.select(found, real(yes).value, real(no).value))
+        is_less = builder.fcmp_ordered("<", self.value, real(other).value)
+        return Vec(self.code, builder.select(is_less, real(yes).value, real(no).value))
 
 
 class Code:
@@ -170,16 +170,16 @@ class Code:
     def mask_lanes(self, count: Int | None) -> Iterator[None]:
         """Within this context, loads and stores access only the first `count` lanes of a vector; None means all."""
         if count is not None:
-            places = ir.VectorType(INT64, self.lanes)
-            found = self._broadcast(count.value, places)
-            self.lane_mask = self.builder.icmp_signed("<", ir.Constant(places, list(range(self.lanes))), found)
+            integers = ir.VectorType(INT64, self.lanes)
+            counts = self._broadcast(count.value, integers)
+            self.lane_mask = self.builder.icmp_signed("<", ir.Constant(integers, list(range(self.lanes))), counts)
         yield
         self.lane_mask = None
 
     def call(self, address: Int, *arguments: Int | int) -> None:
         """Call the function of 64-bit integers at an address."""
-        kind = ir.FunctionType(VOID, [INT64] * len(arguments)).as_pointer()
-        function = self.builder.inttoptr(address.value, kind)
+        pointer_type = ir.FunctionType(VOID, [INT64] * len(arguments)).as_pointer()
+        function = self.builder.inttoptr(address.value, pointer_type)
         self.builder.call(function, [self.as_int(argument).value for argument in arguments])
 
     def make_internal(self, name: str) -> Any:
@@ -197,7 +197,7 @@ class Code:
     def add_list_version(self, name: str, original: str, count: int) -> None:
         """Add a version of a function whose only argument is the address of a list of its arguments."""
         with self.function(name, 1) as (words,):
-            self.call_local(self.module.globals[original], *(self.word(words, place) for place in range(count)))
+            self.call_local(self.module.globals[original], *(self.word(words, index) for index in range(count)))
 
     # --- values ---
 
