@@ -110,7 +110,7 @@ def test_adaptive_refuses_clusters_narrower_than_one():
 def test_sampled_loss_by_hand():
     layer = SampledSoftmax(1, 4, 3, counts=torch.tensor([1, 1, 1, 1]))
     layer.weight.data = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
-    layer.draw = lambda: torch.tensor([0, 2, 2])  # each weighs 1 / (3 · 1/4)
+    layer.sample_negatives = lambda: torch.tensor([0, 2, 2])  # each weighs 1 / (3 · 1/4)
     loss = layer.loss(torch.tensor([[0.5], [0.5]]), torch.tensor([1, 2]))
     first = math.log(math.exp(0.5) + (math.exp(0.0) + 2 * math.exp(1.0)) * 4 / 3) - 0.5
     second = math.log(math.exp(1.0) + math.exp(0.0) * 4 / 3) - 1.0  # both 2s hit the target: masked
@@ -119,7 +119,7 @@ def test_sampled_loss_by_hand():
 
 def test_every_word_drawn_once_is_the_full_softmax():
     layer = SampledSoftmax(D, V, V, counts=torch.ones(V))
-    layer.draw = lambda: torch.randperm(V)
+    layer.sample_negatives = lambda: torch.randperm(V)
     x, targets = torch.randn(9, D), torch.randint(V, (9,))
     torch.testing.assert_close(layer.loss(x, targets), F.cross_entropy(layer.logits(x), targets, reduction="none"))
 

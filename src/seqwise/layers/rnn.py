@@ -1,4 +1,4 @@
-"""`LSTM`, `GRU` and `RNN` in place of `torch.nn`'s: the same arguments, parameters and results, by our faster scans.
+"""`LSTM`, `GRU` and `RNN` in place of `torch.nn`'s: the same arguments, parameters and results, by faster scans.
 
     from seqwise.layers import LSTM                      # instead of: from torch.nn import LSTM
     lstm = LSTM(256, 512, num_layers=2, bidirectional=True, batch_first=True)
@@ -6,7 +6,7 @@
 
 Each class is a subclass of PyTorch's. Parameters have PyTorch's names (`weight_ih_l0`, `bias_hh_l1_reverse`, …), shapes
 and initial values, so a `state_dict` of either loads into the other, and `from_torch` and `to_torch` convert modules.
-Where no scan of ours is faster, PyTorch's own `forward` runs on the same weights.
+Where no scan of this package is faster, PyTorch's own `forward` runs on the same weights.
 
 Beyond PyTorch, `forward` takes `lengths` instead of a `PackedSequence`, and `record` shows every gate. Cells with other
 equations are in `cells.py`, layers made of them in `recurrent.py`. This module knows nothing of kernels.
@@ -108,7 +108,7 @@ class _TorchCompatible(nn.RNNBase):
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase) -> Self:
-        """A copy of PyTorch's module as ours: the same settings, weights, device, dtype and mode."""
+        """A copy of PyTorch's module as this class: the same settings, weights, device, dtype and mode."""
         if not isinstance(module, cls.torch_class):
             expected = f"torch.nn.{cls.torch_class.__name__}"
             raise UsageError(f"expected a {expected}, received a {type(module).__name__}.")
@@ -123,8 +123,8 @@ class _TorchCompatible(nn.RNNBase):
     ) -> tuple[Tensor | PackedSequence, State]:
         """Outputs and the last state, both as `torch.nn` returns them.
 
-        `lengths` (B,) says how many steps of each row are no padding: outputs are zero behind them, the state is that
-        after the last of them, and the backward direction begins there. The result is that of a `PackedSequence`.
+        `lengths` (B,) is the number of valid steps of each row: later outputs are zero, the state is that after the
+        last valid step, and the backward direction begins there. The result is that of a `PackedSequence`.
         """
         if isinstance(input, PackedSequence):
             if lengths is not None:
@@ -157,7 +157,7 @@ class _TorchCompatible(nn.RNNBase):
         data, batch_sizes, order, original_order = packed
         shape = (int(batch_sizes[0]), len(batch_sizes), data.shape[-1])
         sorted_lengths = (torch.arange(shape[0])[:, None] < batch_sizes).sum(1)
-        # The choice needs the shape, not yet the numbers: padding waits until a scan of ours wants it.
+        # Choosing a backend needs the shape only: the data is padded if a scan of this package runs.
         if not self._has_scan(data.new_empty(1).expand(shape), sorted_lengths):
             return super().forward(packed, hx)
         self.check_input(data, batch_sizes)
@@ -170,7 +170,7 @@ class _TorchCompatible(nn.RNNBase):
         return PackedSequence(data, batch_sizes, order, original_order), after
 
     def _has_scan(self, x: Tensor, lengths: Tensor | None) -> bool:
-        """Whether our own scans compute this call of x (B, T, D), rather than PyTorch's `forward`."""
+        """Whether a scan of this package computes this call of x (B, T, D), rather than PyTorch's `forward`."""
         if x.dim() != 3 or x.numel() == 0 or x.shape[-1] != self.input_size or self.proj_size:
             return False
         cell = self._lend_weights()
@@ -202,19 +202,19 @@ class _TorchCompatible(nn.RNNBase):
 
 
 class LSTM(_TorchCompatible, nn.LSTM):  # type: ignore[misc]
-    """`torch.nn.LSTM`, by our faster scans: arguments, parameters and results are PyTorch's."""
+    """`torch.nn.LSTM`, by faster scans: arguments, parameters and results are PyTorch's."""
 
     torch_class, cell_class = nn.LSTM, _LSTMCell
 
 
 class GRU(_TorchCompatible, nn.GRU):  # type: ignore[misc]
-    """`torch.nn.GRU`, by our faster scans: arguments, parameters and results are PyTorch's."""
+    """`torch.nn.GRU`, by faster scans: arguments, parameters and results are PyTorch's."""
 
     torch_class, cell_class = nn.GRU, _GRUCell
 
 
 class RNN(_TorchCompatible, nn.RNN):  # type: ignore[misc]
-    """`torch.nn.RNN`, by our faster scans: arguments, parameters and results are PyTorch's."""
+    """`torch.nn.RNN`, by faster scans: arguments, parameters and results are PyTorch's."""
 
     torch_class, cell_class = nn.RNN, _RNNCell
 

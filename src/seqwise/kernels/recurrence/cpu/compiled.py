@@ -46,16 +46,18 @@ def scan(
     """
     units = directions[0].weight_hidden.shape[-1]
     cell = _check(spec, x, directions, packing, units)
-    is_projected = not all(isinstance(one.project, Projection) for one in directions)
-    grad = torch.is_grad_enabled()
-    rows = packing.pack(x) if is_projected or grad else x
+    is_projected = not all(isinstance(direction.project, Projection) for direction in directions)
+    needs_grad = torch.is_grad_enabled()
+    rows = packing.pack(x) if is_projected or needs_grad else x
     tensors: list[Any] = []
-    for one in directions:
-        source: Any = (_project(cell, rows, one, packing), None) if is_projected else one.project
-        tensors += [*source, one.weight_hidden, *one.vectors, *one.state]
+    for direction in directions:
+        source: Any = (_project(cell, rows, direction, packing), None) if is_projected else direction.project
+        tensors += [*source, direction.weight_hidden, *direction.vectors, *direction.state]
     inputs = None if is_projected else rows
-    backward = grad and any(one is not None and one.requires_grad for one in (inputs, *tensors))
-    plan = Plan(cell, packing, tuple(one.reverse for one in directions), units, is_projected, backward, record)
+    backward = needs_grad and any(tensor is not None and tensor.requires_grad for tensor in (inputs, *tensors))
+    plan = Plan(
+        cell, packing, tuple(direction.reverse for direction in directions), units, is_projected, backward, record
+    )
     jobs: list[Job] = []
     if backward:
         outputs, *after = Scan.apply(plan, jobs, inputs, *tensors)
@@ -89,14 +91,12 @@ def _check(
         *[(width * units,) for width in cell.equation.vector_widths],
         *[state] * cell.states,
     ]
-    for one in directions:
-        tensors, expected = [one.weight_hidden, *one.vectors, *one.state], shapes
-        if isinstance(one.project, Projection):
-            projection = [part for part in one.project if part is not None]
-            tensors, expected = (
-                tensors + projection,
-                shapes + [(gates_width, x.shape[2]), (gates_width,)][: len(projection)],
-            )
+    for direction in directions:
+        tensors, expected = [direction.weight_hidden, *direction.vectors, *direction.state], shapes
+        if isinstance(direction.project, Projection):
+            projection = [part for part in direction.project if part is not None]
+            tensors = tensors + projection
+            expected = shapes + [(gates_width, x.shape[2]), (gates_width,)][: len(projection)]
         for part, shape in zip_longest(tensors, expected):
             if part is None or part.shape != shape or part.dtype is not dtype or not part.is_cpu:
                 raise _mismatch_error(x, tensors, expected)
@@ -109,7 +109,7 @@ def _mismatch_error(x: Tensor, tensors: Sequence[Tensor], expected: Sequence[tup
     received = sorted({f"{part.dtype} on {part.device}" for part in (x, *tensors)})
     if len(received) > 1:
         return UsageError(
-            f"input, weights and state must be of one type on one device, received {', '.join(received)}."
+            f"input, weights and state must have one dtype and one device, received {', '.join(received)}."
         )
     return UsageError(f"expected tensors of {list(expected)}, received {[tuple(part.shape) for part in tensors]}.")
 

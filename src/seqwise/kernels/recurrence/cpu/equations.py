@@ -56,7 +56,7 @@ class RNN:
             at.store(incoming_gradient(at) * derivative(at.code, self.phi, h), "grad_gates")
 
         step.for_each_unit(unit)
-        step.product("grad_gates", 0, "grad_h", fresh=True)
+        step.product("grad_gates", 0, "grad_h", overwrite=True)
 
 
 class LSTM:
@@ -108,7 +108,7 @@ class LSTM:
             at.store(grad_c * f, "grad_c")
 
         step.for_each_unit(unit)
-        step.product("grad_gates", 0, "grad_h", depth=4, fresh=True)
+        step.product("grad_gates", 0, "grad_h", depth=4, overwrite=True)
 
 
 class GRUBase:
@@ -150,7 +150,7 @@ class GRUResetAfter(GRUBase):
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
-        step.product("h", 1, "product", fresh=True)
+        step.product("h", 1, "product", overwrite=True)
 
         def unit(at: LoopPosition) -> None:
             r, z = (sigmoid(at.code, at.load("gates", block)) for block in (0, 1))
@@ -224,7 +224,7 @@ class GRUResetBefore(GRUBase):
             at.store(change * at.load("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
 
         step.for_each_unit(unit)
-        step.product("grad_gates", 1, "grad_reset_h", left_block=2, fresh=True)
+        step.product("grad_gates", 1, "grad_reset_h", left_block=2, overwrite=True)
         step.for_each_unit(reset)
         step.product("grad_gates", 0, "grad_h", depth=2)
 

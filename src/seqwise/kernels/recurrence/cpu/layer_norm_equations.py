@@ -172,7 +172,7 @@ class LayerNormRNN(RNN):
             row.for_each_unit(collect)
             gradient.compute_means()
             row.for_each_unit(lambda at: at.store(gradient.compute_grad_input(at, at.load("grad_h")), "grad_gates"))
-        step.product("grad_gates", 0, "grad_h", fresh=True)
+        step.product("grad_gates", 0, "grad_h", overwrite=True)
 
 
 class LayerNormLSTM(LSTM):
@@ -218,7 +218,7 @@ class LayerNormLSTM(LSTM):
         }
 
     def forward(self, step: Step) -> None:
-        step.product("h", 0, "product", width=4, fresh=True)
+        step.product("h", 0, "product", width=4, overwrite=True)
 
         def gates(at: LoopPosition) -> None:
             u = [self.product_norm.value(at, block) for block in range(4)]
@@ -276,7 +276,7 @@ class LayerNormLSTM(LSTM):
             row.for_each_unit(gates)
             product_norm.compute_means()
             row.for_each_unit(product)
-        step.product("grad_product", 0, "grad_h", depth=4, fresh=True)
+        step.product("grad_product", 0, "grad_h", depth=4, overwrite=True)
 
 
 class LayerNormGRU(GRUBase):
@@ -306,7 +306,7 @@ class LayerNormGRU(GRUBase):
         }
 
     def forward(self, step: Step) -> None:
-        step.product("h", 0, "product", width=3, fresh=True)
+        step.product("h", 0, "product", width=3, overwrite=True)
 
         def unit(at: LoopPosition) -> None:
             u_r, u_z, u_n = self.gates_norm.value(at, 0), self.gates_norm.value(at, 1), self.candidate_norm.value(at)

@@ -19,13 +19,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
 # The first words of a worker's list. `multiply` is the address of the compiled matrix product; `external` that of the
-# outputs (forward) or their gradients (backward), with its strides `by_step` and `by_row`.
-HEADER = ("steps", "first", "every", "reverse", "starts", "order", "units", "multiply", "external", "by_step", "by_row")
+# outputs (forward) or their gradients (backward), with the strides `step_stride` and `row_stride`. A worker computes
+# every sequence whose rank is `worker` modulo `num_workers`.
+HEADER = (
+    "steps",
+    "worker",
+    "num_workers",
+    "reverse",
+    "step_offsets",
+    "sorted_indices",
+    "units",
+    "multiply",
+    "external",
+    "step_stride",
+    "row_stride",
+)
 
 
 @dataclass(frozen=True)
@@ -84,30 +97,30 @@ class Equation(Protocol):
 
 def layout(buffers: dict[str, Buffer], packs: int) -> dict[str, int]:
     """Name → index in a worker's list of words. A buffer has two words: its address and the step from row to row."""
-    places = {name: place for place, name in enumerate(HEADER)}
+    indices = {name: index for index, name in enumerate(HEADER)}
     for name in buffers:
-        places[name] = len(HEADER) + 2 * (len(places) - len(HEADER))
+        indices[name] = len(HEADER) + 2 * (len(indices) - len(HEADER))
     after = len(HEADER) + 2 * len(buffers)
-    return places | {f"pack {one}": after + one for one in range(packs)}
+    return indices | {f"pack {number}": after + number for number in range(packs)}
 
 
 def compile_loop(equation: Equation, precision: str, backward: bool) -> Compiled:
     """Compile the loop over all steps for one worker; `backward` means the gradient."""
     code, buffers = Code(precision), equation.backward_buffers if backward else equation.buffers
-    places = layout(buffers, len(equation.weight_blocks))
+    indices = layout(buffers, len(equation.weight_blocks))
     with code.function("scan", 1) as (words,):
-        values = {name: code.word(words, place) for name, place in places.items()}
-        steps = {name: code.word(words, places[name] + 1) for name in buffers}
+        values = {name: code.word(words, index) for name, index in indices.items()}
+        row_strides = {name: code.word(words, indices[name] + 1) for name in buffers}
         with code.loop(0, values["steps"]) as count:
             last = values["steps"] - 1
             # The gradient runs from the last step of the scan to its first.
             towards_start = values["reverse"] < 1 if backward else values["reverse"] >= 1
             t = code.select(towards_start, last - count, count)
-            start = code.word(values["starts"], t)
-            alive = code.word(values["starts"], t + 1) - start  # sequences that have this step
-            rows = (alive - values["first"] + values["every"] - 1) // values["every"]
+            start = code.word(values["step_offsets"], t)
+            active = code.word(values["step_offsets"], t + 1) - start  # sequences that have this step
+            rows = (active - values["worker"] + values["num_workers"] - 1) // values["num_workers"]
             with code.when(rows >= 1):
-                step = Step(code, buffers, values, steps, start, t, rows)
+                step = Step(code, buffers, values, row_strides, t, start, rows)
                 (equation.backward if backward else equation.forward)(step)
     return code.build()["scan"]
 
@@ -116,10 +129,17 @@ class Step:
     """One step in time, for the sequences of one worker that have this step."""
 
     def __init__(
-        self, code: Code, buffers: dict[str, Buffer], values: dict[str, Int], steps: dict[str, Int], *now: Int
+        self,
+        code: Code,
+        buffers: dict[str, Buffer],
+        values: dict[str, Int],
+        row_strides: dict[str, Int],
+        time: Int,
+        first_row: Int,
+        num_rows: Int,
     ):
-        self.code, self.buffers, self.values, self.steps = code, buffers, values, steps
-        self.start, self.time, self.count = now
+        self.code, self.buffers, self.values, self.row_strides = code, buffers, values, row_strides
+        self.time, self.first_row, self.num_rows = time, first_row, num_rows
         self.units = values["units"]
 
     def address(self, name: str, row: Int | int) -> Int:
@@ -127,26 +147,38 @@ class Step:
         buffer, code = self.buffers[name], self.code
         if buffer.kind == "vector":
             return self.values[name]
-        index = self.values["first"] + self.values["every"] * row
-        index = self.start + index if buffer.kind == "packed" else index
-        return self.values[name] + index * self.steps[name] * code.size
+        index = self.values["worker"] + self.values["num_workers"] * row
+        index = self.first_row + index if buffer.kind == "packed" else index
+        return self.values[name] + index * self.row_strides[name] * code.size
 
-    def product(self, left: str, pack: int, result: str, depth: int = 1, width: int = 1, **options: Any) -> None:
-        """result += left · weight, for all rows. Depth and width are in blocks of units."""
-        size, units, every = self.code.size, self.units, self.values["every"]
-        from_block, to_block = options.get("left_block", 0), options.get("result_block", 0)
-        place, step = self.address(result, 0) + units * (to_block * size), self.steps[result] * every
+    def product(
+        self,
+        left: str,
+        pack: int,
+        result: str,
+        depth: int = 1,
+        width: int = 1,
+        left_block: int = 0,
+        result_block: int = 0,
+        overwrite: bool = False,
+    ) -> None:
+        """result += left · weight, for all rows; with `overwrite` result = left · weight. Sizes are in blocks."""
+        size, units, num_workers = self.code.size, self.units, self.values["num_workers"]
+        address, stride = (
+            self.address(result, 0) + units * (result_block * size),
+            self.row_strides[result] * num_workers,
+        )
         self.code.call(
             self.values["multiply"],
-            *(self.address(left, 0) + units * (from_block * size), self.steps[left] * every),
+            *(self.address(left, 0) + units * (left_block * size), self.row_strides[left] * num_workers),
             self.values[f"pack {pack}"],
-            *(place, step, self.count, units * depth, units * width),
-            *((0, 0) if options.get("fresh") else (place, step)),
+            *(address, stride, self.num_rows, units * depth, units * width),
+            *((0, 0) if overwrite else (address, stride)),
         )
 
     @contextmanager
     def rows(self) -> Iterator[Row]:
-        with self.code.loop(0, self.count) as row:
+        with self.code.loop(0, self.num_rows) as row:
             yield Row(self, row)
 
     def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:
@@ -162,8 +194,8 @@ class Row:
         self.step, self.code = step, step.code
         self.addresses = {name: step.address(name, index) for name in step.buffers}
         values = step.values
-        place = self.code.word(values["order"], values["first"] + values["every"] * index)
-        offset = step.time * values["by_step"] + place * values["by_row"]
+        sequence = self.code.word(values["sorted_indices"], values["worker"] + values["num_workers"] * index)
+        offset = step.time * values["step_stride"] + sequence * values["row_stride"]
         self.addresses["external"] = values["external"] + offset * self.code.size
 
     def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:

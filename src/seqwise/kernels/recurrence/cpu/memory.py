@@ -133,13 +133,13 @@ class BufferMemory(NamedTuple):
     """
 
     memory: Tensor
-    by_row: int
-    by_worker: int
-    by_earlier: int
+    row_stride: int
+    worker_stride: int
+    window_stride: int
 
     def part(self, window: Window) -> Tensor:
         """The packed rows of a window."""
-        first = window.first_row if self.by_earlier else 0
+        first = window.first_row if self.window_stride else 0
         return slice_rows(self.memory, first, first + window.end_row - window.first_row)
 
 
@@ -193,9 +193,9 @@ class Job:
         middle += [plan.cell.multiply.address, external_address, by_step, by_row]
         addresses = [
             (
-                buffer.memory.data_ptr() + window.first_row * buffer.by_earlier * size,
-                buffer.by_row,
-                buffer.by_worker * size,
+                buffer.memory.data_ptr() + window.first_row * buffer.window_stride * size,
+                buffer.row_stride,
+                buffer.worker_stride * size,
             )
             for buffer in self.buffers.values()
         ]
@@ -203,7 +203,7 @@ class Job:
         lists = []
         for worker in range(plan.workers):
             words = [window.end_step - window.first_step, worker, plan.workers, *middle]
-            for address, row_stride, offset in addresses:
-                words += (address + worker * offset, row_stride)
+            for address, row_stride, worker_offset in addresses:
+                words += (address + worker * worker_offset, row_stride)
             lists.append(words + panels)
         return lists

@@ -152,15 +152,16 @@ class WeightGradients:
             [PackedWeight(weight, transposed=False) for weight in weights] if ctx.needs_input_grad[2] else []
         )
         # Gradients that are not needed stay None.
-        plain = torch.contiguous_format  # also where a weight is not contiguous
+        contiguous = torch.contiguous_format  # also where a weight is not contiguous
         self.weights = [
-            torch.empty_like(one, memory_format=plain) if some[0] else None for one, some in zip(weights, self.needed)
+            torch.empty_like(weight, memory_format=contiguous) if needed[0] else None
+            for weight, needed in zip(weights, self.needed)
         ]
         self.biases: list[Tensor | None] = [None for _ in jobs]
         self.vectors: list[dict[int, Tensor | None]] = [dict.fromkeys(plan.equation.summed_gradients) for _ in jobs]
-        self.matrices = [torch.empty_like(job.matrix) if some[2] else None for job, some in zip(jobs, self.needed)]
+        self.matrices = [torch.empty_like(job.matrix) if needed[2] else None for job, needed in zip(jobs, self.needed)]
         self.grad_x = None if x is None or not ctx.needs_input_grad[2] else torch.empty_like(x)
-        self.done: set[int] = set()  # first rows of windows whose input gradient has one direction already
+        self.started: set[int] = set()  # first rows of windows to whose input gradient a direction was added
         self.has_sums = [False for _ in jobs]
 
     def add(self, index: int, window: Window) -> None:
@@ -185,8 +186,8 @@ class WeightGradients:
                 self.vectors[index][number] = _add_row_sum(self.vectors[index][number], rows)
         if self.grad_x is not None:
             part = slice_rows(self.grad_x, window.first_row, window.end_row)
-            self.packed_weights[index].multiply_rows(gates, part if window.first_row in self.done else None, part)
-            self.done.add(window.first_row)
+            self.packed_weights[index].multiply_rows(gates, part if window.first_row in self.started else None, part)
+            self.started.add(window.first_row)
         self.has_sums[index] = True
 
     def collect(self, index: int) -> list[Tensor | None]:

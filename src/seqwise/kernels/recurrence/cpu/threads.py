@@ -1,6 +1,6 @@
 """Runs a compiled function on several threads. It does not know what the function computes.
 
-It uses PyTorch's own OpenMP threads where they can be reached: after a matrix product they are still spinning, so a
+It uses PyTorch's own OpenMP threads if it finds them: after a matrix product they are still spinning, so a
 second pool of threads would have to wait for their cores. Elsewhere Python threads are used; compiled code runs without
 the global interpreter lock.
 """
@@ -87,6 +87,7 @@ def _compile_worker() -> Compiled:
 
 
 def _call_query(code: Code, address: Int) -> Int:
-    kind = ir.FunctionType(INT32, []).as_pointer()
-    result = code.builder.call(code.builder.inttoptr(address.value, kind), [])
+    """Call a function without arguments that returns a 32-bit integer."""
+    pointer_type = ir.FunctionType(INT32, []).as_pointer()
+    result = code.builder.call(code.builder.inttoptr(address.value, pointer_type), [])
     return Int(code, code.builder.sext(result, INT64))
