@@ -7,7 +7,18 @@ from functools import partial
 
 import pytest
 import torch
-from compiled_scans import PLAIN, SHAPES, compiled, each_kind, gradients, make, opened, projection, some, vectors
+from compiled_scans import (
+    PLAIN,
+    SHAPES,
+    build_cell,
+    build_projection,
+    compute_gradients,
+    each_cell_spec,
+    get_vectors,
+    random_inputs,
+    run_compiled,
+    run_reference,
+)
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -19,31 +30,32 @@ from seqwise.layers.record import record
 from seqwise.layers.recurrent import valid_steps
 from seqwise.layers.scan import zero_padding
 
-# --- against the open scan --------------------------------------------------------------------------------------------
+# --- against the reference implementation -----------------------------------------------------------------------------
 
 
-@each_kind
+@each_cell_spec
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(("dtype", "near", "nearer"), [(torch.float32, 1e-5, 1e-4), (torch.float64, 1e-13, 1e-12)])
-def test_values_states_and_gradients_are_those_of_the_open_scan(kind, reverse, padded, dtype, near, nearer):
+def test_values_states_and_gradients_equal_the_reference_implementation(kind, reverse, padded, dtype, near, nearer):
     for batch, time, inputs, units in SHAPES:
-        cell = make(kind, inputs, units, dtype)
-        x, state = some(kind, batch, time, inputs, units, dtype)
+        cell = build_cell(kind, inputs, units, dtype)
+        x, state = random_inputs(kind, batch, time, inputs, units, dtype)
         lengths = torch.arange(batch) * 3 % (time + 1) if padded else None  # from empty to full
-        ours, theirs = compiled(kind, cell, x, state, lengths, reverse), opened(cell, x, state, lengths, reverse)
+        ours = run_compiled(kind, cell, x, state, lengths, reverse)
+        theirs = run_reference(cell, x, state, lengths, reverse)
         for mine, other in zip(ours, theirs, strict=True):
             torch.testing.assert_close(mine, other, atol=near, rtol=near)
         leaves = [x, *state, *cell.parameters()]
-        for mine, other in zip(gradients(ours, leaves), gradients(theirs, leaves), strict=True):
+        for mine, other in zip(compute_gradients(ours, leaves), compute_gradients(theirs, leaves), strict=True):
             torch.testing.assert_close(mine, other, atol=nearer, rtol=nearer)
 
 
-@each_kind
+@each_cell_spec
 @pytest.mark.parametrize("lengths", [None, [2, 0, 3]])
 def test_gradients_are_those_of_finite_differences(kind, lengths):
-    cell = make(kind, 2, 3, torch.float64)
-    x, state = some(kind, 3, 3, 2, 3, torch.float64)
+    cell = build_cell(kind, 2, 3, torch.float64)
+    x, state = random_inputs(kind, 3, 3, 2, 3, torch.float64)
     sizes = None if lengths is None else torch.tensor(lengths)
 
     def run(x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
@@ -52,7 +64,7 @@ def test_gradients_are_those_of_finite_differences(kind, lengths):
 
         class Once(nn.Module):
             def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-                return tuple(compiled(kind, cell, x, list(rest[:count]), sizes, reverse=False))
+                return tuple(run_compiled(kind, cell, x, list(rest[:count]), sizes, reverse=False))
 
         module = Once()
         module.cell = cell
@@ -62,15 +74,15 @@ def test_gradients_are_those_of_finite_differences(kind, lengths):
     assert torch.autograd.gradcheck(run, (x, *state, *cell.parameters()))
 
 
-@each_kind
+@each_cell_spec
 @pytest.mark.parametrize("lengths", [None, [4, 0, 2]])
-def test_a_look_inside_shows_the_gates_of_the_open_scan(kind, lengths):
-    cell = make(kind, 3, 5, torch.float64)
-    x, state = some(kind, 3, 4, 3, 5, torch.float64)
+def test_recorded_gates_equal_the_reference_implementation(kind, lengths):
+    cell = build_cell(kind, 3, 5, torch.float64)
+    x, state = random_inputs(kind, 3, 4, 3, 5, torch.float64)
     sizes = None if lengths is None else torch.tensor(lengths)
     with record(cell) as recording:
-        opened(cell, x, state, sizes, reverse=False)
-    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state))
+        run_reference(cell, x, state, sizes, reverse=False)
+    one = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state))
     _, _, (gates,) = scan(kind, x, [one], SequencePacking(3, 4, sizes), record=True)
     assert list(gates) == list(cell.gates)
     for name in cell.gates:
@@ -92,7 +104,7 @@ def test_one_step_of_an_lstm_by_hand():
 
 @pytest.mark.parametrize("lengths", [None, [6, 3, 1, 6, 2]])
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
-def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
+def test_bidirectional_scans_equal_pytorch(kind, lengths):
     torch.manual_seed(0)
     extra = {"nonlinearity": kind.activation} if kind.name == "rnn" else {}
     theirs = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}[kind.name](8, 20, bidirectional=True, **extra)
@@ -118,7 +130,7 @@ def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
     for mine, other in zip(finals, after if len(state) == 2 else [after], strict=True):
         torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-5)
     leaves = [x, *state, *theirs.parameters()]
-    mine, other = gradients([found], leaves), gradients([expected.transpose(0, 1)], leaves)
+    mine, other = compute_gradients([found], leaves), compute_gradients([expected.transpose(0, 1)], leaves)
     for one, two in zip(mine, other, strict=True):
         torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
 
@@ -126,55 +138,55 @@ def test_both_directions_at_once_are_those_of_pytorch(kind, lengths):
 # --- what must not matter ---------------------------------------------------------------------------------------------
 
 
-@each_kind
-def test_nothing_in_the_padding_reaches_anything(kind):
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, 3, 4, 3, 5, torch.float32)
+@each_cell_spec
+def test_padding_affects_no_result(kind):
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, 3, 4, 3, 5, torch.float32)
     lengths = torch.tensor([2, 0, 4])
     spoilt = zero_padding(x.detach(), valid_steps(x, 3, lengths))
     spoilt[0, 2:], spoilt[1] = math.nan, math.nan
     spoilt.requires_grad_()
-    results = compiled(kind, cell, spoilt, state, lengths, reverse=False)
+    results = run_compiled(kind, cell, spoilt, state, lengths, reverse=False)
     leaves = [spoilt, *state, *cell.parameters()]
-    assert all(bool(one.isfinite().all()) for one in [*results, *gradients(results, leaves)])
+    assert all(bool(one.isfinite().all()) for one in [*results, *compute_gradients(results, leaves)])
     assert not results[0][0, 2:].any()
     assert not results[0][1].any()
     torch.testing.assert_close(results[1][1], state[0][1])  # an empty row keeps its state
 
 
-@each_kind
-def test_without_gradients_the_result_is_the_same_to_the_bit(kind):
-    cell = make(kind, 6, 20, torch.float32)
-    x, state = some(kind, 4, 5, 6, 20, torch.float32)
+@each_cell_spec
+def test_results_without_gradients_are_bit_identical(kind):
+    cell = build_cell(kind, 6, 20, torch.float32)
+    x, state = random_inputs(kind, 4, 5, 6, 20, torch.float32)
     lengths = torch.tensor([5, 2, 4, 1])
     for sizes in (None, lengths):
-        trained = compiled(kind, cell, x, state, sizes, reverse=False)
+        trained = run_compiled(kind, cell, x, state, sizes, reverse=False)
         with torch.inference_mode():
-            used = compiled(kind, cell, x, state, sizes, reverse=False)
+            used = run_compiled(kind, cell, x, state, sizes, reverse=False)
         assert all(torch.equal(mine, other) for mine, other in zip(trained, used, strict=True))
 
 
-@each_kind
-def test_the_way_back_may_be_gone_twice(kind):
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, 2, 3, 3, 5, torch.float32)
-    results, leaves = compiled(kind, cell, x, state, None, reverse=False), [x, *state, *cell.parameters()]
-    first, second = gradients(results, leaves, keep=True), gradients(results, leaves)
+@each_cell_spec
+def test_backward_can_run_twice(kind):
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, 2, 3, 3, 5, torch.float32)
+    results, leaves = run_compiled(kind, cell, x, state, None, reverse=False), [x, *state, *cell.parameters()]
+    first, second = compute_gradients(results, leaves, keep=True), compute_gradients(results, leaves)
     assert all(torch.equal(mine, other) for mine, other in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 1]])
-def test_memory_in_any_order_is_read_rightly(lengths):
+def test_inputs_may_have_any_strides(lengths):
     kind, sizes = CellSpec("lstm"), None if lengths is None else torch.tensor(lengths)
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, 2, 3, 3, 5, torch.float32)
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, 2, 3, 3, 5, torch.float32)
     reverse = cell.weight_hidden.detach().t().contiguous().t().requires_grad_()
     mixed = x.detach().permute(2, 0, 1).contiguous().permute(1, 2, 0).requires_grad_()
     mixed = torch.stack([mixed.detach(), mixed.detach()], 3).flatten(2)[..., ::2].requires_grad_()
     wide = [torch.cat([part, part], 1)[:, ::2].detach() for part in state]
     one = Direction(cell.project, reverse, (), tuple(wide))
     outputs, _, _ = scan(kind, mixed, [one], SequencePacking(2, 3, sizes))
-    expected, *_ = opened(cell, x, wide, sizes, reverse=False)
+    expected, *_ = run_reference(cell, x, wide, sizes, reverse=False)
     torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
     outputs.sum().backward()  # a gradient whose every entry is the same one in memory
     expected.sum().backward()
@@ -184,11 +196,11 @@ def test_memory_in_any_order_is_read_rightly(lengths):
 
 @pytest.mark.parametrize(("batch", "lengths"), [(0, None), (0, []), (2, [0, 0])])
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
-def test_nothing_to_scan_is_no_error(kind, batch, lengths):
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, batch, 4, 3, 5, torch.float32)
+def test_empty_batches_are_no_error(kind, batch, lengths):
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, batch, 4, 3, 5, torch.float32)
     sizes = None if lengths is None else torch.tensor(lengths, dtype=torch.long)
-    outputs, *after = compiled(kind, cell, x, state, sizes, reverse=False)
+    outputs, *after = run_compiled(kind, cell, x, state, sizes, reverse=False)
     assert outputs.shape == (batch, 4, 5)
     assert not outputs.any()
     assert all(torch.equal(mine, before) for mine, before in zip(after, state, strict=True))
@@ -200,13 +212,13 @@ def test_nothing_to_scan_is_no_error(kind, batch, lengths):
         assert torch.equal(gradient, torch.full_like(leaf, expected))
 
 
-def test_numbers_that_are_none_stay_none():
+def test_nan_stays_nan():
     kind = CellSpec("lstm")
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, 2, 3, 3, 5, torch.float32)
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, 2, 3, 3, 5, torch.float32)
     with torch.no_grad():
         x[0, 1, 0] = math.nan
-    outputs, *_ = compiled(kind, cell, x, state, None, reverse=False)
+    outputs, *_ = run_compiled(kind, cell, x, state, None, reverse=False)
     assert outputs[0, 1:].isnan().all()
     assert outputs[0, 0].isfinite().all()
     assert outputs[1].isfinite().all()
@@ -223,21 +235,21 @@ def test_steps_pack_and_unpack():
     assert torch.equal(packing.unsort(packing.sort(x[:, 0])), x[:, 0])
 
 
-def test_padding_is_looked_for_once_in_a_scan(monkeypatch):
+def test_a_scan_packs_its_rows_once(monkeypatch):
     found, flat = [], packing_module._flatten
     monkeypatch.setattr(packing_module, "_flatten", lambda *given: found.append(given) or flat(*given))
     monkeypatch.setattr(memory, "WINDOW_ROWS", 5)
     kind, lengths = CellSpec("rnn"), torch.tensor([9, 2, 7, 0])
-    cell = make(kind, 6, 20, torch.float32)
-    x, state = some(kind, 4, 9, 6, 20, torch.float32)
+    cell = build_cell(kind, 6, 20, torch.float32)
+    x, state = random_inputs(kind, 4, 9, 6, 20, torch.float32)
     with torch.no_grad():
-        compiled(kind, cell, x, state, lengths, reverse=False)
+        run_compiled(kind, cell, x, state, lengths, reverse=False)
     assert len(SequencePacking(4, 9, lengths).split_windows(5)) > 1
     assert len(found) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products_are_those_of_pytorch(dtype):
+def test_products_equal_pytorch(dtype):
     torch.manual_seed(0)
     near = 1e-4 if dtype == torch.float32 else 1e-12
     shapes = [(49, 1, 1), (700, 17, 33), (650, 130, 7), (53, 600, 100), (67, 64, 256), (3, 5, 7), (140, 170, 187)]
@@ -264,12 +276,12 @@ def test_products_are_those_of_pytorch(dtype):
     "kind", [CellSpec("lstm"), CellSpec("gru"), CellSpec("gru", reset="before"), CellSpec("rnn")], ids=str
 )
 @pytest.mark.parametrize("padded", [False, True])
-def test_windows_change_nothing(kind, padded, monkeypatch):
-    cell = make(kind, 6, 20, torch.float64)
-    x, state = some(kind, 4, 9, 6, 20, torch.float64)
+def test_the_window_size_does_not_change_the_result(kind, padded, monkeypatch):
+    cell = build_cell(kind, 6, 20, torch.float64)
+    x, state = random_inputs(kind, 4, 9, 6, 20, torch.float64)
     lengths = torch.tensor([9, 2, 7, 0]) if padded else None
     project = Projection(cell.weight_input, cell.bias)
-    one = Direction(project, cell.weight_hidden, vectors(cell), tuple(state))
+    one = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state))
     leaves, found = [x, *state, *cell.parameters()], []
     for rows in (5, 1000):
         monkeypatch.setattr(memory, "WINDOW_ROWS", rows)
@@ -280,6 +292,6 @@ def test_windows_change_nothing(kind, padded, monkeypatch):
             again, *_ = scan(kind, x, [one, one._replace(reverse=True)], packing)
         assert torch.equal(again, outputs)
         seen = [value for direction in gates for value in direction.values()]
-        found.append([outputs, *first, *second, *seen, *gradients([outputs, *first, *second], leaves)])
+        found.append([outputs, *first, *second, *seen, *compute_gradients([outputs, *first, *second], leaves)])
     for mine, other in zip(*found, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-13, rtol=1e-13)

@@ -9,12 +9,21 @@ from functools import partial
 
 import pytest
 import torch
-from compiled_scans import PLAIN, compiled, each_kind, gradients, make, opened, projection, some, vectors
+from compiled_scans import (
+    PLAIN,
+    build_cell,
+    build_projection,
+    compute_gradients,
+    each_cell_spec,
+    get_vectors,
+    random_inputs,
+    run_compiled,
+    run_reference,
+)
 from torch import Tensor, nn
 
 from seqwise.errors import UsageError
-from seqwise.kernels.recurrence.cpu import compiled as entrance
-from seqwise.kernels.recurrence.cpu import linear, memory, support
+from seqwise.kernels.recurrence.cpu import compiled, linear, memory, support
 from seqwise.kernels.recurrence.cpu.compiled import (
     CellSpec,
     Direction,
@@ -45,7 +54,7 @@ def plans(monkeypatch):
             super().__init__(*given)
             found.append(self)
 
-    monkeypatch.setattr(entrance, "Plan", Noted)
+    monkeypatch.setattr(compiled, "Plan", Noted)
     monkeypatch.setattr(memory, "MIN_THREADED_WORK", 0)
     monkeypatch.setattr(linear, "MIN_THREADED_WORK", 0)
     return found
@@ -53,44 +62,44 @@ def plans(monkeypatch):
 
 @pytest.mark.parametrize("openmp", [True, False])
 @pytest.mark.parametrize("batch", [3, 9])
-@each_kind
-def test_the_number_of_threads_changes_no_bit(kind, batch, openmp, threads, plans, monkeypatch):
+@each_cell_spec
+def test_results_do_not_depend_on_the_number_of_threads(kind, batch, openmp, threads, plans, monkeypatch):
     if not openmp:
         monkeypatch.setattr("seqwise.kernels.recurrence.cpu.threads._openmp", lambda: None)
-    cell = make(kind, 21, 37, torch.float32)
-    x, state = some(kind, batch, 7, 21, 37, torch.float32)
+    cell = build_cell(kind, 21, 37, torch.float32)
+    x, state = random_inputs(kind, batch, 7, 21, 37, torch.float32)
     lengths = torch.arange(batch) * 5 % 8
     # PyTorch's own products and norms may depend on threads: what the cell projects by itself is projected before.
-    project, leaves = projection(cell), [x, *state, cell.weight_hidden, *vectors(cell)]
+    project, leaves = build_projection(cell), [x, *state, cell.weight_hidden, *get_vectors(cell)]
     if isinstance(project, Projection):
         leaves += [part for part in project if part is not None]
     else:
         gates = cell.project(SequencePacking(batch, 7, lengths).pack(x)).detach().requires_grad_()
         project, leaves = (lambda rows: gates.clone()), [gates, *leaves[1:]]
-    one, results = Direction(project, cell.weight_hidden, vectors(cell), tuple(state)), []
+    one, results = Direction(project, cell.weight_hidden, get_vectors(cell), tuple(state)), []
     for count in range(1, 6):
         threads(count)
         outputs, (after,), _ = scan(kind, x, [one], SequencePacking(batch, 7, lengths))
-        results.append([outputs, *after, *gradients([outputs, *after], leaves)])
+        results.append([outputs, *after, *compute_gradients([outputs, *after], leaves)])
     assert [plan.workers for plan in plans] == [min(count, batch) for count in range(1, 6)]
     for other in results[1:]:
         assert all(torch.equal(mine, its) for mine, its in zip(results[0], other, strict=True))
 
 
-def test_threads_share_both_directions_and_the_rows_of_each(threads, plans):
+def test_threads_split_directions_and_rows(threads, plans):
     kind = CellSpec("gru")
-    cell = make(kind, 5, 24, torch.float64)
-    x, state = some(kind, 6, 7, 5, 24, torch.float64)
+    cell = build_cell(kind, 5, 24, torch.float64)
+    x, state = random_inputs(kind, 6, 7, 5, 24, torch.float64)
     lengths = torch.tensor([7, 0, 3, 7, 1, 5])
-    one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, vectors(cell), tuple(state))
+    one = Direction(Projection(cell.weight_input, cell.bias), cell.weight_hidden, get_vectors(cell), tuple(state))
     threads(4)
     outputs, _, _ = scan(kind, x, [one, one._replace(reverse=True)], SequencePacking(6, 7, lengths))
     assert plans[0].workers == 2
-    ahead, back = (opened(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
+    ahead, back = (run_reference(cell, x, state, lengths, reverse)[0] for reverse in (False, True))
     torch.testing.assert_close(outputs, torch.cat([ahead, back], 2), atol=1e-13, rtol=1e-13)
 
 
-def test_threads_that_come_first_at_the_same_time_compile_once(monkeypatch):
+def test_concurrent_first_calls_compile_once(monkeypatch):
     """Also the address that all scans multiply by belongs to machine code that is still referenced."""
     script = """
 import gc, threading, torch
@@ -116,7 +125,7 @@ print(len({cell.multiply.address for cell, _ in cells.values()}))
 
 
 @pytest.mark.parametrize("given", ["weight", "bias", "matrix", "input", "state", "vector"])
-def test_only_what_wants_a_gradient_gets_one(given):
+def test_only_tensors_that_require_gradients_get_them(given):
     torch.manual_seed(0)
     shapes = {"weight": (15, 3), "bias": (15,), "matrix": (15, 5), "input": (2, 4, 3), "state": (2, 5), "vector": (5,)}
     parts = {name: torch.randn(shape) for name, shape in shapes.items()}
@@ -129,19 +138,19 @@ def test_only_what_wants_a_gradient_gets_one(given):
     assert parts[given].grad.any()
 
 
-def test_a_weight_of_the_input_in_another_order_gets_its_gradient():
+def test_a_non_contiguous_input_weight_gets_its_gradient():
     kind = CellSpec("lstm")
-    cell = make(kind, 3, 5, torch.float32)
-    x, state = some(kind, 2, 4, 3, 5, torch.float32)
+    cell = build_cell(kind, 3, 5, torch.float32)
+    x, state = random_inputs(kind, 2, 4, 3, 5, torch.float32)
     other = cell.weight_input.detach().t().contiguous().t().requires_grad_()
     found = []
     for weight in (cell.weight_input, other):
         one = Direction(Projection(weight, cell.bias), cell.weight_hidden, (), tuple(state))
-        found.append(gradients([scan(kind, x, [one], SequencePacking(2, 4))[0]], [weight])[0])
+        found.append(compute_gradients([scan(kind, x, [one], SequencePacking(2, 4))[0]], [weight])[0])
     assert torch.equal(*found)
 
 
-def test_products_refuse_rows_with_gaps_between_their_numbers():
+def test_products_refuse_rows_that_are_not_contiguous():
     x = torch.randn(4, 3)
     with pytest.raises(AssertionError, match="contiguous"):
         multiply_transposed(x, x, torch.empty(3, 3).t())
@@ -150,16 +159,16 @@ def test_products_refuse_rows_with_gaps_between_their_numbers():
 
 
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
-def test_an_input_without_numbers_leaves_the_bias(kind):
-    cell = make(kind, 1, 20, torch.float32)
+def test_an_input_of_width_zero_leaves_the_bias(kind):
+    cell = build_cell(kind, 1, 20, torch.float32)
     cell.inputs, cell.weight_input = 0, nn.Parameter(torch.empty(cell.blocks * 20, 0))
-    x, state = some(kind, 3, 4, 0, 20, torch.float32)
+    x, state = random_inputs(kind, 3, 4, 0, 20, torch.float32)
     junk = [torch.full((12, cell.blocks * 20), math.nan) for _ in range(4)]
     del junk  # what was not written would be seen
     leaves, both = [*state, cell.bias, cell.weight_hidden], []
-    for run in (partial(compiled, kind), opened):
+    for run in (partial(run_compiled, kind), run_reference):
         results = run(cell, x, state, None, reverse=False)
-        both.append([*results, *gradients(results, leaves)])
+        both.append([*results, *compute_gradients(results, leaves)])
     for mine, other in zip(*both, strict=True):
         torch.testing.assert_close(mine, other, atol=1e-4, rtol=1e-4)
 
@@ -167,7 +176,7 @@ def test_an_input_without_numbers_leaves_the_bias(kind):
 # --- activations ------------------------------------------------------------------------------------------------------
 
 
-def applied(name: str, x: Tensor) -> Tensor:
+def apply_activation(name: str, x: Tensor) -> Tensor:
     from seqwise.kernels.recurrence.cpu.activations import activation
     from seqwise.kernels.recurrence.cpu.code import Code
 
@@ -181,19 +190,19 @@ def applied(name: str, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", ["sigmoid", "tanh", "relu", "identity"])
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 3e-7), (torch.float64, 1e-15)])
-def test_activations_are_near_the_true_value_everywhere(name, dtype, near):
+def test_activations_are_accurate_everywhere(name, dtype, near):
     least = -87.0 if dtype == torch.float32 else -708.0
     small = torch.logspace(-37, 1.9, 2001, dtype=torch.float64)
     x = torch.cat([small, -small, torch.linspace(least, -least, 4001, dtype=torch.float64)]).to(dtype)
     exact = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu, "identity": lambda a: a}[name](
         x.double()
     )
-    error = (applied(name, x).double() - exact).abs()
+    error = (apply_activation(name, x).double() - exact).abs()
     assert (error <= near * exact.abs()).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_activations_at_the_ends(dtype):
+def test_activations_of_extreme_values(dtype):
     tiny = torch.finfo(dtype).smallest_normal / 4  # denormal
     x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, tiny, -tiny, 1e30, -1e30, -800.0], dtype=dtype)
     nan = math.nan
@@ -203,7 +212,7 @@ def test_activations_at_the_ends(dtype):
         "relu": [math.inf, 0, nan, 0, tiny, 0, 1e30, 0, 0],
     }.items():
         torch.testing.assert_close(
-            applied(name, x), torch.tensor(expected, dtype=dtype), rtol=0, atol=0, equal_nan=True
+            apply_activation(name, x), torch.tensor(expected, dtype=dtype), rtol=0, atol=0, equal_nan=True
         )
 
 
@@ -219,12 +228,12 @@ def test_activations_at_the_ends(dtype):
         CellSpec("gru", update="?"),
     ],
 )
-def test_a_cell_that_nobody_wrote_is_no_other_cell(kind):
+def test_an_unknown_cell_specification_is_refused(kind):
     with pytest.raises(UsageError, match="no compiled scan of"):
         memory.build_equation(kind)
 
 
-def test_tensors_of_another_type_place_or_size_are_refused():
+def test_tensors_of_another_dtype_device_or_shape_are_refused():
     """Compiled code would read and write beside them."""
     torch.manual_seed(0)
     good = Direction(
@@ -265,7 +274,7 @@ def test_tensors_of_another_type_place_or_size_are_refused():
 # --- when to take it --------------------------------------------------------------------------------------------------
 
 
-def test_it_takes_floats_on_cpus_outside_autocast():
+def test_float_tensors_on_cpus_outside_autocast_are_supported():
     x = torch.zeros(2, 3, 4)
     assert is_supported(x)
     assert is_supported(x.double())
@@ -275,7 +284,7 @@ def test_it_takes_floats_on_cpus_outside_autocast():
         assert not is_supported(x)
 
 
-def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten(threads):
+def test_aten_computes_single_steps_and_shapes_where_onednn_is_as_fast(threads):
     threads(2)
     lstm, gru = CellSpec("lstm"), CellSpec("gru")
     batch = torch.empty(64, 128, 256)
@@ -296,7 +305,7 @@ def test_single_steps_and_what_onednn_does_as_well_are_left_to_aten(threads):
         assert is_faster_than_aten(lstm, batch, 256, scans=2)
 
 
-def test_a_machine_that_cannot_compile_is_named(monkeypatch):
+def test_a_machine_that_cannot_compile_is_reported(monkeypatch):
     assert get_compiler_problem() is None
 
     def broken() -> bool:
@@ -308,7 +317,7 @@ def test_a_machine_that_cannot_compile_is_named(monkeypatch):
     assert "computes wrong results" in support.find_compiler_problem()
 
 
-def test_whether_it_compiles_does_not_hang_on_the_mode_of_who_asks():
+def test_the_compiler_check_does_not_depend_on_the_mode_of_pytorch():
     with torch.device("meta"):
         assert support.find_compiler_problem() is None
     before = torch.get_default_dtype()
@@ -319,7 +328,7 @@ def test_whether_it_compiles_does_not_hang_on_the_mode_of_who_asks():
         torch.set_default_dtype(before)
 
 
-def test_nothing_is_imported_before_it_is_needed():
+def test_llvm_is_imported_only_when_needed():
     script = (
         "import sys, seqwise.kernels.recurrence.cpu.compiled; print('llvmlite' in sys.modules, 'numba' in sys.modules)"
     )

@@ -36,15 +36,15 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-def layer_of(name: str, inputs: int = 4, units: int = 16) -> Recurrent:
+def build_layer(name: str, inputs: int = 4, units: int = 16) -> Recurrent:
     return Recurrent(MAKERS[name](inputs, units))
 
 
-def some_input() -> Tensor:
+def random_input() -> Tensor:
     return torch.randn(8, 20, 4)
 
 
-def opened(layer: Recurrent, x: Tensor) -> Tensor:
+def run_reference(layer: Recurrent, x: Tensor) -> Tensor:
     return scan(layer.cell, x, layer.initial_state(x, None), layer.cell.weight_hidden, None)[0]
 
 
@@ -53,19 +53,19 @@ def opened(layer: Recurrent, x: Tensor) -> Tensor:
 
 @each_cell
 def test_tensors_of_several_types_or_devices_are_an_error(name: str) -> None:
-    x = some_input()
+    x = random_input()
     for layer, given in [
-        (layer_of(name), x.double()),
-        (layer_of(name).double(), x),
-        (layer_of(name).bfloat16(), x),
-        (layer_of(name).to("meta"), x),
+        (build_layer(name), x.double()),
+        (build_layer(name).double(), x),
+        (build_layer(name).bfloat16(), x),
+        (build_layer(name).to("meta"), x),
     ]:
         with pytest.raises((UsageError, RuntimeError), match=r"type|device|dtype"):
             layer(given)
 
 
 def test_a_state_on_another_device_is_refused() -> None:
-    layer, x = layer_of("lstm"), some_input()
+    layer, x = build_layer("lstm"), random_input()
     with pytest.raises(UsageError, match="expected a state on cpu, received one on meta and meta"):
         layer(x, tuple(torch.zeros(8, 16, device="meta") for _ in range(2)))
     outputs, _ = layer(x, tuple(torch.zeros(8, 16, dtype=torch.float64) for _ in range(2)))  # another type is converted
@@ -73,16 +73,16 @@ def test_a_state_on_another_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("ahead", "back"), [(4, 2), (2, 4), (4, 500)])
-def test_both_directions_must_take_the_input(ahead: int, back: int) -> None:
-    both = Bidirectional(layer_of("lstm", ahead), layer_of("lstm", back))
+def test_both_directions_must_accept_the_input_width(ahead: int, back: int) -> None:
+    both = Bidirectional(build_layer("lstm", ahead), build_layer("lstm", back))
     with pytest.raises(UsageError, match=r"received \(8, 20, 4\)"):
-        both(some_input())
+        both(random_input())
 
 
 @each_cell
-def test_a_weight_in_another_order_gets_its_gradient(name: str) -> None:
-    layer, x = layer_of(name), some_input()
-    other = layer_of(name)
+def test_a_non_contiguous_weight_gets_its_gradient(name: str) -> None:
+    layer, x = build_layer(name), random_input()
+    other = build_layer(name)
     other.load_state_dict(layer.state_dict())
     other.cell.weight_input = nn.Parameter(other.cell.weight_input.detach().t().contiguous().t())
     for one in (layer, other):
@@ -95,8 +95,8 @@ def test_a_weight_in_another_order_gets_its_gradient(name: str) -> None:
 
 
 @each_cell
-def test_the_default_device_and_type_are_not_asked(name: str) -> None:
-    layer, x = layer_of(name), some_input()
+def test_the_default_device_and_dtype_have_no_effect(name: str) -> None:
+    layer, x = build_layer(name), random_input()
     expected, _ = layer(x, None, LENGTHS)
     with torch.device("meta"):
         outputs, _ = layer(x, None, LENGTHS)
@@ -114,7 +114,7 @@ def test_the_default_device_and_type_are_not_asked(name: str) -> None:
 @each_cell
 @pytest.mark.parametrize("frozen", [False, True])
 def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> None:
-    layer, x = layer_of(name).double().requires_grad_(not frozen), some_input().double()
+    layer, x = build_layer(name).double().requires_grad_(not frozen), random_input().double()
     way = torch.randn_like(x)
     with forward_ad.dual_level():
         tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, way))[0]).tangent
@@ -127,7 +127,7 @@ def test_forward_differentiation_keeps_its_tangent(name: str, frozen: bool) -> N
 
 @each_cell
 def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
-    layer, x = layer_of(name).double(), some_input().double()
+    layer, x = build_layer(name).double(), random_input().double()
     given = {key: value.detach() for key, value in layer.named_parameters()}
     found = grad(lambda parameters: functional_call(layer, parameters, (x,))[0].square().sum())(given)
     layer(x)[0].square().sum().backward()
@@ -140,7 +140,7 @@ def test_functions_of_a_layer_can_be_transformed(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_transform_that_comes_first_spoils_nothing() -> None:
+def test_a_function_transform_before_the_first_scan_changes_nothing() -> None:
     script = """
 import torch
 from torch.func import functional_call, grad
@@ -156,42 +156,42 @@ print(layer.backend)
     assert done.stdout.strip() == "compiled"
 
 
-def test_a_traced_layer_computes_from_what_it_is_given() -> None:
-    layer, x = layer_of("gru").requires_grad_(False), some_input()
+def test_a_traced_layer_uses_its_inputs() -> None:
+    layer, x = build_layer("gru").requires_grad_(False), random_input()
     with warnings.catch_warnings(action="ignore"):  # of the tracer, about sizes, and that it is old
         traced = torch.jit.trace(layer, (x,), check_trace=False)
-    again = some_input()
+    again = random_input()
     torch.testing.assert_close(traced(again)[0], layer(again)[0])
 
 
-def test_tensors_without_memory_have_shapes() -> None:
+def test_meta_tensors_have_shapes() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    layer = layer_of("gru")
+    layer = build_layer("gru")
     with FakeTensorMode(allow_non_fake_inputs=True):
-        outputs, _ = layer(some_input())
+        outputs, _ = layer(random_input())
     assert outputs.shape == (8, 20, 16)
     assert layer.backend == "aten"
 
 
-def test_a_tensor_of_a_derived_class_goes_another_way() -> None:
+def test_a_tensor_subclass_uses_another_backend() -> None:
     class Own(Tensor):
         pass
 
-    layer, x = layer_of("gru"), some_input()
+    layer, x = build_layer("gru"), random_input()
     outputs, _ = layer(x.as_subclass(Own))
     assert layer.backend == "aten"
     torch.testing.assert_close(outputs.as_subclass(Tensor), layer(x)[0])
 
 
-def test_torch_compile_calls_the_scan_and_does_not_look_inside() -> None:
+def test_torch_compile_calls_the_scan_without_tracing_it() -> None:
     graphs = []
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> torch.fx.GraphModule:
         graphs.append(str(graph.graph))
         return graph
 
-    layer, x = layer_of("gru"), some_input()
+    layer, x = build_layer("gru"), random_input()
     compiled = torch.compile(layer, backend=backend)
     outputs, _ = compiled(x, None, LENGTHS)
     outputs.square().sum().backward()
@@ -211,8 +211,8 @@ def test_torch_compile_calls_the_scan_and_does_not_look_inside() -> None:
 
 @each_cell
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
-def test_outputs_may_be_written_over(name: str, lengths: Tensor | None) -> None:
-    layer, x = layer_of(name), some_input()
+def test_outputs_may_be_changed_in_place(name: str, lengths: Tensor | None) -> None:
+    layer, x = build_layer(name), random_input()
     plain, _ = layer(x, None, lengths)
     ((plain + 1).relu() * 2).sum().backward()
     expected = layer.cell.weight_hidden.grad.clone()
@@ -227,9 +227,9 @@ def test_outputs_may_be_written_over(name: str, lengths: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("weight", ["weight_input", "weight_hidden"])
-def test_a_weight_that_changed_before_the_way_back_is_an_error(weight: str) -> None:
-    layer = layer_of("lstm")
-    outputs, _ = layer(some_input().requires_grad_())
+def test_a_weight_that_changed_before_backward_is_an_error(weight: str) -> None:
+    layer = build_layer("lstm")
+    outputs, _ = layer(random_input().requires_grad_())
     with torch.no_grad():
         getattr(layer.cell, weight).mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -237,15 +237,15 @@ def test_a_weight_that_changed_before_the_way_back_is_an_error(weight: str) -> N
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_layer_can_be_computed_again_for_the_way_back(reentrant: bool) -> None:
-    layer, x = layer_of("lstm norm"), some_input().requires_grad_()
+def test_layers_support_activation_checkpointing(reentrant: bool) -> None:
+    layer, x = build_layer("lstm norm"), random_input().requires_grad_()
     (expected,) = torch.autograd.grad(layer(x)[0].square().sum(), x)
     checkpoint(lambda given: layer(given)[0], x, use_reentrant=reentrant).square().sum().backward()
     assert torch.equal(x.grad, expected)
 
 
-def test_the_switch_works_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, x = layer_of("gru"), some_input().requires_grad_()
+def test_kernels_can_be_disabled_at_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x = build_layer("gru"), random_input().requires_grad_()
     outputs, _ = layer(x)
     with pytest.raises(UsageError, match="SEQWISE_KERNELS=off"):
         torch.autograd.grad(outputs.sum(), x, create_graph=True)
@@ -261,15 +261,15 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
 
     monkeypatch.setattr(memory, "_compile_loop", broken)
     monkeypatch.setattr(fused, "_failed", set())
-    x = some_input()
+    x = random_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):
-        both = Bidirectional(layer_of(name), layer_of(name))
+        both = Bidirectional(build_layer(name), build_layer(name))
         with pytest.warns(UserWarning, match="gru with 16 units cannot run here.*cannot select") as warned:
             outputs, _ = both(x)
         assert len(warned) == 1
         assert warned[0].filename == recurrent.__file__
         assert both.forwards.backend == both.backwards.backend == other
-        torch.testing.assert_close(outputs[..., :16], opened(both.forwards, x))
+        torch.testing.assert_close(outputs[..., :16], run_reference(both.forwards, x))
 
 
 # --- looking inside ---------------------------------------------------------------------------------------------------
@@ -277,14 +277,14 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
 
 @each_cell
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["whole", "padded"])
-def test_both_directions_show_what_the_kernel_saw(
+def test_both_directions_record_the_gates_of_the_kernel(
     name: str, lengths: Tensor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both, x = Bidirectional(layer_of(name), layer_of(name)).double(), some_input().double()
+    both, x = Bidirectional(build_layer(name), build_layer(name)).double(), random_input().double()
     with monkeypatch.context() as patch, record(both, live=True) as open_twins:
         patch.setenv("SEQWISE_KERNELS", "off")
         both(x, None, lengths)
-    monkeypatch.setattr(recurrent, "scan", None)  # no open scan runs
+    monkeypatch.setattr(recurrent, "scan", None)  # the reference implementation does not run
     with record(both) as seen:
         both(x, None, lengths)
     assert both.backwards.backend == "compiled"

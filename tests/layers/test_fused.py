@@ -13,14 +13,14 @@ from seqwise.layers.fused import build_direction, choose_backend, fused_scan, ge
 
 
 @pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
-def test_the_kind_of_a_gru_is_what_its_settings_say(reset, update, layer_norm):
+def test_the_cell_specification_of_a_gru_follows_its_settings(reset, update, layer_norm):
     settings = RecurrentSettings(reset=reset, update=update, layer_norm=layer_norm)
     assert get_cell_spec(make_cell("gru", 3, 4, settings)) == CellSpec(
         "gru", reset=reset, update=update, layer_norm=layer_norm
     )
 
 
-def test_every_cell_that_settings_can_make_has_a_kind():
+def test_every_cell_of_the_settings_has_a_cell_specification():
     for name in ("rnn", "lstm", "gru"):
         for layer_norm in (False, True):
             cell = make_cell(name, 3, 4, RecurrentSettings(layer_norm=layer_norm, activation="relu"))
@@ -29,14 +29,14 @@ def test_every_cell_that_settings_can_make_has_a_kind():
     assert get_cell_spec(cells.RNNCell(3, 4, "sigmoid")) == CellSpec("rnn", activation="sigmoid")
 
 
-def test_a_derived_class_is_another_equation():
+def test_a_subclass_has_no_cell_specification():
     class Own(cells.LSTMCell):
         pass
 
     assert get_cell_spec(Own(3, 4)) is None
 
 
-def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
+def test_vectors_have_the_order_of_the_kernel_arguments():
     def names(cell):
         vectors = build_direction(cell, cell.weight_hidden, cell.start(1, cell.weight_hidden)).vectors
         own = {id(parameter): name for name, parameter in cell.named_parameters()}
@@ -53,7 +53,7 @@ def test_what_stands_beside_the_matrix_comes_in_the_order_of_the_kernels():
     ]  # fmt: skip
 
 
-def test_the_path_on_a_cpu():
+def test_the_backend_on_a_cpu():
     x, short = torch.randn(8, 20, 3), torch.randn(8, 1, 3)
     gru, lstm, early = cells.GRUCell(3, 4), cells.LSTMCell(3, 176), cells.EarlyResetGRUCell(3, 4)
     assert [choose_backend(cell, x) for cell in (gru, lstm, early)] == ["compiled"] * 3
@@ -90,7 +90,7 @@ def test_a_kernel_that_cannot_be_launched_warns_once_and_is_not_tried_again(monk
     assert len(fused._failed) == 1
 
 
-def test_memory_that_runs_out_and_mistakes_are_not_taken_for_a_broken_kernel(monkeypatch):
+def test_out_of_memory_and_usage_errors_are_not_launch_failures(monkeypatch):
     persistent = pytest.importorskip("seqwise.kernels.recurrence.gpu.persistent")
 
     def full(*_):

@@ -31,10 +31,10 @@ CELL_SPECS = [
 PLAIN = [CellSpec("rnn"), CellSpec("rnn", activation="relu"), CellSpec("lstm"), CellSpec("gru")]
 # batch, time, inputs, units: less than a vector, one, odd, and with panels of every width before the last, partial one
 SHAPES = [(1, 1, 3, 5), (3, 4, 5, 16), (7, 5, 4, 37), (2, 3, 21, 170)]
-each_kind = pytest.mark.parametrize("kind", CELL_SPECS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
+each_cell_spec = pytest.mark.parametrize("kind", CELL_SPECS, ids=lambda kind: "-".join(map(str, vars(kind).values())))
 
 
-def make(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
+def build_cell(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.Cell:
     """A cell with no parameter at its usual zero or one."""
     torch.manual_seed(1)
     settings = RecurrentSettings(
@@ -46,7 +46,7 @@ def make(kind: CellSpec, inputs: int, units: int, dtype: torch.dtype) -> cells.C
     return cell.to(dtype)
 
 
-def vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
+def get_vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
     """What stands beside the matrix, as `Direction` lists it."""
     norms = {
         cells.LayerNormRNNCell: ["norm"],
@@ -60,13 +60,13 @@ def vectors(cell: cells.Cell) -> tuple[Tensor, ...]:
     return (cell.bias_hidden,) if isinstance(cell, cells.GRUCell) else ()
 
 
-def projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
+def build_projection(cell: cells.Cell) -> Callable[[Tensor], Tensor]:
     """A plain product goes into the scan; a cell that normalises its input does that before."""
     normalised = (cells.LayerNormLSTMCell, cells.LayerNormGRUCell)
     return cell.project if isinstance(cell, normalised) else Projection(cell.weight_input, cell.bias)
 
 
-def some(
+def random_inputs(
     kind: CellSpec, batch: int, time: int, inputs: int, units: int, dtype: torch.dtype
 ) -> tuple[Tensor, list[Tensor]]:
     """An input and a state that want gradients."""
@@ -76,20 +76,22 @@ def some(
     return x, [torch.randn(batch, units, dtype=dtype, requires_grad=True) for _ in range(count)]
 
 
-def compiled(kind: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
-    one = Direction(projection(cell), cell.weight_hidden, vectors(cell), tuple(state), reverse)
+def run_compiled(
+    kind: CellSpec, cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
+):
+    one = Direction(build_projection(cell), cell.weight_hidden, get_vectors(cell), tuple(state), reverse)
     outputs, (after,), _ = scan(kind, x, [one], SequencePacking(len(x), x.shape[1], lengths))
     return [outputs, *after]
 
 
-def opened(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
+def run_reference(cell: cells.Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool):
     real = valid_steps(x, cell.inputs, lengths)
     x = zero_padding(reverse_steps(x, lengths) if reverse else x, real)
     outputs, after = open_scan(cell, x, tuple(state), cell.weight_hidden, real)
     return [reverse_steps(outputs, lengths) if reverse else outputs, *after]
 
 
-def gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
+def compute_gradients(results: list[Tensor], leaves: list[Tensor], keep: bool = False) -> list[Tensor]:
     """Of one random weighing of all results, zero where there is none."""
     torch.manual_seed(3)
     weights = [torch.randn(one.shape, dtype=one.dtype) for one in results]
