@@ -56,8 +56,8 @@ def test_rare_words_are_left_out_before_anything_else(tmp_path):
 def test_pieces_of_any_size_give_the_same_ids(tmp_path, monkeypatch):
     text = "\n".join(" ".join(f"w{(i * j) % 17}" for j in range(i % 9)) for i in range(60)) + "\n"
     whole = lines(read(tmp_path, text)[0])
-    monkeypatch.setattr(corpus, "PIECE", 20)
-    monkeypatch.setattr(corpus, "IDS", 7)
+    monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 20)
+    monkeypatch.setattr(corpus, "CHUNK_IDS", 7)
     assert lines(read(tmp_path, text)[0]) == whole
 
 

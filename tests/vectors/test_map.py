@@ -18,7 +18,7 @@ from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.map.clusters import MAX_CLUSTERS, cluster, default_num_clusters
 from seqwise.vectors.map.labels import place_labels
 from seqwise.vectors.map.page import NUM_NEIGHBOURS, build_page, find_neighbours
-from seqwise.vectors.map.picture import SCALE, WIDTH, Typeface, draw_picture
+from seqwise.vectors.map.picture import SCALE, WIDTH, choose_font, draw_picture
 from seqwise.vectors.map.projection import TSNE_MAX_WORDS, compute_principal_axes, project
 from seqwise.vectors.map.tsne import compute_affinities, compute_divergence, compute_gradient, tsne
 from seqwise.vectors.map.word_map import (
@@ -273,9 +273,9 @@ def test_words_that_cannot_be_printed_can_be_drawn():
     assert draw_picture(odd).png.startswith(b"\x89PNG")
 
 
-def test_words_that_no_font_can_draw_are_counted(monkeypatch: pytest.MonkeyPatch):
+def test_characters_that_no_font_has_are_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("seqwise.vectors.map.picture.FONT_FILES", ("no such typeface.ttf",))
-    assert Typeface(["plain", "日本", "a日"]).count_unreadable() == 2
+    assert choose_font(frozenset("plain日本")) == (None, {"日", "本"})
 
 
 # --- the page

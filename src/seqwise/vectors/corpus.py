@@ -22,11 +22,11 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.errors import DataError, SaveError
 from seqwise.vectors.settings import WordTokenizer
 
-PIECE = 1 << 18  # characters split into words at once
-IDS = 1 << 18  # ids renumbered at once
-END = "\0"  # ends a line
-PUNCTUATED = 0.05  # share of words with punctuation at their end above which punctuation is split off
-SAMPLE = 50_000  # characters from which this share is estimated
+CHUNK_CHARACTERS = 1 << 18  # characters split into words at once
+CHUNK_IDS = 1 << 18  # ids renumbered at once
+LINE_END = "\0"  # ends a line
+MIN_PUNCTUATION_SHARE = 0.05  # of words that end in punctuation; from it on, punctuation is split off
+SAMPLE_CHARACTERS = 50_000  # characters from which this share is estimated
 MAX_LISTED = 5  # names of files in a message
 
 ProgressCallback = Callable[[int, int], None]  # bytes read, bytes in all
@@ -78,9 +78,9 @@ def choose_tokenizer(corpus: Corpus, tokenizer: WordTokenizer | None) -> tuple[W
     """Returns the tokeniser, by default the one that suits the text, and a sentence that says why."""
     if tokenizer is not None:
         return tokenizer, f"{tokenizer}, as set"
-    sample = corpus.sample("all")[:SAMPLE].split()
+    sample = corpus.sample("all")[:SAMPLE_CHARACTERS].split()
     share = sum(len(word) > 1 and word[-1] in ".,;:!?)\"'”’" for word in sample) / max(1, len(sample))
-    if share < PUNCTUATED:
+    if share < MIN_PUNCTUATION_SHARE:
         return "spaces", "split at blanks: no punctuation is attached to words"
     return "words", f"punctuation split off, which {share:.0%} of the words between blanks end in"
 
@@ -142,11 +142,13 @@ def _number_words(
     corpus: Corpus, tokenizer: WordTokenizer, lowercase: bool, file: BinaryIO, progress: ProgressCallback | None
 ) -> tuple[_Index, np.ndarray]:
     """Writes the corpus as provisional numbers; returns the words and their counts, the first of them line ends."""
-    index, counts, bytes_read, size = _Index({END: 0}), np.zeros(1, dtype=np.int64), 0, corpus.size("all")
+    index, counts, bytes_read, size = _Index({LINE_END: 0}), np.zeros(1, dtype=np.int64), 0, corpus.size("all")
     split = _load_splitter(tokenizer)
     for text in corpus.texts("all"):
         for piece in _split_pieces(text):
-            lines = piece.replace(END, " ").replace("\n", f" {END} ")  # JSON text may contain even that character
+            lines = piece.replace(LINE_END, " ").replace(
+                "\n", f" {LINE_END} "
+            )  # JSON text may contain even that character
             words = split(lines.lower() if lowercase else lines)
             numbers = np.fromiter(map(index.__getitem__, words), dtype=np.int32, count=len(words))
             if len(index) > len(counts):
@@ -163,10 +165,13 @@ def _number_words(
 def _split_pieces(text: str) -> Iterator[str]:
     """Yields a text in parts that end at a line break, or where there is none at a blank."""
     start = 0
-    while len(text) - start > PIECE:
-        stop = text.rfind("\n", start, start + PIECE) + 1 or text.rfind(" ", start, start + PIECE) + 1
+    while len(text) - start > CHUNK_CHARACTERS:
+        stop = (
+            text.rfind("\n", start, start + CHUNK_CHARACTERS) + 1
+            or text.rfind(" ", start, start + CHUNK_CHARACTERS) + 1
+        )
         if not stop:
-            stop = start + PIECE
+            stop = start + CHUNK_CHARACTERS
         yield text[start:stop]
         start = stop
     yield text[start:]
@@ -198,7 +203,7 @@ def _write_ids(first: BinaryIO, ids_by_number: np.ndarray, folder: Path | None, 
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  `Sentences` closes it
     items, longest, last_end = 0, 0, -1
     first.seek(0)
-    while data := first.read(4 * IDS):
+    while data := first.read(4 * CHUNK_IDS):
         ids = ids_by_number[np.frombuffer(data, dtype=np.int32)]
         ids = ids[ids > -2]
         ends = np.flatnonzero(ids < 0)

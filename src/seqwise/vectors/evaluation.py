@@ -7,7 +7,7 @@ most frequent spelling counts. Answers are compared without case, as in gensim: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,8 @@ class Analogies:
 
     @property
     def total(self) -> Section:
-        return _sum_sections("total", self.sections)
+        counts = np.array([(each.right, each.asked, each.skipped) for each in self.sections]).reshape(-1, 3).sum(axis=0)
+        return Section("total", *map(int, counts))
 
 
 @dataclass(frozen=True)
@@ -212,8 +213,3 @@ def _exclude_words(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) ->
     """Excludes words of the questions as answers, as far as they are in this block."""
     inside = (columns >= 0) & (columns < scores.shape[1])
     scores[rows[inside], columns[inside]] = -np.inf
-
-
-def _sum_sections(name: str, sections: Iterable[Section]) -> Section:
-    counts = np.array([(each.right, each.asked, each.skipped) for each in sections]).reshape(-1, 3).sum(axis=0)
-    return Section(name, *map(int, counts))

@@ -80,15 +80,15 @@ def read_similarities(path: str | Path) -> list[Pair]:
     """
     path, pairs = Path(path), []
     column: int | None = None
-    for place, (line, text) in enumerate(_read_lines(path)):
+    for index, (line, text) in enumerate(_read_lines(path)):
         fields = _split_fields(text)
-        if place == 0 and (column := _find_score_column(fields)) is not None:
+        if index == 0 and (column := _find_score_column(fields)) is not None:
             continue
         column = _find_number(fields) if column is None else column
         score = _parse_number(fields[column]) if column is not None and column < len(fields) else None
         if score is not None:
             pairs.append(Pair(fields[0], fields[1], score))
-        elif place > 0 or len(fields) < 3:
+        elif index > 0 or len(fields) < 3:
             raise DataError(
                 f"expected two words and a number; found {text[:40]!r}.",
                 repair="Separate them by tabs: tiger<TAB>cat<TAB>7.35",

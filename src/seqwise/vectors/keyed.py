@@ -121,6 +121,10 @@ class KeyedVectors:
             raise self._unknown_word_error(word)
         return int(number)
 
+    def count(self, word: str) -> int | None:
+        """Returns the count of a word in the corpus; None if it is not known."""
+        return None if self.counts is None or word not in self._index else int(self.counts[self._index[word]])
+
     def vector(self, word: str) -> np.ndarray:
         """Returns the vector of a word, (D,); if it is unknown, composed from its n-grams, if there are any."""
         if word in self._index or self.subwords is None:

@@ -54,9 +54,9 @@ def find_top_rows(scores: np.ndarray, n: int, exclude: Collection[int] = ()) -> 
     return order[~np.isin(order, list(exclude))][:n]
 
 
-def iterate_row_blocks(rows: int, width: int) -> Iterator[slice]:
-    """Yields slices of rows with about BLOCK_NUMBERS numbers each."""
-    step = max(1, BLOCK_NUMBERS // max(1, width))
+def iterate_row_blocks(rows: int, width: int, block_numbers: int = BLOCK_NUMBERS) -> Iterator[slice]:
+    """Yields slices of rows with about `block_numbers` numbers each."""
+    step = max(1, block_numbers // max(1, width))
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))
 

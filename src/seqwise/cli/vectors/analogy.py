@@ -41,31 +41,24 @@ class Analogy:
 def main(argv: Sequence[str]) -> int:
     options = parse_words(Analogy, argv, prog="seqwise vectors analogy", example=EXAMPLE)
     check_number(options.n)
-    from seqwise.cli.vectors.output import (
-        answers_as_json,
-        check_words,
-        find_unknown,
-        load_with_progress,
-        make_printable,
-        report_composed,
-        write_answers,
-    )
+    from seqwise.cli.vectors import output
 
     question = (options.a, options.b, options.c)
-    keyed = load_with_progress(options.file)
-    check_words(keyed, question)
+    keyed = output.load_with_progress(options.file)
+    output.check_words(keyed, question)
     neighbours = keyed.analogy(*question, n=options.n, by=options.by, exclude=not options.keep_question)
     if options.json:
         answers = [
-            {**answer, "of_question": answer["word"] in question} for answer in answers_as_json(keyed, neighbours)
+            {**answer, "of_question": answer["word"] in question}
+            for answer in output.answers_as_json(keyed, neighbours)
         ]
         about = {"file": options.file, "question": question, "by": options.by, "keep_question": options.keep_question}
-        console.print_json({**about, "composed": find_unknown(keyed, question), "answers": answers})
+        console.print_json({**about, "composed": output.find_unknown(keyed, question), "answers": answers})
         return 0
-    report_composed(keyed, question)
-    a, b, c = map(make_printable, question)
+    output.report_composed(keyed, question)
+    a, b, c = map(output.make_printable, question)
     policy = "the question's words may answer" if options.keep_question else "without the question's words"
     console.write(f"{a} is to {b} as {c} is to …   ({RULES[options.by]}, {policy})", style="bold")
     notes = ["a word of the question" if each.word in question else "" for each in neighbours]
-    write_answers(keyed, neighbours, "cosine" if options.by == "add" else "score", notes)
+    output.write_answers(keyed, neighbours, "cosine" if options.by == "add" else "score", notes)
     return 0

@@ -36,24 +36,16 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             f"expected at least {MIN_WORDS} different words; received {len(words)}.", repair=f"For example: {EXAMPLE}"
         )
-    from seqwise.cli.vectors.output import (
-        answers_as_json,
-        check_words,
-        find_unknown,
-        load_with_progress,
-        make_printable,
-        report_composed,
-        write_answers,
-    )
+    from seqwise.cli.vectors import output
 
-    keyed = load_with_progress(options.file)
-    check_words(keyed, words)
+    keyed = output.load_with_progress(options.file)
+    output.check_words(keyed, words)
     ranking = keyed.rank_by_centrality(words)
     if options.json:
-        about = {"file": options.file, "different": ranking[0].word, "composed": find_unknown(keyed, words)}
-        console.print_json({**about, "words": answers_as_json(keyed, ranking)})
+        about = {"file": options.file, "different": ranking[0].word, "composed": output.find_unknown(keyed, words)}
+        console.print_json({**about, "words": output.answers_as_json(keyed, ranking)})
         return 0
-    report_composed(keyed, words)
-    console.write(f"{make_printable(ranking[0].word)} belongs least", style="bold")
-    write_answers(keyed, ranking, "cosine to the mean")
+    output.report_composed(keyed, words)
+    console.write(f"{output.make_printable(ranking[0].word)} belongs least", style="bold")
+    output.write_answers(keyed, ranking, "cosine to the mean")
     return 0

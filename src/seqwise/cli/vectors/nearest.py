@@ -38,22 +38,15 @@ def main(argv: Sequence[str]) -> int:
     if not options.words:
         raise UsageError("expected at least one word; received none.", repair=f"For example: {EXAMPLE}")
     check_number(options.n)
-    from seqwise.cli.vectors.output import (
-        answers_as_json,
-        check_words,
-        find_unknown,
-        load_with_progress,
-        make_printable,
-        write_answers,
-    )
+    from seqwise.cli.vectors import output
 
-    keyed = load_with_progress(options.file)
-    check_words(keyed, options.words)
-    composed = set(find_unknown(keyed, options.words))
+    keyed = output.load_with_progress(options.file)
+    output.check_words(keyed, options.words)
+    composed = set(output.find_unknown(keyed, options.words))
     neighbours = {word: keyed.nearest(word, options.n, options.by) for word in options.words}
     if options.json:
         answers = [
-            {"word": word, "composed": word in composed, "nearest": answers_as_json(keyed, nearest)}
+            {"word": word, "composed": word in composed, "nearest": output.answers_as_json(keyed, nearest)}
             for word, nearest in neighbours.items()
         ]
         about = {"file": options.file, "words": len(keyed), "dim": keyed.dim, "by": options.by}
@@ -61,6 +54,6 @@ def main(argv: Sequence[str]) -> int:
         return 0
     for number, (word, nearest) in enumerate(neighbours.items()):
         note = ", which is not in the vocabulary: composed from its n-grams" if word in composed else ""
-        console.write("\n" * (number > 0) + f"nearest to {make_printable(word)}{note}", style="bold")
-        write_answers(keyed, nearest, SCORES[options.by])
+        console.write("\n" * (number > 0) + f"nearest to {output.make_printable(word)}{note}", style="bold")
+        output.write_answers(keyed, nearest, SCORES[options.by])
     return 0

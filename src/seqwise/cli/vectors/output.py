@@ -55,13 +55,8 @@ def report_composed(keyed: KeyedVectors, words: Iterable[str]) -> None:
         console.log(f"{make_printable(word)} is not in the vocabulary; its vector is composed from its n-grams.")
 
 
-def get_count(keyed: KeyedVectors, word: str) -> int | None:
-    """Returns the count of a word in the corpus, if it is known."""
-    return None if keyed.counts is None or word not in keyed else int(keyed.counts[keyed.index(word)])
-
-
 def answers_as_json(keyed: KeyedVectors, neighbours: Iterable[Neighbour]) -> list[dict[str, Any]]:
-    return [{"word": each.word, "score": each.score, "count": get_count(keyed, each.word)} for each in neighbours]
+    return [{"word": each.word, "score": each.score, "count": keyed.count(each.word)} for each in neighbours]
 
 
 def write_answers(keyed: KeyedVectors, neighbours: Sequence[Neighbour], score: str, notes: Sequence[str] = ()) -> None:
@@ -70,7 +65,7 @@ def write_answers(keyed: KeyedVectors, neighbours: Sequence[Neighbour], score: s
     rows = [[str(rank), make_printable(each.word), f"{each.score:.4f}"] for rank, each in enumerate(neighbours, 1)]
     if keyed.counts is not None:
         columns, alignments = [*columns, "count"], alignments + ">"
-        rows = [[*row, f"{get_count(keyed, each.word) or 0:,}"] for row, each in zip(rows, neighbours)]
+        rows = [[*row, f"{keyed.count(each.word) or 0:,}"] for row, each in zip(rows, neighbours)]
     if any(notes):
         columns, alignments = [*columns, ""], alignments + "<"
         rows = [[*row, note] for row, note in zip(rows, notes)]

@@ -68,20 +68,14 @@ def script_json(value: Any) -> str:
 
 def _build_data(word_map: WordMap, keyed: KeyedVectors, neighbours: list[ScoredWords]) -> dict[str, Any]:
     index = {word: number for number, word in enumerate(word_map.words)}
-    counts = keyed.counts
     return {
         "words": word_map.words,
         "points": [round(float(value), 4) for value in word_map.points.ravel()],
         "clusters": word_map.clusters.tolist(),
         "clusterNames": word_map.cluster_names,
         "numNamed": word_map.num_named,
-        "counts": None if counts is None else [_get_count(keyed, word) for word in word_map.words],
+        "counts": None if keyed.counts is None else [keyed.count(word) for word in word_map.words],
         # Each neighbour: the word, its cosine, and its index on this map or -1.
         "neighbours": [[[word, round(score, 3), index.get(word, -1)] for word, score in each] for each in neighbours],
         "colours": {"light": COLOURS, "dark": COLOURS_ON_DARK},
     }
-
-
-def _get_count(keyed: KeyedVectors, word: str) -> int | None:
-    """Returns the count of a word in the corpus; None for a word composed from its n-grams."""
-    return int(keyed.counts[keyed.index(word)]) if keyed.counts is not None and word in keyed else None

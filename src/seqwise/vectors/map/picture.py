@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -39,13 +38,13 @@ class Picture:
 def draw_picture(word_map: WordMap) -> Picture:
     """Draws dots in the colours of their clusters, and labels where there is space, in the order of the words."""
     words = [_make_printable(word) for word in word_map.words]
-    typeface = Typeface(words, _make_printable(word_map.title, MAX_TITLE))
+    font_file, missing = choose_font(frozenset("".join((*words, _make_printable(word_map.title, MAX_TITLE)))))
     image = Image.new("RGB", (WIDTH * SCALE, MAX_HEIGHT * SCALE), PAPER)
     pen = ImageDraw.Draw(image)
-    frame = _compute_frame(word_map.points, _draw_header(pen, word_map, typeface))
+    frame = _compute_frame(word_map.points, _draw_header(pen, word_map, font_file))
     dots = _scale_points(word_map.points, frame)
     is_named = [index < word_map.num_named for index in range(len(word_map.words))]
-    fonts = [typeface.load(NAMED_FONT if named else LABEL_FONT) for named in is_named]
+    fonts = [_load_font(font_file, NAMED_FONT if named else LABEL_FONT) for named in is_named]
     radii = [SCALE * (NAMED_RADIUS if named else RADIUS) for named in is_named]
     sizes = [_measure_label(font, word) for font, word in zip(fonts, words)]
     boxes = place_labels(dots, radii, sizes, frame, word_map.num_named)
@@ -56,59 +55,46 @@ def draw_picture(word_map: WordMap) -> Picture:
             _draw_label(pen, words[index], box, fonts[index], COLOURS[word_map.clusters[index]])
     file = io.BytesIO()
     image.crop((0, 0, image.width, int(frame[3]) + MARGIN * SCALE)).save(file, "PNG", optimize=True)
-    return Picture(file.getvalue(), sum(box is not None for box in boxes), typeface.count_unreadable())
+    num_unreadable = sum(not missing.isdisjoint(word) for word in words)
+    return Picture(file.getvalue(), sum(box is not None for box in boxes), num_unreadable)
 
 
-class Typeface:
-    """The font with the fewest missing characters of the words and the title, in any size."""
-
-    def __init__(self, words: Iterable[str], title: str = ""):
-        self.words, self.title = tuple(words), title
-
-    def load(self, size: int) -> Font:
-        return _load_font(self._name, size * SCALE)
-
-    def count_unreadable(self) -> int:
-        """Returns the number of words with characters that the font does not have."""
-        missing = _find_missing(self._name, self._characters)
-        return sum(not missing.isdisjoint(word) for word in self.words)
-
-    @cached_property
-    def _characters(self) -> frozenset[str]:
-        return frozenset("".join((*self.words, self.title)))
-
-    @cached_property
-    def _name(self) -> str | None:
-        best, num_missing = None, len(_find_missing(None, self._characters))  # None: the font of Pillow
-        for name in FONT_FILES if num_missing else ():
-            try:
-                missing = len(_find_missing(name, self._characters))
-            except OSError:
-                continue  # not on this machine
-            if missing < num_missing:
-                best, num_missing = name, missing
-        return best
+def choose_font(characters: frozenset[str]) -> tuple[str | None, set[str]]:
+    """Returns the font file with the fewest missing characters, None for the font of Pillow, and these characters."""
+    best, missing = None, _find_missing(None, characters)
+    for name in FONT_FILES if missing else ():
+        try:
+            candidate = _find_missing(name, characters)
+        except OSError:
+            continue  # not on this machine
+        if len(candidate) < len(missing):
+            best, missing = name, candidate
+    return best, missing
 
 
 @cache
 def _load_font(name: str | None, size: int) -> Font:
+    size *= SCALE
     return ImageFont.load_default(size) if name is None else ImageFont.truetype(name, size)
 
 
 def _find_missing(name: str | None, characters: frozenset[str]) -> set[str]:
-    font = _load_font(name, 24)
+    font = _load_font(name, 12)
     missing_glyph = bytes(font.getmask(NO_GLYPH))
     return {each for each in characters if not each.isspace() and bytes(font.getmask(each)) == missing_glyph}
 
 
-def _draw_header(pen: ImageDraw.ImageDraw, word_map: WordMap, typeface: Typeface) -> int:
+def _draw_header(pen: ImageDraw.ImageDraw, word_map: WordMap, font_file: str | None) -> int:
     """Draws the title, the description and the names of the clusters; returns the y coordinate of its end."""
     left, y = MARGIN, MARGIN - 6
     pen.text(
-        (left * SCALE, y * SCALE), _make_printable(word_map.title, MAX_TITLE), fill=INK, font=typeface.load(TITLE_FONT)
+        (left * SCALE, y * SCALE),
+        _make_printable(word_map.title, MAX_TITLE),
+        fill=INK,
+        font=_load_font(font_file, TITLE_FONT),
     )
-    pen.text((left * SCALE, (y + 28) * SCALE), word_map.description, fill=GREY, font=typeface.load(SMALL_FONT))
-    font, x, y = typeface.load(SMALL_FONT), left, y + 52
+    pen.text((left * SCALE, (y + 28) * SCALE), word_map.description, fill=GREY, font=_load_font(font_file, SMALL_FONT))
+    font, x, y = _load_font(font_file, SMALL_FONT), left, y + 52
     for number, name in enumerate(map(_make_printable, word_map.cluster_names)):
         width = int(font.getlength(name) / SCALE) + 34
         if x + width > WIDTH - MARGIN and x > left:
