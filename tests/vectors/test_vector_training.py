@@ -191,7 +191,7 @@ def test_wrong_options_are_one_message_and_status_2(corpus, tmp_path, capsys, mo
     assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("out", "says"), [("v.pickle", "ending"), ("no/where.bin", "mkdir -p")])
+@pytest.mark.parametrize(("out", "says"), [("v.pickle", "suffix"), ("no/where.bin", "mkdir -p")])
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(corpus, tmp_path, capsys, out, says):
     assert main(arguments(corpus, tmp_path / out)) == 2
     said = capsys.readouterr().err
