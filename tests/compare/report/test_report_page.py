@@ -498,18 +498,18 @@ def test_equal_seeds_and_equal_families_are_said_in_words(show: Any):
 
 
 def test_a_winner_within_the_noise_is_not_called_the_best(show: Any):
-    assert show(SAMPLES["normal"]()).tab.text_content(".named .label") == "Ahead, but not significantly"
+    assert show(SAMPLES["normal"]()).tab.text_content(".winner-box .label") == "Ahead, but not significantly"
     clear = [family("gru", "accuracy", [0.9, 0.9, 0.9]), family("rnn", "accuracy", [0.5, 0.5, 0.5])]
-    assert show(report("classify", "accuracy", clear)).tab.text_content(".named .label") == "Best"
+    assert show(report("classify", "accuracy", clear)).tab.text_content(".winner-box .label") == "Best"
     probable = [family("gru", "accuracy", [0.85, 0.85, 0.85]), family("rnn", "accuracy", [0.808, 0.808, 0.808])]
     assert report("classify", "accuracy", probable)["verdict"]["unsure"] == ["rnn"]
-    assert show(report("classify", "accuracy", probable)).tab.text_content(".named .label") == "Probably best"
+    assert show(report("classify", "accuracy", probable)).tab.text_content(".winner-box .label") == "Probably best"
 
 
 def test_one_seed_is_said_and_its_whiskers_are_over_the_examples(show: Any):
     dashed = "all => all.filter(one => one.getAttribute('stroke-dasharray')).length"
     tab = show(SAMPLES["one_seed"]()).tab
-    assert "One seed: how much chance in training matters was not measured" in tab.text_content("#leaderboard .note")
+    assert "One seed: the noise of training was not measured" in tab.text_content("#leaderboard .note")
     assert tab.eval_on_selector_all("svg[data-chart=interval] .whisker", dashed) == 3
     several = show(SAMPLES["with_failures"]()).tab
     assert "over the seeds" in several.text_content("#leaderboard .note")
