@@ -76,7 +76,7 @@ def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: 
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), HAS_LAUNCHER: "1"}
     variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
-    # In a session of their own the workers do not get the terminal's Ctrl-C, which this process forwards.
+    # After setsid the workers do not get the terminal's Ctrl-C, which this process forwards.
     # Their standard input closes when this process ends, however that happens; then they end too.
     command = [*python_command("seqwise"), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)

@@ -127,7 +127,7 @@ class _Worker:
 
     def __init__(self, folder: Path, variables: dict[str, str]):
         with (folder / WORKER_LOG).open("ab") as log:
-            # A session of its own shields it from the terminal's Ctrl-C; it stops when its input ends.
+            # setsid shields it from the terminal's Ctrl-C; it stops when its input ends.
             self.process = subprocess.Popen(
                 [*python_command("seqwise.compare.run.worker"), str(folder)],
                 env={**build_worker_environment(), **variables},
