@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 from measuring import Column, Report, build_parser, set_up_device
 
-from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
+from seqwise.data.corpus.store import prepare
 from seqwise.text.pipelines import KINDS
 from seqwise.text.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import seqwise
-from seqwise.tasks.forecast.plot import forecast_svg
+from seqwise.tasks.forecast.output import forecast_svg
 
 
 def main() -> None:

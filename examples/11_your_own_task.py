@@ -24,12 +24,12 @@ from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import BucketLoader, pad_sequences
 from seqwise.data.examples import Splits, open_examples
-from seqwise.data.findings import Findings
 from seqwise.data.tables import SUFFIXES, read_table
+from seqwise.errors import Findings
 from seqwise.heads.label import MeanPooling
 from seqwise.layers import Embedding
 from seqwise.losses import Loss
-from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import register
 from seqwise.tasks.example_task import ExampleTask

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from seqwise import ngram
-from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus
+from seqwise.data.corpus.store import prepare
 from seqwise.errors import RunError, UsageError
 from seqwise.ngram import NGram, memory_bound
 from seqwise.text.tokenizer import Tokenizer

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from seqwise.config import FAMILIES
-from seqwise.metrics.perplexity import DEFINITIONS
+from seqwise.metrics.evaluation import DEFINITIONS
 
 METRICS = ["perplexity", "word_perplexity", "bits_per_character", "tokens", "unknown_tokens"]
 

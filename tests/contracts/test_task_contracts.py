@@ -18,7 +18,7 @@ import torch
 from task_row import TaskRow
 
 from seqwise.config import parse_settings
-from seqwise.metrics.example_scores import compute_metric
+from seqwise.metrics.evaluation import compute_metric
 from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel

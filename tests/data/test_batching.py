@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqwise.data.batch import TokenBatch
-from seqwise.data.corpus.batching import StreamLoader, WindowLoader
-from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluationLoader
+from seqwise.data.corpus.batching import StreamEvaluationLoader, StreamLoader, WindowEvaluationLoader, WindowLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 

@@ -17,9 +17,8 @@ from seqwise.data.examples import (
     select_evaluation_examples,
     split_examples,
 )
-from seqwise.data.findings import Findings
 from seqwise.data.splitting import TooShortError
-from seqwise.errors import DataError
+from seqwise.errors import DataError, Findings
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.data.findings import MAX_ERRORS, Findings
-from seqwise.errors import DataError
+from seqwise.errors import MAX_ERRORS, DataError, Findings
 
 
 def test_nothing_found_stops_nothing():

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from seqwise.data.corpus import prepare as module
-from seqwise.data.corpus.prepare import cache_folder, prepare
+from seqwise.data.corpus import store as module
 from seqwise.data.corpus.sources import Corpus, open_corpus
-from seqwise.data.corpus.store import StoreWriter
+from seqwise.data.corpus.store import StoreWriter, cache_folder, prepare
 from seqwise.errors import SaveError
 from seqwise.text import pipelines
 from seqwise.text.tokenizer import Tokenizer
@@ -119,7 +118,7 @@ def test_a_full_disk_says_how_much_is_needed(corpus: Corpus, own_cache: Path, mo
 def test_processes_may_prepare_the_same_text_at_the_same_time(corpus: Corpus, own_cache: Path) -> None:
     code = (
         "import sys\nfrom seqwise.data.corpus.sources import open_corpus\n"
-        "from seqwise.data.corpus.prepare import prepare\n"
+        "from seqwise.data.corpus.store import prepare\n"
         "from seqwise.text.tokenizer import Tokenizer\n"
         "corpus = open_corpus(sys.argv[1])\n"
         "store = prepare(corpus, Tokenizer.train('words', corpus.texts('train')))['train']\n"

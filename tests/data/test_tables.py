@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.data.findings import Findings
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Table, parse_columns, read_table
-from seqwise.errors import DataError
+from seqwise.errors import DataError, Findings
 
 NAMES = ("text", "label")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from seqwise.errors import RunError, SaveError
-from seqwise.metrics.example_scores import (
+from seqwise.metrics.evaluation import (
     LOWER_IS_BETTER,
     MAX_TEXT_LENGTH,
     SCORES_FILE,
@@ -21,8 +21,8 @@ from seqwise.metrics.example_scores import (
     ScoreSums,
     compute_metric,
     count_correct,
+    exp_or_inf,
 )
-from seqwise.metrics.perplexity import exp_or_inf
 from seqwise.metrics.translation import BleuCounts, bleu, compute_example_sums, count_bleu_ngrams, exact_match
 from seqwise.tasks.tag.metrics import compute_f1
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from seqwise.metrics.perplexity import DEFINITIONS, Perplexity
+from seqwise.metrics.evaluation import DEFINITIONS, Perplexity
 
 
 def test_uniform_guessing_scores_the_size_of_the_vocabulary():

@@ -19,13 +19,12 @@ from torch.nn import functional as F
 
 from seqwise.compare.statistics.significance import compare_pairs
 from seqwise.config import parse_settings
-from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus
+from seqwise.data.corpus.store import prepare
 from seqwise.errors import UsageError
-from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, compute_metric
+from seqwise.metrics.evaluation import BLOCK_TOKENS, Evaluation, ExampleScores, compute_metric
 from seqwise.tasks import get_task, latency
-from seqwise.tasks.forecast.block_errors import BlockErrors
+from seqwise.tasks.forecast.evaluation import BlockErrors
 from seqwise.tasks.language.scoring import evaluation_rows
 from seqwise.tasks.task import InferenceOptions
 from seqwise.training.training_run import create_run

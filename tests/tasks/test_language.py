@@ -14,9 +14,8 @@ import torch
 import seqwise
 from seqwise import environment
 from seqwise.config import FAMILIES, Settings, parse_settings
-from seqwise.data.corpus.prepare import prepare
 from seqwise.data.corpus.sources import open_corpus, open_unsplit
-from seqwise.data.corpus.store import TokenStore
+from seqwise.data.corpus.store import TokenStore, prepare
 from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.text.choose import choose_tokenizer
+from seqwise.text.pipelines import choose_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqwise.text.streaming import TextStream
-from seqwise.text.tokenizer import Tokenizer
+from seqwise.text.tokenizer import TextStream, Tokenizer
 
 TEXT = (
     'He said: "it is n\'t so" (or was it?) ... well-known, 3.14 €uros.\nZwölf größere Wörter — 日本語 🙂🙂.\n'

@@ -16,7 +16,6 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from seqwise.config import HELD_OUT
-from seqwise.data.findings import Findings
 from seqwise.data.reading import get_format_suffix, list_files, missing_file_error, read_error
 from seqwise.data.shuffle import permute_indices
 from seqwise.data.splitting import (
@@ -27,7 +26,7 @@ from seqwise.data.splitting import (
     group_by_split,
     parse_split_name,
 )
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, Findings, nearest
 
 
 class Example(Protocol):

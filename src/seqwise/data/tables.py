@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqwise.data.findings import Findings
 from seqwise.data.reading import BOM, check_utf8, get_format_suffix, open_binary, replace_surrogates
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, Findings, UsageError, nearest
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
 SUFFIXES = (".csv", ".tsv", ".jsonl")

@@ -1,14 +1,45 @@
-"""`Evaluation`: metrics with the definition or signature that makes each comparable. `Baseline`: one without a model.
+"""`Evaluation`: metrics with the definition that makes each comparable. `ExampleScores`: sums of a metric by example.
 
-Only data classes: the tasks compute the numbers.
+The sums of examples are additive: a paired bootstrap draws examples, adds their sums, and `compute_metric` gives the
+metric of that resample. The tasks compute the numbers; this module knows nothing of models.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import json
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
 
-from seqwise.metrics.example_scores import ExampleScores
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from seqwise.errors import RunError
+from seqwise.files import explain_write_errors, write_bytes, write_text
+
+SCORES_FILE = "scores.safetensors"
+TEXTS_FILE = "examples.json"
+BLOCK_TOKENS = 128  # tokens of one example where the text is one long stream
+MAX_TEXT_LENGTH = 400  # characters of a saved text
+BLEU_ORDERS = 4  # BLEU counts n-grams of up to so many words
+
+LOWER_IS_BETTER = frozenset({
+    "perplexity", "word_perplexity", "bits_per_character", "unknown_tokens", "loss", "two_way_perplexity",
+    "forward_perplexity", "backward_perplexity", "mse", "mae", "mase", "quantile_loss",
+    *(f"{who}_{metric}" for who in ("naive", "seasonal_naive") for metric in ("mse", "mae", "mase")),
+})  # fmt: skip
+EXP_LIMIT = 700  # exp of a larger number is treated as infinite: float64 ends near e^709
+
+DEFINITIONS = {
+    "perplexity": "exp(N / tokens): per token, depends on the tokeniser",
+    "word_perplexity": "exp(N / words): words between blanks plus one line end per line, as published for PTB",
+    "bits_per_character": "N / ln 2 / characters: comparable between tokenisers",
+    "tokens": "predicted tokens, all but the first. N is their summed negative log likelihood in nats",
+    "unknown_tokens": "tokens outside the vocabulary; their spelling was not predicted",
+}
 
 
 @dataclass(frozen=True)
@@ -56,3 +87,178 @@ class Evaluation:
             **({"tables": tables} if tables else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The negative log likelihood `nats` of `tokens` predicted tokens, and the words and characters of their text."""
+
+    nats: float
+    tokens: int
+    words: int
+    characters: int
+    unknown: int = 0  # tokens that are <unk>
+
+    @property
+    def loss(self) -> float:
+        """Mean nats per token."""
+        return self.nats / self.tokens
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics that DEFINITIONS explains."""
+        return {
+            "perplexity": exp_or_inf(self.loss),
+            "word_perplexity": exp_or_inf(self.nats / self.words),
+            "bits_per_character": self.nats / math.log(2) / self.characters,
+            "tokens": self.tokens,
+            "unknown_tokens": self.unknown,
+        }
+
+
+def exp_or_inf(value: float) -> float:
+    """Return e^value, or infinity from EXP_LIMIT on."""
+    return math.exp(value) if value < EXP_LIMIT else math.inf
+
+
+@dataclass(frozen=True)
+class ExampleText:
+    """The input of an example, its reference and the model's answer, for display; "" where there is none."""
+
+    input: str
+    expected: str = ""
+    answer: str = ""
+
+    @classmethod
+    def single_line(cls, *texts: str) -> Self:
+        """Collapse whitespace to single blanks, truncate long texts and replace characters that UTF-8 lacks."""
+        return cls(*(_truncate(" ".join(text[: 2 * MAX_TEXT_LENGTH].split()), len(text)) for text in texts))
+
+    @classmethod
+    def multi_line(cls, *texts: str) -> Self:
+        """Like `single_line`, but keep line breaks and blanks, which a language model predicts like other tokens."""
+        return cls(*(_truncate(text[: 2 * MAX_TEXT_LENGTH], len(text)) for text in texts))
+
+
+def _truncate(text: str, full_length: int) -> str:
+    """Return at most MAX_TEXT_LENGTH characters of `text`, the beginning of a text of `full_length` characters."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    fits = len(text) <= MAX_TEXT_LENGTH and full_length <= 2 * MAX_TEXT_LENGTH
+    return text if fits else f"{text[: MAX_TEXT_LENGTH - 1]}…"
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleScores:
+    """The sums of independent examples, in an order that is the same for every model on the same data.
+
+    A metric that is a mean over several targets has the sums of each target side by side.
+    """
+
+    metric: str  # key in `Evaluation.metrics`
+    unit: str  # what an example is, plural
+    sums: np.ndarray  # (examples, sums per example) float64; `_FORMULAS` says what they are
+    texts: tuple[ExampleText, ...]
+
+    def __post_init__(self) -> None:
+        if self.sums.ndim != 2 or len(self.sums) != len(self.texts):
+            raise ValueError(f"sums {self.sums.shape} do not belong to {len(self.texts)} texts")
+
+    def save(self, folder: Path) -> None:
+        """Write two files, TEXTS_FILE last: where it exists, both are complete."""
+        content = {"metric": self.metric, "unit": self.unit, "texts": [asdict(text) for text in self.texts]}
+        scores = save({"sums": np.ascontiguousarray(self.sums, dtype=np.float64)})
+        with explain_write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / TEXTS_FILE).unlink(missing_ok=True)
+            write_bytes(folder / SCORES_FILE, scores, concurrent=True)
+            write_text(folder / TEXTS_FILE, json.dumps(content, ensure_ascii=False), concurrent=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read what `save` wrote; version 0.1 called the texts "shown"."""
+        try:
+            content = json.loads((folder / TEXTS_FILE).read_text(encoding="utf-8"))
+            sums = load((folder / SCORES_FILE).read_bytes())["sums"]
+            texts = content["texts"] if "texts" in content else content["shown"]
+            return cls(content["metric"], content["unit"], sums, tuple(ExampleText(**text) for text in texts))
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            problem = f"the scores of examples are missing or damaged: {error}."
+            raise RunError(problem, repair="Evaluate again.", file=folder) from None
+
+
+class ScoreSums:
+    """Accumulates (sum, count) per example; the order of the additions does not matter."""
+
+    def __init__(self, rows: int):
+        self.sums = np.zeros((rows, 2))
+
+    def add(self, rows: np.ndarray, amounts: np.ndarray, counts: np.ndarray | float = 1.0) -> None:
+        """Add amounts[i] to the sum and counts[i] to the count of row rows[i]."""
+        np.add.at(self.sums[:, 0], rows, amounts)
+        np.add.at(self.sums[:, 1], rows, counts)
+
+
+def count_correct(correct: Iterable[bool]) -> np.ndarray:
+    """Return the sums (N, 2) of an accuracy: 1 or 0 correct, out of 1."""
+    values = np.fromiter(correct, dtype=np.float64)
+    return np.stack([values, np.ones_like(values)], axis=1)
+
+
+def compute_metric(metric: str, sums: np.ndarray) -> np.ndarray:
+    """Return the metric (…) of added sums (…, sums per example), for many resamples at once.
+
+    With the sums of several targets, it is the mean over the targets.
+    """
+    if metric not in _FORMULAS:
+        raise ValueError(f"{metric!r} is not computed from sums; these are: {', '.join(_FORMULAS)}")
+    num_sums, formula = _FORMULAS[metric]
+    sums = np.asarray(sums, dtype=np.float64)
+    if not sums.shape[-1] or sums.shape[-1] % num_sums:
+        raise ValueError(f"{metric} is computed from {num_sums} sums for each target; received {sums.shape[-1]}")
+    return formula(sums.reshape(*sums.shape[:-1], -1, num_sums)).mean(axis=-1)
+
+
+def _mean(sums: np.ndarray) -> np.ndarray:
+    """Return total / count; 0 where the count is 0."""
+    total, count = sums[..., 0], sums[..., 1]
+    return np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+
+
+def _perplexity(sums: np.ndarray) -> np.ndarray:
+    loss = _mean(sums)
+    return np.where(loss < EXP_LIMIT, np.exp(np.minimum(loss, EXP_LIMIT)), np.inf)
+
+
+def _f1(sums: np.ndarray) -> np.ndarray:
+    """Return 2 · precision · recall / (precision + recall)."""
+    correct, predicted, true = sums[..., 0], sums[..., 1], sums[..., 2]
+    return _mean(np.stack([2 * correct, predicted + true], axis=-1))
+
+
+def _bleu(sums: np.ndarray) -> np.ndarray:
+    """Return corpus BLEU as sacreBLEU computes it (Post 2018).
+
+    The k-th order without a match counts as 1 / 2^k matches. Without any match, or any 4-gram, BLEU is 0.
+    """
+    matches, ngrams = sums[..., :BLEU_ORDERS], sums[..., BLEU_ORDERS : 2 * BLEU_ORDERS]
+    output_length, reference_length = sums[..., -2], sums[..., -1]
+    unmatched = matches == 0
+    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=-1), matches)
+    is_scored = (matches > 0).any(axis=-1) & (ngrams > 0).all(axis=-1)
+    precision = np.divide(smoothed, ngrams, out=np.ones_like(ngrams), where=ngrams > 0)
+    ratio = np.divide(reference_length, output_length, out=np.ones_like(output_length), where=output_length > 0)
+    log_brevity = np.minimum(0.0, 1 - ratio)
+    return np.where(is_scored, 100 * np.exp(log_brevity + np.log(precision).mean(axis=-1)), 0.0)
+
+
+Formula = Callable[[np.ndarray], np.ndarray]
+
+# Metric → number of sums for each target, and the formula. The comments name the sums in their order.
+_FORMULAS: dict[str, tuple[int, Formula]] = {
+    "perplexity": (2, _perplexity),  # nats, tokens
+    "accuracy": (2, _mean),  # correct, all
+    "token_accuracy": (2, _mean),
+    "exact_match": (2, _mean),
+    "span_f1": (3, _f1),  # correct, predicted, true
+    "bleu": (2 * BLEU_ORDERS + 2, _bleu),  # matching 1- to 4-grams, all of them, output and reference length
+    "mse": (2, _mean),  # squared errors, values
+}

@@ -12,7 +12,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
 from seqwise.errors import UsageError
-from seqwise.metrics.example_scores import count_correct
+from seqwise.metrics.evaluation import count_correct
 
 EXACT_MATCH_DEFINITION = "share of outputs equal to a reference, ignoring blanks at the ends"
 
@@ -82,7 +82,7 @@ def _exact_matches(outputs: Sequence[str], references: Sequence[Sequence[str]]) 
 
 
 def compute_example_sums(metric: str, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return what each output adds to the metric, (N, sums), as `example_scores.compute_metric` expects it."""
+    """Return what each output adds to the metric, (N, sums), as `evaluation.compute_metric` expects it."""
     if metric == "bleu":
         return count_bleu_ngrams(outputs, references)
     if metric == "exact_match":

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from seqwise.config import Settings
-from seqwise.data.corpus.prepare import prepare as prepare_stores
 from seqwise.data.corpus.sources import Corpus, merge_splits, open_corpus, open_unsplit
 from seqwise.data.corpus.store import TokenStore
+from seqwise.data.corpus.store import prepare as prepare_stores
 from seqwise.data.splitting import TooShortError
 from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, nearest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Report, Size, Task, no_log
-from seqwise.text.choose import choose_tokenizer
+from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 MIN_LINE = 80  # characters of a long line; shorter lines repeat by chance

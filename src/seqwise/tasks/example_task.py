@@ -11,8 +11,7 @@ import numpy as np
 
 from seqwise.config import Settings
 from seqwise.data.examples import Splits, select_evaluation_examples
-from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.example_scores import LOWER_IS_BETTER, ExampleScores, compute_metric
+from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.summary import describe_splits

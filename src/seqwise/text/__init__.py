@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seqwise.text.choose import choose_tokenizer
 from seqwise.text.patterns import END, UNKNOWN
+from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Encoding, Tokenizer
 
 __all__ = ["END", "UNKNOWN", "Encoding", "Tokenizer", "choose_tokenizer"]

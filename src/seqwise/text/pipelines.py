@@ -1,13 +1,16 @@
 """Training of tokenisers: a stream of texts → a vocabulary → a pipeline of the `tokenizers` library.
 
 Only counts are in memory, never the texts; equal texts give equal vocabularies. Encoding is in `tokenizer.py`.
+`choose_tokenizer` picks a kind, `split_words` splits by the rules of `patterns.py` without a vocabulary.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,33 @@ from seqwise.text.patterns import END, UNKNOWN, WORD
 KINDS = TOKENIZERS
 DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
 CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
+MIN_SUBWORD_BYTES = 2_000_000  # in smaller texts each subword is too rare to learn its vector
+BYTES_PER_ENTRY = 1_000  # text per vocabulary entry
+MIN_SUBWORDS, MAX_SUBWORDS = 1_024, 16_384
+MAX_WORDS = 50_000
+
+_UNKNOWN_WORD = re.compile(rf"(?:^|\s){re.escape(UNKNOWN)}(?:\s|$)")
+
+
+def choose_tokenizer(sample: str, size_bytes: int, words: bool = False) -> tuple[str, int | None, str]:
+    """Return (kind, vocabulary size or None for no limit, the rule as a sentence).
+
+    With `words` the tokens are words, because pretrained word vectors are used.
+    """
+    if _UNKNOWN_WORD.search(sample):
+        return "spaces", None, f"spaces, because the text is already tokenised: it contains {UNKNOWN}."
+    if words:
+        return "words", MAX_WORDS, f"words, at most {MAX_WORDS:,}, because --vectors has vectors of words."
+    if size_bytes < MIN_SUBWORD_BYTES:
+        return "characters", None, f"characters, because the text is smaller than {MIN_SUBWORD_BYTES / 1e6:g} MB."
+    entries = min(MAX_SUBWORDS, max(MIN_SUBWORDS, size_bytes // BYTES_PER_ENTRY))
+    size = 1 << (entries.bit_length() - 1)
+    return (
+        "bpe",
+        size,
+        f"bpe with {size:,} tokens: one per {BYTES_PER_ENTRY:,} bytes of text, rounded down to a power of two, "
+        f"between {MIN_SUBWORDS:,} and {MAX_SUBWORDS:,}.",
+    )
 
 
 def train_pipeline(
@@ -255,3 +285,18 @@ def _single_symbol_error(which: str = "") -> DataError:
         f"the training text has a vocabulary of one symbol{which}: there is nothing to predict.",
         repair="Give a text with at least two different symbols, or another --text.tokenizer.",
     )
+
+
+def find_word_offsets(text: str) -> list[tuple[int, int]]:
+    """Return (start, stop) of each word or punctuation mark: `text[start:stop]`."""
+    return [offsets for _, offsets in _splitter().pre_tokenize_str(text)]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words and punctuation marks."""
+    return [word for word, _ in _splitter().pre_tokenize_str(text)]
+
+
+@cache
+def _splitter() -> Any:
+    return pre_tokenizers.Split(tokenizers.Regex(WORD), "removed", invert=True)

@@ -1,4 +1,4 @@
-"""`Tokenizer`: text ↔ token ids. Five kinds, one interface, one file format.
+"""`Tokenizer`: text ↔ token ids. Five kinds, one interface, one file format. `TextStream` decodes token by token.
 
 Every kind works line by line: a text cut after a line break has the same tokens as the whole text. The ids of
 characters, words and spaces are sorted by falling frequency, which the adaptive softmax needs. The module knows nothing
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,57 @@ def _read(path: str | Path) -> dict[str, Any]:
             file=path,
         )
     return content
+
+
+class TextStream:
+    """The text after the tokens of a prompt, which is not returned again."""
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()):
+        self.tokenizer = tokenizer
+        self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
+        self.pending: list[int] = [] if self.is_exact else self._last_line(prompt)  # tokens of the current line
+        self.returned = tokenizer.decode(self.pending)  # the part of their text that was returned
+
+    def _last_line(self, prompt: Iterable[int]) -> list[int]:
+        """Return the ids of the last line, on whose blanks earlier lines have no influence."""
+        ids = [int(number) for number in prompt]
+        ends = [index for index, number in enumerate(ids) if number == self.tokenizer.end]
+        return ids[ends[-1] + 1 :] if ends else ids
+
+    def add(self, number: int) -> str:
+        """Add a token; return the text that is now certain, which may be empty."""
+        if self.is_exact:
+            return self._add_exact(number)
+        piece = self.tokenizer.token(number)
+        if self.tokenizer.kind == "wordpiece" and not piece.startswith("##"):
+            # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
+            text = self._advance()
+            self.pending.append(number)
+        else:
+            self.pending.append(number)
+            text = "" if self.tokenizer.kind == "wordpiece" else self._advance()
+        if number == self.tokenizer.end:
+            text += self._advance()
+            self.pending, self.returned = [], ""
+        return text
+
+    def end(self) -> str:
+        """Return the text of the pending tokens."""
+        text = self._advance()
+        self.pending, self.returned = [], ""
+        return text
+
+    def _add_exact(self, number: int) -> str:
+        self.pending.append(number)
+        text = self.tokenizer.decode(self.pending)
+        if self.tokenizer.kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character
+            return ""
+        self.pending = []
+        return text
+
+    def _advance(self) -> str:
+        text = self.tokenizer.decode(self.pending)
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(text, self.returned))
+        new = text[sum(1 for _ in common) :]
+        self.returned = text
+        return new

@@ -180,7 +180,7 @@ def _split_pieces(text: str) -> Iterator[str]:
 def _load_splitter(tokenizer: WordTokenizer) -> Callable[[str], list[str]]:
     if tokenizer == "spaces":
         return str.split
-    from seqwise.text.words import split_words  # imports a library that splitting at blanks does not need
+    from seqwise.text.pipelines import split_words  # imports a library that splitting at blanks does not need
 
     return split_words
 

@@ -26,7 +26,7 @@ from seqwise.compare.run.jobs import LATENCY_JOB, Job, LatencyResult, Outcome
 from seqwise.compare.run.stages import reopen_plan
 from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError
-from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.training.run import Run
 
 sys.path.append(str(Path(__file__).parents[2] / "contracts"))  # where each task has some small data

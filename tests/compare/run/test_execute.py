@@ -39,7 +39,7 @@ from seqwise.compare.run.jobs import (
 )
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import NonFiniteError, SaveError
-from seqwise.metrics.example_scores import ExampleScores
+from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
 from seqwise.training.checkpoints import load_newest_checkpoint, resume_command
 from seqwise.training.launching import LostProcessError

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.data.findings import Findings
-from seqwise.errors import DataError
+from seqwise.errors import DataError, Findings
 from seqwise.tasks.classify.docstrings import MODULES
 from seqwise.tasks.classify.reader import (
     LabelledText,

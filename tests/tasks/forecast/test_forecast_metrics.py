@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqwise.tasks.forecast.metrics import MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions, pinball_loss
+from seqwise.tasks.forecast.evaluation import MODEL, NAIVE, SEASONAL_NAIVE, ErrorSums, get_definitions, pinball_loss
 
 TRUTH = np.array([[1.0, 2.0], [3.0, 9.0]])
 THERE = np.array([[True, True], [True, False]])  # the 9 is missing

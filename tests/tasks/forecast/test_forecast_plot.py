@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqwise.tasks.forecast.plot import HEIGHT, MAX_PANELS, choose_ticks, forecast_svg, split_at_gaps
+from seqwise.tasks.forecast.output import HEIGHT, MAX_PANELS, choose_ticks, forecast_svg, split_at_gaps
 
 
 def panel(**more) -> dict:

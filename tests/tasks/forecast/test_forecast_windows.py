@@ -10,15 +10,17 @@ import pytest
 from seqwise.config import Settings
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.forecast.reader import SeriesData, read_series
-from seqwise.tasks.forecast.statistics import (
+from seqwise.tasks.forecast.task import Forecast
+from seqwise.tasks.forecast.windows import (
+    RollingWindows,
     SeriesStatistics,
     Standardizer,
+    compute_borders,
     compute_in_sample_error,
+    describe_splits,
     detect_season,
     is_constant,
 )
-from seqwise.tasks.forecast.task import Forecast
-from seqwise.tasks.forecast.windows import RollingWindows, compute_borders, describe_splits
 
 
 def series_of(*columns: list[float | str], header: str = "abcdefg", **forecast) -> SeriesData:

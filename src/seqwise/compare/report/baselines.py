@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from seqwise.compare.report.schema import BaselineResult
 from seqwise.compare.run.jobs import EvaluationResult
-from seqwise.tasks.forecast.metrics import NAIVE, SEASONAL_NAIVE
+from seqwise.tasks.forecast.evaluation import NAIVE, SEASONAL_NAIVE
 
 FORECAST_NAMES = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
 DEFINITION_PREFIX = "the same of: "  # with which the definition of a naive forecast's error begins

@@ -6,7 +6,7 @@ import numpy as np
 
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.schema import Answer, Example
-from seqwise.metrics.example_scores import ExampleScores, compute_metric
+from seqwise.metrics.evaluation import ExampleScores, compute_metric
 
 STREAM_TASKS = frozenset({"language", "masked", "forecast"})  # whose examples are pieces of a long text or series
 

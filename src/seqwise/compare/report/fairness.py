@@ -12,7 +12,7 @@ from seqwise.compare.report.formatting import join_names
 from seqwise.compare.report.noise import find_noise
 from seqwise.compare.report.schema import Family, Rules
 from seqwise.compare.run.jobs import Job, load_training_results
-from seqwise.metrics.example_scores import SCORES_FILE
+from seqwise.metrics.evaluation import SCORES_FILE
 
 SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # with its quotes
 

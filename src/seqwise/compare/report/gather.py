@@ -52,7 +52,7 @@ from seqwise.compare.run.jobs import (
 from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
-from seqwise.metrics.example_scores import LOWER_IS_BETTER, ExampleScores, compute_metric
+from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
 from seqwise.training.run import ENVIRONMENT, Run
 
 REPORT_FILE = "report.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
 from seqwise.tasks.caption.reader import CaptionedImage
 from seqwise.text.patterns import join_words

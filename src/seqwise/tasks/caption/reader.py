@@ -16,11 +16,10 @@ import numpy as np
 
 from seqwise.config import DataSettings
 from seqwise.data.examples import Splits, find_split_files, find_training_duplicates, split_examples
-from seqwise.data.findings import Findings
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.splitting import SPLIT_NAMES, SPLITS, TooShortError
 from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_table, read_text
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, Findings, nearest
 from seqwise.tasks.caption.image_store import ImageLocation, ImageStore
 from seqwise.tasks.caption.images import (
     KINDS,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
-from seqwise.data.findings import Findings
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
+from seqwise.errors import Findings
 from seqwise.tasks.classify.docstrings import iterate_docstrings
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")

@@ -23,8 +23,7 @@ from seqwise.data.examples import Splits
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.files import check_output_path, write_text
-from seqwise.metrics.evaluation import Baseline, Evaluation
-from seqwise.metrics.example_scores import ExampleScores, ExampleText, count_correct
+from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, count_correct
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.classify.defaults import fill_classify
 from seqwise.tasks.classify.metrics import DEFINITIONS, compute_accuracy, compute_macro_f1, confusion_table, label_table

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from seqwise.config import Settings
-from seqwise.data.findings import Findings
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import reject_columns
-from seqwise.errors import DataError
+from seqwise.errors import DataError, Findings
 from seqwise.tasks.forecast.table import (
     SeriesColumns,
     TextTable,

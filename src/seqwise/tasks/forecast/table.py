@@ -15,10 +15,9 @@ import numpy as np
 
 from seqwise.config import ForecastSettings
 from seqwise.data.examples import find_split_files
-from seqwise.data.findings import Findings
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, parse_records, read_text
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, Findings, UsageError, nearest
 from seqwise.tasks.forecast import sunspots
 from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, get_parser
 

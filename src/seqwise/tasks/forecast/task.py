@@ -26,9 +26,9 @@ from seqwise.errors import DataError, UsageError, nearest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.forecast.block_errors import BlockErrors
 from seqwise.tasks.forecast.defaults import fill_forecast
 from seqwise.tasks.forecast.evaluation import (
+    BlockErrors,
     build_evaluation,
     compute_errors,
     compute_validation_sums,
@@ -36,16 +36,18 @@ from seqwise.tasks.forecast.evaluation import (
     forecast_windows,
 )
 from seqwise.tasks.forecast.model import ForecastModel
-from seqwise.tasks.forecast.output import forecast_next_steps
-from seqwise.tasks.forecast.plot import SUFFIXES, save_plot
+from seqwise.tasks.forecast.output import SUFFIXES, forecast_next_steps, save_plot
 from seqwise.tasks.forecast.reader import SeriesData, read_series
-from seqwise.tasks.forecast.statistics import SeriesStatistics, check_training_values, detect_season, is_constant
 from seqwise.tasks.forecast.windows import (
     DEFAULT_SPLITS,
     RollingWindows,
+    SeriesStatistics,
     WindowBatch,
+    check_training_values,
     compute_borders,
     describe_splits,
+    detect_season,
+    is_constant,
 )
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
-from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText, ScoreSums
 from seqwise.text.tokenizer import Tokenizer
 
 CONTEXT_TOKENS = 32  # tokens before a block that are displayed with it

@@ -22,8 +22,7 @@ from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.ngram_model import NGramModel
-from seqwise.text.streaming import TextStream
-from seqwise.text.tokenizer import Tokenizer
+from seqwise.text.tokenizer import TextStream, Tokenizer
 
 
 class LanguageModel(nn.Module):

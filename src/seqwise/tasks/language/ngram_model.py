@@ -12,7 +12,7 @@ from seqwise import environment
 from seqwise.backbones.states import ModelState
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import RunError, UsageError
-from seqwise.metrics.example_scores import BLOCK_TOKENS, ScoreSums
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ScoreSums
 from seqwise.ngram import NGram, memory_bound
 
 CHUNK_TOKENS = 1_000_000  # tokens scored at once

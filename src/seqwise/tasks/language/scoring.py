@@ -15,12 +15,11 @@ from torch import nn
 
 from seqwise.backbones.states import ModelState, detach
 from seqwise.data.batch import TokenBatch
-from seqwise.data.corpus.evaluation import StreamEvaluationLoader, WindowEvaluationLoader
+from seqwise.data.corpus.batching import StreamEvaluationLoader, WindowEvaluationLoader
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.losses import Loss, total
-from seqwise.metrics.example_scores import ScoreSums
-from seqwise.metrics.perplexity import Perplexity
+from seqwise.metrics.evaluation import Perplexity, ScoreSums
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.blocks import add_losses
 from seqwise.tasks.language.ngram_model import NGramModel

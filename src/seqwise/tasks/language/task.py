@@ -21,8 +21,7 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.families import get_family
-from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.perplexity import DEFINITIONS, exp_or_inf
+from seqwise.metrics.evaluation import DEFINITIONS, Evaluation, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.language.blocks import build_block_examples, create_block_sums

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqwise.data.corpus.store import TokenStore
-from seqwise.metrics.example_scores import BLOCK_TOKENS, ExampleScores, ExampleText
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ExampleScores, ExampleText
 from seqwise.tasks.language.blocks import UNIT, create_block_sums
 from seqwise.tasks.masked.filling import MASK, format_token
 from seqwise.tasks.masked.masking import MaskedBatch

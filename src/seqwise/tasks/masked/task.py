@@ -20,8 +20,7 @@ from seqwise.data.corpus.sources import Corpus
 from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import DataError, UsageError
 from seqwise.families import get_family
-from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.perplexity import exp_or_inf
+from seqwise.metrics.evaluation import Evaluation, exp_or_inf
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.corpus_task import CorpusTask
 from seqwise.tasks.latency import Stopwatch

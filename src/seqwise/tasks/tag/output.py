@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqwise.files import write_text
-from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.tasks.tag.batches import replace_whitespace
 from seqwise.tasks.tag.metrics import SpanCounts
 from seqwise.tasks.tag.reader import Sentence

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from seqwise.config import HELD_OUT
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
-from seqwise.data.findings import Findings
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, read_table, read_text
-from seqwise.errors import DataError, UsageError
+from seqwise.errors import DataError, Findings, UsageError
 from seqwise.tasks.tag.code import read_code_lines
 from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, SchemeGuess, find_violations, guess_scheme, parse_tag
 

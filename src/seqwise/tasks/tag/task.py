@@ -53,7 +53,7 @@ from seqwise.tasks.task import (
     Summing,
     no_log,
 )
-from seqwise.text.words import find_word_offsets
+from seqwise.text.pipelines import find_word_offsets
 
 MAX_LENGTH = 512  # words of a sentence that are read at once, unless set
 EVALUATION_ROWS, EVALUATION_TOKENS = 64, 4096  # of a batch in evaluation

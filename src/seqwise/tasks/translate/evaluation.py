@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from seqwise.data.findings import Findings
+from seqwise.errors import Findings
 from seqwise.files import write_text
-from seqwise.metrics.evaluation import Evaluation, Table
-from seqwise.metrics.example_scores import ExampleScores, ExampleText
+from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, Table
 from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback

@@ -14,11 +14,10 @@ from statistics import median
 
 from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples, split_examples
-from seqwise.data.findings import Findings
 from seqwise.data.reading import replace_surrogates
 from seqwise.data.splitting import SPLITS, group_by_split
 from seqwise.data.tables import SUFFIXES, read_table, read_text
-from seqwise.errors import DataError
+from seqwise.errors import DataError, Findings
 from seqwise.tasks.translate.alignment import Misalignment, find_misalignment
 from seqwise.tasks.translate.dates import spell_dates
 from seqwise.tasks.translate.languages import Languages, find_file_languages, find_table_languages

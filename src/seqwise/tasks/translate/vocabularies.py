@@ -15,7 +15,7 @@ from seqwise.tasks.task import LogFunction
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import BoundaryTokens
 from seqwise.tasks.translate.reader import Pair
-from seqwise.text.choose import choose_tokenizer
+from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
 PAD, BEGIN, END = "<pad>", "<bos>", "<eos>"
