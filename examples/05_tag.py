@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import seqwise
 from seqwise.layers.record import record
-from seqwise.tasks.tag.task import Tag
 from seqwise.training.loop import Step
 
 
@@ -34,7 +33,7 @@ def main() -> None:
 
     line = "data = file.read(size, read=read)"
     with record(trained.model, "head.scores") as activations:
-        (prediction,) = Tag.predict(trained.model, trained.settings, trained.run.preprocessor, [line])
+        prediction = trained.predict(line)
     probabilities = activations["head.scores"][0].softmax(dim=-1).amax(dim=-1)
     for word, tag, probability in zip(prediction.values["tokens"], prediction.values["tags"], probabilities):
         print(f"{word:8} {tag:10} {probability:.3f}")

@@ -33,7 +33,7 @@ from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import register
 from seqwise.tasks.example_task import ExampleTask
-from seqwise.tasks.task import Prediction, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 
 
@@ -110,15 +110,18 @@ class Regress(ExampleTask):
         return Regressor(settings, len(preprocessor.tokenizer))
 
     @classmethod
-    def score_examples(cls, model: Any, settings: Any, preprocessor: Any, examples: Any, *_: Any) -> ExampleScores:
-        errors = predict_values(model, examples, preprocessor) - collate(examples, preprocessor).values.numpy()
+    def score_examples(
+        cls, bundle: ModelBundle, examples: Sequence[Example], options: InferenceOptions
+    ) -> ExampleScores:
+        errors = predict_values(bundle, examples) - collate(examples, bundle.preprocessor).values.numpy()
         texts = tuple(ExampleText(example.text, f"{example.value:g}") for example in examples)
         return ExampleScores("mse", "texts", np.stack([errors**2, np.ones_like(errors)], axis=1), texts)
 
     @classmethod
-    def predict(cls, model: Any, settings: Any, preprocessor: Any, inputs: Any, *_: Any) -> Iterator[Prediction]:
-        values = predict_values(model, [Example(text, 0.0) for text in inputs], preprocessor)
-        for text, value in zip(inputs, values * preprocessor.facts["std"] + preprocessor.facts["mean"]):
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
+        values = predict_values(bundle, [Example(text, 0.0) for text in inputs])
+        facts = bundle.preprocessor.facts
+        for text, value in zip(inputs, values * facts["std"] + facts["mean"]):
             yield Prediction(f"{value:.0f}", {"text": text, "value": float(value)})
 
 
@@ -130,9 +133,9 @@ def collate(examples: Sequence[Example], preprocessor: Preprocessor) -> ValueBat
 
 
 @torch.no_grad()
-def predict_values(model: Regressor, examples: Sequence[Example], preprocessor: Preprocessor) -> np.ndarray:
-    batch = collate(examples, preprocessor).to(model.output.weight.device)
-    return model.eval().predict(batch).double().cpu().numpy()
+def predict_values(bundle: ModelBundle, examples: Sequence[Example]) -> np.ndarray:
+    batch = collate(examples, bundle.preprocessor).to(bundle.model.output.weight.device)
+    return bundle.model.eval().predict(batch).double().cpu().numpy()
 
 
 def main() -> None:

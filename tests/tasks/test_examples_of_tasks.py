@@ -59,10 +59,7 @@ def evaluated(made: SimpleNamespace, **how: Any) -> Evaluation:
     options = InferenceOptions(
         **{"beam_search": made.task.beam_search, "examples": True, "primary_metric": made.task.primary_metric[0], **how}
     )
-    preprocessor, seen = made.task.preprocessor, made.task.fingerprint
-    return made.task.evaluate(
-        made.model, made.settings, preprocessor, made.data, split=split, trained_on=seen, options=options
-    )
+    return made.task.evaluate(made.task.bundle(made.model, made.settings), made.data, split, options)
 
 
 def examples_of(made: SimpleNamespace, **how: Any) -> ExampleScores:
@@ -181,7 +178,7 @@ def test_a_text_is_shown_with_its_label_and_the_answer(untrained, tmp_path):
     found = examples_of(made)
     assert [f"{each.input}\t{each.expected}" for each in found.texts] == lines[70:]
     assert found.sums[:, 0].tolist() == [each.expected == each.answer for each in found.texts]
-    asked, _ = made.task.latency_inputs(made.model, made.settings, made.task.preprocessor, made.data, "valid")
+    asked, _ = made.task.latency_inputs(made.task.bundle(made.model, made.settings), made.data, "valid")
     assert asked == [line.partition("\t")[0] for line in lines[50:70]]
 
 
@@ -328,7 +325,7 @@ def test_the_pace_of_writing_on_counts_single_tokens(readers, monkeypatch):
     monkeypatch.setattr(
         type(made.model), "next", lambda self, ids, carry=None: read.append(ids.shape[1]) or whole(self, ids, carry)
     )
-    taken = made.task.measure_latency(made.model, made.settings, made.task.preprocessor, made.data, answers=5)()
+    taken = made.task.measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=5)()
     assert 0 < taken < math.inf
     assert read == [64, *[1] * (latency.WARM_UP + 5 - 1)]
 
@@ -337,9 +334,7 @@ def test_counts_answer_too(readers):
     made = readers["ngram"]
     assert (
         0
-        < get_task("language").measure_latency(
-            made.model, made.settings, made.task.preprocessor, made.data, answers=3
-        )()
+        < get_task("language").measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=3)()
         < math.inf
     )
 
@@ -353,7 +348,7 @@ def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     monkeypatch.setattr(
         translating, "beam_search", lambda *args, **named: beams.append(named["options"].beam) or whole(*args, **named)
     )
-    assert made.task.measure_latency(made.model, made.settings, made.task.preprocessor, made.data, answers=2)() > 0
+    assert made.task.measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=2)() > 0
     assert beams == [5] * (latency.WARM_UP + 2)
 
 

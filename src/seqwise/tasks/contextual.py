@@ -18,11 +18,10 @@ from seqwise.backbones.layerwise import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
-from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.batches import EncodedSentences, TagBatch, TagVocabulary
 from seqwise.tasks.tag.reader import Sentence
 from seqwise.tasks.tag.task import find_token_offsets
-from seqwise.tasks.task import Preprocessor
+from seqwise.tasks.task import ModelBundle
 
 TEXTS_PER_BLOCK = 512  # texts in memory at once
 MAX_ROWS, MAX_TOKENS = 64, 8_192  # of a batch
@@ -44,14 +43,16 @@ class TextTokens:
 class Contextual:
     """Computes vectors with a trained model. Layer 0 is the input of the first layer, layer `depth` the last output."""
 
-    def __init__(self, model: Any, settings: ResolvedSettings, preprocessor: Preprocessor):
+    def __init__(self, bundle: ModelBundle):
+        model, settings = bundle.model, bundle.settings
         backbone = getattr(model, "encoder", None) or getattr(model, "backbone", None)
         if settings.task not in LINE_BREAKS or backbone is None:
             raise UsageError(
                 f"a {settings.model} of the task {settings.task} gives no vectors of tokens.",
                 repair="Name a run of masked, language, classify or tag with a neural model.",
             )
-        self.model, self.backbone, self.settings, self.preprocessor = model.eval(), backbone, settings, preprocessor
+        self.model, self.backbone, self.settings = model.eval(), backbone, settings
+        self.preprocessor = bundle.preprocessor
         self.depth = settings.network.depth
 
     def width(self, layer: int) -> int:

@@ -18,7 +18,7 @@ from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, nearest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
-from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Report, Size, Task, no_log
+from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Report, Size, Task, no_log
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
@@ -108,12 +108,10 @@ class CorpusTask(Task):
     # A trained model, without that data
 
     @classmethod
-    def open_store(
-        cls, data: str, settings: ResolvedSettings, tokenizer: Tokenizer, split: str | None, trained_on: str
-    ) -> tuple[TokenStore, str]:
+    def open_store(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[TokenStore, str]:
         """Returns the tokens to evaluate on, and which part of the data they are, in words."""
-        corpus, split = select_split(data, settings, split, trained_on)
-        return prepare_stores(corpus, tokenizer)[split], describe_part(data, split)
+        corpus, split = select_split(data, bundle.settings, split, bundle.trained_on)
+        return prepare_stores(corpus, bundle.preprocessor.tokenizer)[split], describe_part(data, split)
 
 
 def select_split(data: str, settings: ResolvedSettings, split: str | None, trained_on: str) -> tuple[Corpus, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,9 @@ from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.summary import describe_splits
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
     LogFunction,
+    ModelBundle,
     Preprocessor,
     ProgressCallback,
     Report,
@@ -89,77 +91,50 @@ class ExampleTask(Task):
 
     def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         examples = self.splits.parts["valid"][world.rank :: world.size]
-        scores = self.score_examples(model, settings, self.preprocessor, examples)
+        scores = self.score_examples(self.bundle(model, settings), examples, InferenceOptions())
         value = float(compute_metric(scores.metric, np.array(world.sum(*scores.sums.sum(axis=0)))))
         return {"loss": value if scores.metric in LOWER_IS_BETTER else -value, scores.metric: value}
 
     # A trained model, without that data
 
     @classmethod
-    def score_examples(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        examples: Sequence[Any],
-        progress: ProgressCallback | None = None,
-    ) -> ExampleScores:
+    def score_examples(cls, bundle: ModelBundle, examples: Sequence[Any], options: InferenceOptions) -> ExampleScores:
         """Returns what each example contributes to the primary metric; the default metrics are computed from it."""
         raise NotImplementedError
 
     @classmethod
-    def evaluate(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
-        splits, examples, part = cls.select_examples(data, settings, split, trained_on)
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
+        splits, examples, on = cls.select_examples(bundle, data, split)
         with Stopwatch() as watch:
-            scores = cls.score_examples(model, settings, preprocessor, examples, progress)
+            scores = cls.score_examples(bundle, examples, options)
         return Evaluation(
             {scores.metric: float(compute_metric(scores.metric, scores.sums.sum(axis=0)))},
             cls.definitions,
-            f"{data}, {part}",
+            on,
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
             examples=scores if options.examples else None,
         )
 
     @classmethod
-    def select_examples(
-        cls, data: str, settings: ResolvedSettings, split: str | None, trained_on: str
-    ) -> tuple[Any, list[Any], str]:
+    def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
         """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
-        read: list[Splits[Any]] = []
+        settings, read = bundle.settings, list[Splits[Any]]()
 
         def open_with(valid_fraction: float, test_fraction: float) -> Splits[Any]:
             read.append(cls.open_splits(data, settings, valid_fraction, test_fraction))
             return read[-1]
 
         fractions = settings.data.valid_fraction, settings.data.test_fraction
-        examples, name = select_evaluation_examples(open_with, fractions, split, trained_on)
-        return read[-1], examples, name
+        examples, name = select_evaluation_examples(open_with, fractions, split, bundle.trained_on)
+        return read[-1], examples, f"{data}, {name}"
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        _, examples, _ = cls.select_examples(data, settings, split, trained_on)
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
+        _, examples, _ = cls.select_examples(bundle, data, split)
+        options = InferenceOptions(cls.beam_search)
         texts = [cls.input_text(example) for example in examples]
-        return texts, lambda text: list(cls.predict(model, settings, preprocessor, [text]))
+        return texts, lambda text: list(cls.predict(bundle, [text], options))
 
     @classmethod
     def input_text(cls, example: Any) -> str:

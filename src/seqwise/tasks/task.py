@@ -95,6 +95,20 @@ class Size:
     outputs: int = 0  # labels, tags or values to choose from
 
 
+def no_progress(done: int, total: int) -> None:
+    """Ignores the progress."""
+
+
+@dataclass(frozen=True)
+class ModelBundle:
+    """A trained model with what it needs to be used: its settings and its preprocessor."""
+
+    model: Any
+    settings: ResolvedSettings
+    preprocessor: Preprocessor
+    trained_on: str = ""  # fingerprint of the training data
+
+
 @dataclass(frozen=True)
 class InferenceOptions:
     """Options of `evaluate` and `predict` for all tasks; each task reads those that apply to it."""
@@ -108,8 +122,9 @@ class InferenceOptions:
     dynamic: bool = False  # language: learn while scoring
     rate: float = DYNAMIC_RATE  # learning rate of that
     out: Path | None = None  # evaluate: where to write the answers; forecast: a picture
-    examples: bool = False  # evaluate: also what each example adds to the headline
+    examples: bool = False  # evaluate: also what each example adds to the primary metric
     primary_metric: str | None = None  # of which metric, where a task has several
+    progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,9 @@ class Report:
     rows: dict[str, tuple[int, ...]]  # split → one number per column
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that answers one of them
 
 
 class Batches(Protocol):
@@ -209,6 +227,10 @@ class Task(ABC):
         """Returns an untrained model, called as `model(batch, state) → (Loss, state)`."""
         return self.restore(settings, self.preprocessor)
 
+    def bundle(self, model: Any, settings: ResolvedSettings) -> ModelBundle:
+        """Returns a model with the preprocessor of this data, for `evaluate` and `predict`."""
+        return ModelBundle(model, settings, self.preprocessor, self.fingerprint)
+
     def fit(self, model: Any) -> int:
         """Fits a model of a family without gradients to the training split; returns the number of tokens read."""
         raise NotImplementedError(f"no model of this task fits itself: {type(model).__name__}")
@@ -249,63 +271,32 @@ class Task(ABC):
 
     @classmethod
     @abstractmethod
-    def evaluate(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
-        """Returns metrics with their definitions. `trained_on` is the fingerprint of the training data."""
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
+        """Returns metrics with their definitions.
+
+        Unless `split` names one, they are of the test split of the training data, or of all of other data.
+        """
 
     @classmethod
     @abstractmethod
-    def predict(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields one answer per input, in their order."""
 
     @classmethod
     def measure_latency(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str = "valid",
-        trained_on: str = "",
-        answers: int = 20,
+        cls, bundle: ModelBundle, data: str, split: str = "valid", answers: int = 20
     ) -> Callable[[], float]:
         """Returns a function that measures the median seconds of one answer, for inputs of a split given one at a time.
 
         The data is read once, here; the function can be called repeatedly.
         """
-        inputs, answer = cls.latency_inputs(model, settings, preprocessor, data, split, trained_on)
-        weight = next(model.parameters(), None)
+        inputs, answer = cls.latency_inputs(bundle, data, split)
+        weight = next(bundle.model.parameters(), None)
         return lambda: median_seconds(inputs, answer, answers, None if weight is None else weight.device)
 
     @classmethod
     @abstractmethod
-    def latency_inputs(
-        cls,
-        model: Any,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns inputs of a split, and a function that answers one of them."""
 
     @classmethod

@@ -19,7 +19,7 @@ from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.tasks import get_task
 from seqwise.tasks.contextual import Contextual
 from seqwise.tasks.language.task import Language
-from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback, Task
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, ProgressCallback, Task
 from seqwise.training.checkpoints import load_weights
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
@@ -82,6 +82,11 @@ class TrainedModel:
             model.load_tensors(tensors)
         return model.to(self.device).eval()
 
+    @cached_property
+    def bundle(self) -> ModelBundle:
+        """The model, its settings and its preprocessor, as the methods of a task take them."""
+        return ModelBundle(self.model, self.settings, self.run.preprocessor, self.run.origin.fingerprint)
+
     def evaluate(
         self,
         data: str | Path,
@@ -96,16 +101,9 @@ class TrainedModel:
         Further keywords are fields of `InferenceOptions`, `BeamSearchOptions` and `SamplingOptions`, such as `beam=5`
         or `dynamic=True`.
         """
-        return self.task.evaluate(
-            self.model,
-            self.settings,
-            self.run.preprocessor,
-            str(data),
-            split=split,
-            trained_on=self.run.origin.fingerprint,
-            options=self._override(options, overrides),
-            progress=progress,
-        )
+        if progress is not None:
+            overrides["progress"] = progress
+        return self.task.evaluate(self.bundle, str(data), split, self._override(options, overrides))
 
     def predict(
         self, inputs: str | Sequence[str] = "", *, options: InferenceOptions | None = None, **overrides: Any
@@ -118,7 +116,7 @@ class TrainedModel:
         """
         options = self._override(options, overrides)
         if isinstance(inputs, str) and issubclass(self.task, Language):
-            return self.task.stream(self.model, self.run.preprocessor, inputs, options)  # type: ignore[arg-type]
+            return self.task.stream(self.bundle, inputs, options)
         predictions = list(self.predict_all([inputs] if isinstance(inputs, str) else inputs, options))
         return predictions[0] if isinstance(inputs, str) else predictions
 
@@ -127,7 +125,7 @@ class TrainedModel:
 
     def predict_all(self, inputs: Sequence[str], options: InferenceOptions | None = None) -> Iterator[Prediction]:
         """Yield one prediction per input, in the order of the inputs."""
-        return self.task.predict(self.model, self.settings, self.run.preprocessor, inputs, self._override(options, {}))
+        return self.task.predict(self.bundle, inputs, self._override(options, {}))
 
     def embed(self, texts: str | Sequence[str], layer: int | None = None) -> Any:
         """Return contextual vectors: an array (tokens, width) for a text, a list of them for several.
@@ -140,7 +138,7 @@ class TrainedModel:
 
     @cached_property
     def contextual(self) -> Contextual:
-        return Contextual(self.model, self.settings, self.run.preprocessor)
+        return Contextual(self.bundle)
 
 
 OLD_OPTIONS = {"search": "beam_search", "choice": "sampling", "headline": "primary_metric"}  # until version 0.3

@@ -26,6 +26,7 @@ from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.distribution import World
 from seqwise.training.loop import Trainer
 
+BEAM = InferenceOptions(Caption.beam_search)
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 50), "blue": (40, 60, 230)}
 SMALL = {
     "network": {"width": 16, "embedding": 8, "dropout": 0.0},
@@ -81,12 +82,12 @@ def trained(images: Path) -> tuple[Caption, Settings, CaptionModel]:
 
 def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path):
     task, settings, model = trained
-    found = Caption.evaluate(model, settings, task.preprocessor, str(images), trained_on=task.fingerprint)
+    found = Caption.evaluate(task.bundle(model, settings), str(images), None, BEAM)
     assert found.metrics["exact_match"] == 1.0
     assert found.metrics["images"] == len(task.splits.parts["test"])
     assert found.on.endswith("the test split")
     assert "sacreBLEU" in found.definitions["bleu"]
-    everything = Caption.evaluate(model, settings, task.preprocessor, str(images), split="all")
+    everything = Caption.evaluate(task.bundle(model, settings), str(images), "all", BEAM)
     assert everything.metrics["images"] == 48
     assert everything.metrics["exact_match"] > 0.95
     assert everything.metrics["distinct"] == pytest.approx(3 / 48, abs=0.001)
@@ -95,7 +96,7 @@ def test_a_trained_model_is_evaluated_against_all_captions(trained, images: Path
 def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp_path: Path):
     task, settings, model = trained
     options = InferenceOptions(BeamSearchOptions(beam=2), out=tmp_path / "captions.tsv")
-    found = Caption.evaluate(model, settings, task.preprocessor, str(images), split="test", options=options)
+    found = Caption.evaluate(task.bundle(model, settings), str(images), "test", options)
     lines = [line.split("\t") for line in (tmp_path / "captions.tsv").read_text().splitlines()]
     examples = {Path(example.image).stem: example for example in task.splits.parts["test"]}
     assert [Path(name).stem for name, _ in lines] == list(examples)
@@ -103,18 +104,18 @@ def test_the_captions_of_an_evaluation_can_be_written(trained, images: Path, tmp
     assert found.metrics["exact_match"] == pytest.approx(right / len(lines))
     with pytest.raises(UsageError, match="its folder does not exist"):
         Caption.evaluate(
-            model, settings, task.preprocessor, "not read", options=InferenceOptions(out=tmp_path / "no" / "a.tsv")
+            task.bundle(model, settings), "not read", None, InferenceOptions(out=tmp_path / "no" / "a.tsv")
         )
 
 
 def test_captions_come_in_the_order_of_the_inputs(trained, images: Path):
     task, settings, model = trained
     names = [str(images / f"{number}.png") for number in (5, 0, 1, 3)]
-    found = list(Caption.predict(model, settings, task.preprocessor, names))
+    found = list(Caption.predict(task.bundle(model, settings), names, BEAM))
     assert [prediction.values["image"] for prediction in found] == names
     assert [next(c for c in COLOURS if c in p.values["caption"]) for p in found] == ["blue", "red", "green", "red"]
     assert found[0].text == f"{names[0]}\t{found[0].values['caption']}"
-    (alone,) = Caption.predict(model, settings, task.preprocessor, names[:1])
+    (alone,) = Caption.predict(task.bundle(model, settings), names[:1], BEAM)
     assert alone.text == alone.values["caption"] == found[0].values["caption"]
 
 
@@ -122,7 +123,7 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     task, settings, model = trained
     name = [str(images / "1.png")]
     (several,) = Caption.predict(
-        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
+        task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(beam=4, n_best=3))
     )
     scores = [(each["ended"], each["score"]) for each in several.values["captions"]]
     assert scores == sorted(scores, reverse=True)
@@ -130,9 +131,7 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     drawn = [
         next(
             Caption.predict(
-                model,
-                settings,
-                task.preprocessor,
+                task.bundle(model, settings),
                 name,
                 InferenceOptions(sampling=SamplingOptions(temperature=3.0), seed=seed),
             )
@@ -142,11 +141,11 @@ def test_n_best_sampling_and_a_forced_start(trained, images: Path):
     assert drawn[0].text == drawn[1].text
     assert len({prediction.text for prediction in drawn}) > 1
     (continued,) = Caption.predict(
-        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"))
+        task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(start="a square"))
     )
     assert continued.text.startswith("a square")
     (short,) = Caption.predict(
-        model, settings, task.preprocessor, name, InferenceOptions(BeamSearchOptions(start="a square"), max_length=3)
+        task.bundle(model, settings), name, InferenceOptions(BeamSearchOptions(start="a square"), max_length=3)
     )
     assert len(short.text.split()) == 3
 
@@ -310,9 +309,9 @@ def test_inputs_of_another_kind_than_in_training_are_rejected(trained, tmp_path:
     task, settings, model = trained
     data = write_data(tmp_path, "features")
     with pytest.raises(UsageError, match="trained on an image per row; received features"):
-        Caption.evaluate(model, settings, task.preprocessor, str(data))
+        Caption.evaluate(task.bundle(model, settings), str(data), None, BEAM)
     with pytest.raises(DataError, match=r"0.npy: this model was trained on an image"):
-        list(Caption.predict(model, settings, task.preprocessor, [str(data / "0.npy")]))
+        list(Caption.predict(task.bundle(model, settings), [str(data / "0.npy")], BEAM))
 
 
 def test_rare_words_are_not_in_large_vocabularies(tmp_path: Path):
@@ -345,10 +344,10 @@ def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
 def test_a_builtin_image_is_named_by_its_number(trained, monkeypatch):
     monkeypatch.setattr("seqwise.tasks.caption.inputs.draw_shapes", lambda: draw_shapes(400))
     task, settings, model = trained
-    (found,) = Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/7"])
+    (found,) = Caption.predict(task.bundle(model, settings), ["builtin:shapes/7"], BEAM)
     assert found.values["image"] == "builtin:shapes/7"
     with pytest.raises(DataError, match="builtin:shapes/399"):
-        list(Caption.predict(model, settings, task.preprocessor, ["builtin:shapes/400"]))
+        list(Caption.predict(task.bundle(model, settings), ["builtin:shapes/400"], BEAM))
 
 
 # Numbers
@@ -382,5 +381,5 @@ def test_the_longest_caption_can_end(trained, images: Path):
     name = [str(images / "1.png")]
     wanted = "a square of green paint."
     options = InferenceOptions(BeamSearchOptions(beam=4, n_best=4, start="a square of green paint"))
-    (found,) = Caption.predict(model, settings, task.preprocessor, name, options)
+    (found,) = Caption.predict(task.bundle(model, settings), name, options)
     assert {each["caption"]: each["ended"] for each in found.values["captions"]}[wanted]

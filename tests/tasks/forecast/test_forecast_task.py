@@ -252,16 +252,14 @@ def test_plots_are_written_on_request(trained, tmp_path):
     run, path = trained
     run.predict(str(path), options=InferenceOptions(out=tmp_path / "a.svg"))
     assert (tmp_path / "a.svg").read_text().count("<polygon") == 2
-    run.task.evaluate(
-        run.model, run.settings, run.run.preprocessor, str(path), options=InferenceOptions(out=tmp_path / "b.svg")
-    )
+    run.evaluate(path, options=InferenceOptions(out=tmp_path / "b.svg"))
     assert "true values" in (tmp_path / "b.svg").read_text()
     for name, fragment in (("a.pdf", r"ends in \.svg"), ("nowhere/a.svg", "folder does not exist")):
         options = InferenceOptions(out=tmp_path / name)
         with pytest.raises(UsageError, match=fragment):
             run.predict("no table", options=options)
         with pytest.raises(UsageError, match=fragment):
-            run.task.evaluate(run.model, run.settings, run.run.preprocessor, "no table", options=options)
+            run.evaluate("no table", options=options)
 
 
 def test_a_short_history_or_a_missing_series_is_rejected(trained, tmp_path):

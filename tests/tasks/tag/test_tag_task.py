@@ -20,7 +20,7 @@ from seqwise.tasks.tag.batches import EncodedSentences, TagVocabulary, build_wor
 from seqwise.tasks.tag.reader import Sentence, read_tagged_data
 from seqwise.tasks.tag.schemes import extract_spans, to_bioes
 from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
-from seqwise.tasks.task import InferenceOptions, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
 
@@ -253,8 +253,9 @@ def test_a_tag_unknown_to_training_counts_as_an_error(tmp_path: Path):
 def test_long_sentences_get_all_their_tags(data: str):
     task, settings = prepared(data)
     words = tuple(["Ann", "lives", "in", "New", "York"] * 3)
-    model = task.build(settings).eval()
-    (tags,) = predict_tags(model, task.vocabulary, [Sentence(words, ("O",) * 15)], max_length=4)
+    settings.data.max_length = 4
+    bundle = task.bundle(task.build(settings), settings)
+    (tags,) = predict_tags(bundle, task.vocabulary, [Sentence(words, ("O",) * 15)])
     assert len(tags) == 15
 
 
@@ -375,7 +376,7 @@ def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):
 
     preprocessor = build_preprocessor(few, settings)
     model = Tag.restore(settings, preprocessor)
-    (answer,) = Tag.predict(model, settings, preprocessor, ["x = f('a b')"])
+    (answer,) = Tag.predict(ModelBundle(model, settings, preprocessor), ["x = f('a b')"], InferenceOptions())
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]
     assert answer.text.startswith("x/")
 

@@ -52,11 +52,11 @@ def small(tmp_path: Path):
 def test_columns_without_names_are_found_again(tmp_path: Path):
     data = put(tmp_path / "three.tsv", mark="\t", sides=3)
     task, model, chosen = prepared(data, columns="1,2,3")
-    both = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=GREEDY)
+    both = Translate.evaluate(task.bundle(model, chosen), data, "all", GREEDY)
     assert list(both.tables[0].rows) == ["target2", "target3"]
     out = tmp_path / "out"
     one = InferenceOptions(BeamSearchOptions(), target="target3", out=out)
-    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=one)
+    found = Translate.evaluate(task.bundle(model, chosen), data, "all", one)
     assert found.metrics["chrf"] == pytest.approx(both.tables[0].rows["target3"][1])
     assert found.metrics["pairs"] == len(out.read_text().splitlines()) == 40
 
@@ -65,7 +65,7 @@ def test_a_column_under_another_name_is_found_again(tmp_path: Path):
     data = put(tmp_path / "two.csv", "en,de")
     task, model, chosen = prepared(data, columns="en,de", target="german")
     assert task.target_names == ["german"]
-    found = Translate.evaluate(model, chosen, task.preprocessor, data, split="all", options=GREEDY)
+    found = Translate.evaluate(task.bundle(model, chosen), data, "all", GREEDY)
     assert found.metrics["pairs"] == 40
 
 
@@ -73,7 +73,7 @@ def test_files_are_found_again_by_their_endings(tmp_path: Path):
     for ending, word in (("en", "one"), ("de", "eins"), ("fr", "un")):
         (tmp_path / f"train.{ending}").write_text("".join(f"{word} {n} {word}\n" for n in range(40)))
     task, model, chosen = prepared(str(tmp_path), columns="en,de,fr", target="fr")
-    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path), split="all", options=GREEDY)
+    found = Translate.evaluate(task.bundle(model, chosen), str(tmp_path), "all", GREEDY)
     assert (task.target_names, found.metrics["pairs"]) == (["fr"], 40)
 
 
@@ -86,7 +86,7 @@ def test_evaluation_tells_what_was_dropped_and_what_was_cut(small, tmp_path: Pat
     chosen.data.on_empty = "drop"
     path = tmp_path / "more.csv"
     path.write_text("source,target\none 1 one,eins 1 eins\none 2,\none 1 2 3 4 5,eins eins\n")
-    found = Translate.evaluate(model, chosen, task.preprocessor, str(path), split="all", options=GREEDY)
+    found = Translate.evaluate(task.bundle(model, chosen), str(path), "all", GREEDY)
     assert found.metrics["pairs"] == 2
     assert found.warnings[:2] == (
         f"1 pairs with an empty side, which are dropped ({path}:3).",
@@ -98,9 +98,7 @@ def test_an_answer_tells_how_much_of_its_source_was_not_read(small):
     task, model, chosen = small
     told = [
         {name: answer.values[name] for name in ("cut", "unknown") if name in answer.values}
-        for answer in Translate.predict(
-            model, chosen, task.preprocessor, ["one", "one nothing", "one 1 2 3 4 5"], GREEDY
-        )
+        for answer in Translate.predict(task.bundle(model, chosen), ["one", "one nothing", "one 1 2 3 4 5"], GREEDY)
     ]
     assert told == [{}, {"unknown": 1}, {"cut": 2}]
 
@@ -110,7 +108,7 @@ def test_use_reads_a_text_as_training_does(tmp_path: Path):
     path.write_text("source,target\n" + "".join(f"  a  {n} ,b {n}\n" for n in range(40)))
     task, model, chosen = prepared(str(path), text={"tokenizer": "characters"})
     pairs = task.splits.parts["train"]
-    read = TranslationGenerator(model, chosen, task.preprocessor, GREEDY).encode_sources([f" {pairs[0].source}\n"])
+    read = TranslationGenerator(task.bundle(model, chosen), GREEDY).encode_sources([f" {pairs[0].source}\n"])
     assert read[0].tolist() == task.sources["train"][0].tolist()
     assert "a  " in pairs[0].source
 
@@ -123,7 +121,7 @@ def test_the_token_for_what_is_unknown_is_never_written(small):
     unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
         model.writer(0).output.bias[unknown] += 50
-    rows = TranslationGenerator(model, chosen, task.preprocessor, GREEDY).translate_ids(task.sources["train"])
+    rows = TranslationGenerator(task.bundle(model, chosen), GREEDY).translate_ids(task.sources["train"])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 
 
@@ -134,7 +132,7 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
 
     def drawn(seed: int) -> list[str]:
         options = InferenceOptions(BeamSearchOptions(min_length=4), sampling=SamplingOptions(), seed=seed)
-        return [each.text for each in Translate.predict(model, chosen, task.preprocessor, ["one 1 one"] * 8, options)]
+        return [each.text for each in Translate.predict(task.bundle(model, chosen), ["one 1 one"] * 8, options)]
 
     assert len(set(drawn(0))) == 8
     assert drawn(0) == drawn(0) != drawn(1)
@@ -143,7 +141,7 @@ def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkey
 def test_sources_are_encoded_in_groups_and_searched_together(small, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen = small
     texts = [" ".join(["one"] * (1 + n % 4)) for n in range(10)]
-    generator = TranslationGenerator(model, chosen, task.preprocessor, InferenceOptions(BeamSearchOptions(beam=2)))
+    generator = TranslationGenerator(task.bundle(model, chosen), InferenceOptions(BeamSearchOptions(beam=2)))
     whole = dict(generator.translate_ids(generator.encode_sources(texts)))
     shapes = []
 

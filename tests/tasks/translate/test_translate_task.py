@@ -14,10 +14,11 @@ from seqwise.config import Settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import InferenceOptions, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.tasks.translate.task import Translate
 from seqwise.training.loop import Trainer
 
+BEAM = InferenceOptions(Translate.beam_search)
 NAMES = {
     "en": ["zero", "one", "two", "three", "four", "five"],
     "de": ["null", "eins", "zwei", "drei", "vier", "fünf"],
@@ -120,9 +121,7 @@ def test_evaluation_names_every_metric_with_its_definition(english, folder: Path
     task, model, chosen, _ = english
     out = tmp_path / "answers.txt"
     options = InferenceOptions(BeamSearchOptions(beam=3), out=out)
-    found = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), trained_on=task.fingerprint, options=options
-    )
+    found = Translate.evaluate(task.bundle(model, chosen), str(folder), None, options)
     assert found.on == f"{folder}, the test split"
     assert found.how == "beam 3, length penalty 1; gru, additive attention"
     assert found.metrics["exact_match"] > 0.6
@@ -139,15 +138,15 @@ def test_evaluation_names_every_metric_with_its_definition(english, folder: Path
 def test_a_run_is_measured_on_a_table_with_plain_names_too(english, tmp_path: Path):
     task, model, chosen, _ = english
     (tmp_path / "more.csv").write_text("source,target\n1 2,one two\n3,three\n")
-    found = Translate.evaluate(model, chosen, task.preprocessor, str(tmp_path / "more.csv"))
+    found = Translate.evaluate(task.bundle(model, chosen), str(tmp_path / "more.csv"), None, BEAM)
     assert (found.on, found.metrics["pairs"]) == (f"{tmp_path / 'more.csv'}, all of it", 2)
 
 
 def test_answers_come_in_the_order_of_the_inputs(english):
     task, model, chosen, _ = english
     inputs = ["1 0", "2 3 4", "", "5 5", "  4   1 "]
-    found = list(Translate.predict(model, chosen, task.preprocessor, inputs))
-    alone = [next(Translate.predict(model, chosen, task.preprocessor, [text])) for text in inputs]
+    found = list(Translate.predict(task.bundle(model, chosen), inputs, BEAM))
+    alone = [next(Translate.predict(task.bundle(model, chosen), [text], BEAM)) for text in inputs]
     assert [each.text for each in found] == [each.text for each in alone]
     assert [each.text for each in found] == ["one zero", "two three four", "", "five five", "four one"]
     assert [each.values["source"] for each in found] == inputs
@@ -159,15 +158,15 @@ def test_searching_answers_to_wishes(english):
 
     def ask(text: str, **how) -> str:
         options = InferenceOptions(replace(BeamSearchOptions(beam=4), **how))
-        return next(Translate.predict(model, chosen, task.preprocessor, [text], options)).text
+        return next(Translate.predict(task.bundle(model, chosen), [text], options)).text
 
     assert ask("1 2", start="five").startswith("five")
     assert len(ask("1 2", n_best=3).splitlines()) == 3
     assert len(ask("1", min_length=3).split()) >= 3
     short = InferenceOptions(BeamSearchOptions(beam=2), max_length=1)
-    assert next(Translate.predict(model, chosen, task.preprocessor, ["1 2 3"], short)).text == "one"
+    assert next(Translate.predict(task.bundle(model, chosen), ["1 2 3"], short)).text == "one"
     drawn = InferenceOptions(sampling=SamplingOptions(temperature=0.01), seed=5)
-    assert next(Translate.predict(model, chosen, task.preprocessor, ["3 2"], drawn)).text == "three two"
+    assert next(Translate.predict(task.bundle(model, chosen), ["3 2"], drawn)).text == "three two"
 
 
 def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
@@ -179,8 +178,8 @@ def test_save_and_load_give_the_same_translations(english, tmp_path: Path):
     copy.load_state_dict(model.state_dict())
     options = InferenceOptions(BeamSearchOptions(beam=2, n_best=2))
     first, second = (
-        [each.values for each in Translate.predict(m, chosen, l, ["1 4 2", "5"], options)]
-        for m, l in ((model, task.preprocessor), (copy, preprocessor))
+        [each.values for each in Translate.predict(bundle, ["1 4 2", "5"], options)]
+        for bundle in (task.bundle(model, chosen), ModelBundle(copy, chosen, preprocessor))
     )
     assert first == second
 
@@ -193,26 +192,26 @@ def test_one_encoder_serves_several_targets(folder: Path, targets: str, monkeypa
     reads = []
     monkeypatch.setattr(model, "encode", lambda *given, encode=model.encode: reads.append(1) or encode(*given))
     (both,) = Translate.predict(
-        model, chosen, task.preprocessor, ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de,en")
+        task.bundle(model, chosen), ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de,en")
     )
     assert both.text == "de: zwei eins drei\nen: two one three"
     assert len(reads) == 1
     assert both.values["de"]["translation"] == "zwei eins drei"
     (one,) = Translate.predict(
-        model, chosen, task.preprocessor, ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de")
+        task.bundle(model, chosen), ["2 1 3"], InferenceOptions(BeamSearchOptions(), target="de")
     )
     assert one.text == "zwei eins drei"
     found = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), options=InferenceOptions(BeamSearchOptions(beam=2))
+        task.bundle(model, chosen), str(folder), None, InferenceOptions(BeamSearchOptions(beam=2))
     )
     assert set(found.tables[0].rows) == {"en", "de"}
     assert found.metrics["chrf"] == pytest.approx(sum(row[1] for row in found.tables[0].rows.values()) / 2)
     only = Translate.evaluate(
-        model, chosen, task.preprocessor, str(folder), options=InferenceOptions(BeamSearchOptions(beam=2), target="de")
+        task.bundle(model, chosen), str(folder), None, InferenceOptions(BeamSearchOptions(beam=2), target="de")
     )
     assert only.metrics["chrf"] == pytest.approx(found.tables[0].rows["de"][1])
     with pytest.raises(UsageError, match="the run does not write 'fr'; it writes en, de"):
-        list(Translate.predict(model, chosen, task.preprocessor, ["1"], InferenceOptions(target="fr")))
+        list(Translate.predict(task.bundle(model, chosen), ["1"], InferenceOptions(target="fr")))
 
 
 def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):

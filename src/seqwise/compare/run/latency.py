@@ -27,9 +27,7 @@ def measure_latencies(folder: Path, plan: Plan, report_progress: Callable[[float
     for name in (name for name in plan.families if name in models):
         run = Run.open(Job("train", models[name].name).run_folder(folder))
         trained = TrainedModel(run, run.settings.device)
-        clocks[name] = trained.task.measure_latency(
-            trained.model, trained.settings, run.preprocessor, plan.data, trained_on=run.origin.fingerprint
-        )
+        clocks[name] = trained.task.measure_latency(trained.bundle, plan.data)
     latencies: dict[str, list[float]] = {name: [] for name in clocks}
     for number in range(NUM_ROUNDS):
         for index, (name, measure) in enumerate(clocks.items(), start=1):

@@ -15,33 +15,27 @@ from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import BEGIN, PAD, SPECIAL_TOKENS
 from seqwise.tasks.caption.images import ImageSet
 from seqwise.tasks.caption.model import CaptionModel
-from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 
 BATCH_SIZE = 128  # images that are captioned together
 
 
 @torch.no_grad()
 def generate_captions(
-    model: CaptionModel,
-    settings: ResolvedSettings,
-    preprocessor: Preprocessor,
-    images: ImageSet,
-    indices: np.ndarray,
-    options: InferenceOptions = InferenceOptions(),
-    progress: ProgressCallback | None = None,
+    bundle: ModelBundle, images: ImageSet, indices: np.ndarray, options: InferenceOptions
 ) -> list[list[Hypothesis]]:
     """Returns the captions of these images, for each the best first."""
-    tokenizer, device = preprocessor.tokenizer, next(model.parameters()).device
+    model: CaptionModel = bundle.model.eval()
+    tokenizer, device = bundle.preprocessor.tokenizer, next(model.parameters()).device
     banned = [tokenizer.id(PAD), tokenizer.id(BEGIN), *([] if tokenizer.unknown is None else [tokenizer.unknown])]
     known: dict[str, Any] = {
         "begin": tokenizer.id(BEGIN),
         "end": tokenizer.end,
-        "max_length": options.max_length or settings.data.max_length,
+        "max_length": options.max_length or bundle.settings.data.max_length,
         "banned": banned,
         "options": options.beam_search,
         "prefix": tokenizer.encode(options.beam_search.start).ids.tolist(),
     }
-    model.eval()
     captions: list[list[Hypothesis]] = []
     for start in range(0, len(indices), BATCH_SIZE):
         pixels, lengths = images.collate(indices[start : start + BATCH_SIZE])
@@ -54,8 +48,7 @@ def generate_captions(
             )
         else:
             captions += beam_search(model.writer, memory, **known)
-        if progress:
-            progress(len(captions), len(indices))
+        options.progress(len(captions), len(indices))
     return captions
 
 

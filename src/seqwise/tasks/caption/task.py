@@ -9,7 +9,7 @@ This module connects the parts; each is explained where it is defined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +37,9 @@ from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
     LogFunction,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -183,7 +185,7 @@ class Caption(ExampleTask):
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
             indices = captions.image_indices[:VALIDATION_IMAGES]
-            hypotheses = generate_captions(model, settings, self.preprocessor, self.images, indices)
+            hypotheses = generate_captions(self.bundle(model, settings), self.images, indices, InferenceOptions())
             outputs = [texts[0] for texts in decode_captions(hypotheses, self.preprocessor)]
             references = get_references(captions.examples[:VALIDATION_IMAGES])
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
@@ -213,26 +215,15 @@ class Caption(ExampleTask):
         return CaptionModel(settings, len(preprocessor.tokenizer), facts["width"], facts["regions"])
 
     @classmethod
-    def evaluate(
-        cls,
-        model: CaptionModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(beam_search),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns BLEU, chrF and exact match against all captions of each image, and how varied the captions are."""
         check_output_path(options.out)
-        splits, examples, part = cls.select_examples(data, settings, split, trained_on)
-        check_kind(splits.images, preprocessor.facts)
+        splits, examples, on = cls.select_examples(bundle, data, split)
+        check_kind(splits.images, bundle.preprocessor.facts)
         indices = np.array([example.index for example in examples])
         with Stopwatch() as watch:
-            hypotheses = generate_captions(model, settings, preprocessor, splits.images, indices, options, progress)
-        outputs = [texts[0] for texts in decode_captions(hypotheses, preprocessor)]
+            hypotheses = generate_captions(bundle, splits.images, indices, options)
+        outputs = [texts[0] for texts in decode_captions(hypotheses, bundle.preprocessor)]
         references = get_references(examples)
         if options.out is not None:
             lines = [f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)]
@@ -242,47 +233,32 @@ class Caption(ExampleTask):
         return Evaluation(
             metrics,
             definitions,
-            f"{data}, {part}",
-            describe_generation(settings, options),
+            on,
+            describe_generation(bundle.settings, options),
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
             examples=score_examples(metric, examples, outputs, references) if options.examples else None,
         )
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: CaptionModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        splits, examples, _ = cls.select_examples(data, settings, split, trained_on)
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
+        splits, examples, _ = cls.select_examples(bundle, data, split)
         images, options = splits.images, InferenceOptions(cls.beam_search)
 
         def caption(index: int) -> list[list[str]]:
-            hypotheses = generate_captions(model, settings, preprocessor, images, np.array([index]), options)
-            return decode_captions(hypotheses, preprocessor)
+            hypotheses = generate_captions(bundle, images, np.array([index]), options)
+            return decode_captions(hypotheses, bundle.preprocessor)
 
         return [example.index for example in examples], caption
 
     @classmethod
-    def predict(
-        cls,
-        model: CaptionModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(beam_search),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields a caption for each image, clip or array, given by its path."""
         for start in range(0, len(inputs), BATCH_SIZE):
             names = inputs[start : start + BATCH_SIZE]
-            images = load_inputs(names, settings.caption.image_size, preprocessor.facts)
-            captions = generate_captions(model, settings, preprocessor, images, np.arange(len(names)), options)
-            for name, hypotheses, texts in zip(names, captions, decode_captions(captions, preprocessor)):
+            images = load_inputs(names, bundle.settings.caption.image_size, bundle.preprocessor.facts)
+            captions = generate_captions(bundle, images, np.arange(len(names)), options)
+            for name, hypotheses, texts in zip(names, captions, decode_captions(captions, bundle.preprocessor)):
                 values: dict[str, Any] = {"image": name, "caption": texts[0]}
                 values["log_probability"] = hypotheses[0].log_probability
                 lines = texts

@@ -41,6 +41,7 @@ from seqwise.tasks.summary import warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -197,27 +198,17 @@ class Classify(ExampleTask):
         return Classifier(settings, len(tokenizer), len(preprocessor.facts["labels"]), tokenizer.unknown)
 
     @classmethod
-    def evaluate(
-        cls,
-        model: Classifier,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Return accuracy, macro-F1, and which labels are confused."""
         check_output_path(options.out)
-        labels: list[str] = preprocessor.facts["labels"]
-        splits, examples, part = cls.select_examples(data, settings, split, trained_on)
+        settings, labels = bundle.settings, bundle.preprocessor.facts["labels"]
+        splits, examples, on = cls.select_examples(bundle, data, split)
         reject_unknown_labels(examples, labels, splits.findings)
         splits.findings.raise_errors()
-        rows, max_length = encode(preprocessor.tokenizer, examples), settings.data.max_length
+        rows, max_length = encode(bundle.preprocessor.tokenizer, examples), settings.data.max_length
         with Stopwatch() as watch:
-            scores = score_texts(model, rows, label_ids(examples, labels), max_length, progress=progress)
+            targets = label_ids(examples, labels)
+            scores = score_texts(bundle.model, rows, targets, max_length, progress=options.progress)
         predictions = [labels[label] for label in scores.predicted]
         if options.out is not None:
             write_predictions(options.out, examples, predictions, scores.probabilities)
@@ -233,7 +224,7 @@ class Classify(ExampleTask):
         return Evaluation(
             metrics,
             DEFINITIONS,
-            f"{data}, {part}",
+            on,
             how=f"{settings.classify.pooling} pooling over the states of the {settings.model}; {len(labels)} labels",
             tables=(label_table(scores.confusion, labels), confusion_table(scores.confusion, labels)),
             warnings=tuple(warnings),
@@ -250,21 +241,15 @@ class Classify(ExampleTask):
         return read_input_column(path, ("text", "label"), settings.columns)
 
     @classmethod
-    def predict(
-        cls,
-        model: Classifier,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yield the most probable label of each input with its probability, then the next ones."""
+        preprocessor, max_length = bundle.preprocessor, bundle.settings.data.max_length
         labels: list[str] = preprocessor.facts["labels"]
         for start in range(0, len(inputs), CHUNK):
             texts = inputs[start : start + CHUNK]
             rows = preprocessor.tokenizer.encode_many([text.strip() for text in texts])
             probabilities = np.zeros((len(texts), len(labels)))
-            for numbers, log_probabilities in predict_log_probabilities(model, rows, settings.data.max_length):
+            for numbers, log_probabilities in predict_log_probabilities(bundle.model, rows, max_length):
                 probabilities[numbers] = np.exp(log_probabilities)
             for text, ids, row in zip(texts, rows, probabilities):
                 ranking = {labels[label]: float(row[label]) for label in np.argsort(-row, kind="stable")}

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -52,7 +51,9 @@ from seqwise.tasks.forecast.windows import (
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
     LogFunction,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -209,24 +210,14 @@ class Forecast(Task):
         return ForecastModel(settings, num_known, parse_quantiles(settings))
 
     @classmethod
-    def evaluate(
-        cls,
-        model: ForecastModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Rolls over the test split of the training data or of a folder, or over the whole of another table."""
         check_output_path(options.out, SUFFIXES)
-        statistics = SeriesStatistics.from_facts(preprocessor.facts)
+        model, settings = bundle.model, bundle.settings
+        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
         rolling, selected = _read_windows(data, settings, statistics)
         series, season = rolling.series, statistics.season
-        start, stop, part = _select_part(series, settings, split, trained_on)
+        start, stop, part = _select_part(series, settings, split, bundle.trained_on)
         windows = rolling.find(start, stop, season)
         if not len(windows):
             needed = max(rolling.lookback, season) + rolling.horizon
@@ -237,7 +228,7 @@ class Forecast(Task):
             )
         block_errors = BlockErrors(rolling, start, stop) if options.examples else None
         with Stopwatch() as watch:
-            errors = compute_errors(model, rolling, windows, season, progress, block_errors)
+            errors = compute_errors(model, rolling, windows, season, options.progress, block_errors)
         if options.out is not None:
             save_plot(options.out, forecast_first_windows(model, rolling, windows, selected))
         warnings = series.findings.warning_messages()
@@ -248,36 +239,21 @@ class Forecast(Task):
         return replace(evaluation, seconds=watch.seconds, examples=examples)
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: ForecastModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns single windows of the split."""
-        statistics = SeriesStatistics.from_facts(preprocessor.facts)
-        rolling, _ = _read_windows(data, settings, statistics)
-        start, stop, _ = _select_part(rolling.series, settings, split, trained_on)
+        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
+        rolling, _ = _read_windows(data, bundle.settings, statistics)
+        start, stop, _ = _select_part(rolling.series, bundle.settings, split, bundle.trained_on)
         windows = rolling.find(start, stop, statistics.season)
-        return list(windows), lambda window: forecast_windows(model, rolling.collate(window[None]))
+        return list(windows), lambda window: forecast_windows(bundle.model, rolling.collate(window[None]))
 
     @classmethod
-    def predict(
-        cls,
-        model: ForecastModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the steps after the end of each table. `options.out` is a plot of the last of them."""
         check_output_path(options.out, SUFFIXES)
-        statistics = SeriesStatistics.from_facts(preprocessor.facts)
+        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
         for spec in inputs:
-            prediction = forecast_next_steps(model, *_read_windows(spec, settings, statistics))
+            prediction = forecast_next_steps(bundle.model, *_read_windows(spec, bundle.settings, statistics))
             if options.out is not None:
                 save_plot(options.out, prediction.values["series"])
             yield prediction

@@ -8,9 +8,8 @@ This module connects the parts; each is explained in its own module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Any
 
 import torch
 
@@ -35,9 +34,10 @@ from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, sc
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
+    ModelBundle,
     Prediction,
     Preprocessor,
-    ProgressCallback,
     Summing,
 )
 
@@ -119,29 +119,19 @@ class Language(CorpusTask):
         return build_model(settings, len(preprocessor.tokenizer))
 
     @classmethod
-    def evaluate(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns the perplexity of the test split of the training data or of a folder, or of a whole text."""
-        store, on = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
+        model, settings = bundle.model, bundle.settings
+        store, on = cls.open_store(bundle, data, split)
         blocks = create_block_sums(store) if options.examples else None
         with Stopwatch() as watch:
             if options.dynamic:
                 if isinstance(model, NGramModel):
                     raise UsageError("an n-gram model cannot be evaluated dynamically.", repair="Leave out --dynamic.")
-                scored = score_dynamically(deepcopy(model), store, settings, options.rate, progress, blocks)
+                scored = score_dynamically(deepcopy(model), store, settings, options.rate, options.progress, blocks)
                 how = f"dynamic evaluation: each piece is scored, then learned from (SGD, rate {options.rate:g})"
             else:
-                scored = score(model, store, settings, progress=progress, blocks=blocks)
+                scored = score(model, store, settings, progress=options.progress, blocks=blocks)
                 how = describe_reading(model, settings, store)
         result, warnings = perplexity(scored, store), []
         if result.unknown:
@@ -149,23 +139,15 @@ class Language(CorpusTask):
             warnings.append(
                 f"{share:.1%} of the tokens ({result.unknown:,}) are <unk>: their spelling was not predicted."
             )
-        examples = None if blocks is None else build_block_examples(blocks, store, preprocessor.tokenizer)
+        examples = None if blocks is None else build_block_examples(blocks, store, bundle.preprocessor.tokenizer)
         return Evaluation(
             result.metrics(), DEFINITIONS, on, how, warnings=tuple(warnings), seconds=watch.seconds, examples=examples
         )
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns one input, which generates the next token after the beginning of the split at each call."""
-        store, _ = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
+        model, (store, _) = bundle.model, cls.open_store(bundle, data, split)
         prompt = torch.from_numpy(store.read(0, min(PROMPT_TOKENS, len(store)))[None].astype("int64"))
         if isinstance(model, LanguageModel):
             prompt = prompt.to(model.eval().embedding.weight.device)
@@ -173,24 +155,17 @@ class Language(CorpusTask):
         return range(1), lambda _: next(tokens)
 
     @classmethod
-    def predict(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the prompts with their continuations."""
         for prompt in inputs:
-            text = "".join(cls.stream(model, preprocessor, prompt, options))
+            text = "".join(cls.stream(bundle, prompt, options))
             yield Prediction(prompt + text, {"prompt": prompt, "continuation": text, "seed": options.seed})
 
     @classmethod
-    def stream(cls, model: Model, preprocessor: Preprocessor, prompt: str, options: InferenceOptions) -> Iterator[str]:
+    def stream(cls, bundle: ModelBundle, prompt: str, options: InferenceOptions) -> Iterator[str]:
         """Yields pieces of the continuation as they are generated."""
         sampling, max_length = options.sampling or SamplingOptions(), options.max_length or MAX_LENGTH
-        return generate_text(model, preprocessor.tokenizer, prompt, sampling, options.seed, max_length)
+        return generate_text(bundle.model, bundle.preprocessor.tokenizer, prompt, sampling, options.seed, max_length)
 
 
 def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:

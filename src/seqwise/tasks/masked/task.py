@@ -8,9 +8,8 @@ This module connects the parts: `masking.py` masks tokens, `model.py` has the mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import torch
 
@@ -31,6 +30,8 @@ from seqwise.tasks.masked.masking import EvaluationMasks, MaskedWindows, MaskSam
 from seqwise.tasks.masked.model import MIN_WINDOW, BidirectionalLanguageModel, Model, build_model, get_window
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -124,24 +125,15 @@ class Masked(CorpusTask):
         return build_model(settings, len(preprocessor.tokenizer))
 
     @classmethod
-    def evaluate(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Returns perplexity and accuracy of hidden tokens, on the test split of the training data or a whole text."""
-        store, on = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
-        batches = build_evaluation_batches(store, preprocessor.tokenizer, settings)
+        model, settings, tokenizer = bundle.model, bundle.settings, bundle.preprocessor.tokenizer
+        store, on = cls.open_store(bundle, data, split)
+        batches = build_evaluation_batches(store, tokenizer, settings)
         predictions = BlockPredictions() if options.examples else None
         with Stopwatch() as watch:
-            _, _, nats, num_correct, num_masked = score(model, batches, progress=progress, predictions=predictions)
+            sums = score(model, batches, progress=options.progress, predictions=predictions)
+        _, _, nats, num_correct, num_masked = sums
         metrics = {
             "perplexity": exp_or_inf(nats / num_masked),
             "accuracy": num_correct / num_masked,
@@ -154,47 +146,31 @@ class Masked(CorpusTask):
         warnings: tuple[str, ...] = ()
         if unknown := store.info.unknown:
             warnings = (f"{unknown / len(store):.1%} of the tokens ({unknown:,}) are <unk>, which is never hidden.",)
-        examples = None if predictions is None else predictions.examples(store, preprocessor.tokenizer)
+        examples = None if predictions is None else predictions.examples(store, tokenizer)
         how += model.output.describe()
         return Evaluation(metrics, DEFINITIONS, on, how, warnings=warnings, seconds=watch.seconds, examples=examples)
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns windows of the split with the token in the middle hidden."""
-        store, _ = cls.open_store(data, settings, preprocessor.tokenizer, split, trained_on)
-        window = min(get_window(settings), len(store))
+        store, _ = cls.open_store(bundle, data, split)
+        window, tokenizer = min(get_window(bundle.settings), len(store)), bundle.preprocessor.tokenizer
 
         def mask_middle(start: int) -> str:
             ids, middle = store.read(start, window), window // 2
-            left, right = preprocessor.tokenizer.decode(ids[:middle]), preprocessor.tokenizer.decode(ids[middle + 1 :])
-            return f"{left} [MASK] {right}"
+            return f"{tokenizer.decode(ids[:middle])} [MASK] {tokenizer.decode(ids[middle + 1 :])}"
 
         texts = [
             mask_middle(start)
             for start in range(0, len(store) - window + 1, max(window, len(store) // MAX_LATENCY_INPUTS))
         ]
-        return texts, lambda masked: list(cls.predict(model, settings, preprocessor, [masked]))
+        return texts, lambda masked: list(cls.predict(bundle, [masked], InferenceOptions()))
 
     @classmethod
-    def predict(
-        cls,
-        model: Model,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the most probable fillings of each [MASK], and the text with the best of them."""
-        window = get_window(settings)
-        return fill_masks(model, preprocessor.tokenizer, inputs, window, options.top)
+        window = get_window(bundle.settings)
+        return fill_masks(bundle.model, bundle.preprocessor.tokenizer, inputs, window, options.top)
 
 
 def build_mask_sampler(tokenizer: Tokenizer, settings: ResolvedSettings) -> MaskSampler:

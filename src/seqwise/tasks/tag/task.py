@@ -45,6 +45,7 @@ from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, bioes_tags, extract
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -52,6 +53,7 @@ from seqwise.tasks.task import (
     Size,
     Summing,
     no_log,
+    no_progress,
 )
 from seqwise.text.pipelines import find_word_offsets
 
@@ -220,22 +222,11 @@ class Tag(ExampleTask):
         return TagModel(settings, TagVocabulary.from_preprocessor(preprocessor))
 
     @classmethod
-    def evaluate(
-        cls,
-        model: TagModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         check_output_path(options.out)
-        vocabulary = TagVocabulary.from_preprocessor(preprocessor)
+        vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
         has_spans = vocabulary.has_spans
-        splits, sentences, part = cls.select_examples(data, settings, split, trained_on)
+        splits, sentences, on = cls.select_examples(bundle, data, split)
         all_outside = all(tag == OUTSIDE for sentence in sentences for tag in sentence.tags)
         if has_spans and not splits.has_spans and all_outside:  # sentences without a span fit every scheme
             splits = replace(splits, scheme="bio", reason="all tags are O")
@@ -247,7 +238,7 @@ class Tag(ExampleTask):
                 file=data,
             )
         with Stopwatch() as watch:
-            predicted = predict_tags(model, vocabulary, sentences, settings.data.max_length, progress)
+            predicted = predict_tags(bundle, vocabulary, sentences, options.progress)
         counts = SpanCounts()
         tags = [counts.add_sentence(s.tags, each, has_spans) for s, each in zip(sentences, predicted)]
         if options.out is not None:
@@ -256,8 +247,8 @@ class Tag(ExampleTask):
         return Evaluation(
             metrics,
             {name: DEFINITIONS[name] for name in metrics},
-            f"{data}, {part}",
-            _describe_decoding(settings, splits.scheme, has_spans),
+            on,
+            _describe_decoding(bundle.settings, splits.scheme, has_spans),
             (counts.table(),) if has_spans else (),
             tuple(splits.findings.warning_messages()),
             watch.seconds,
@@ -281,21 +272,14 @@ class Tag(ExampleTask):
         return None
 
     @classmethod
-    def predict(
-        cls,
-        model: TagModel,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(),
-    ) -> Iterator[Prediction]:
-        vocabulary = TagVocabulary.from_preprocessor(preprocessor)
-        offsets = [find_token_offsets(text, preprocessor) for text in inputs]
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
+        vocabulary = TagVocabulary.from_preprocessor(bundle.preprocessor)
+        offsets = [find_token_offsets(text, bundle.preprocessor) for text in inputs]
         sentences = [
             Sentence(words := tuple(text[start:end] for start, end in each), (OUTSIDE,) * len(words))
             for text, each in zip(inputs, offsets)
         ]
-        tags = predict_tags(model, vocabulary, sentences, settings.data.max_length)
+        tags = predict_tags(bundle, vocabulary, sentences)
         for text, word_offsets, word_tags in zip(inputs, offsets, tags):
             yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
@@ -352,25 +336,23 @@ def _check_text_settings(settings: Settings, normalizes: bool) -> None:
 
 
 def predict_tags(
-    model: TagModel,
+    bundle: ModelBundle,
     vocabulary: TagVocabulary,
     sentences: Sequence[Sentence],
-    max_length: int,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
 ) -> list[list[str]]:
     """Returns the model's tags of each sentence, in the order of the sentences."""
+    model, max_length = bundle.model.eval(), bundle.settings.data.max_length
     pieces = split_long_sentences(sentences, max_length)
     encoded = EncodedSentences(pieces, vocabulary)
     tags: list[list[str]] = [[] for _ in pieces]
-    model.eval()
     device, num_done = model.embedding.weight.device, 0
     for indices in iterate_by_length(encoded.lengths, EVALUATION_ROWS, EVALUATION_TOKENS):
         best = model.decode(encoded.collate(indices).to(device)).tolist()
         for index, tag_ids in zip(indices, best):
             tags[index] = [vocabulary.tags[i] for i in tag_ids[: len(pieces[index].words)]]
         num_done += len(indices)
-        if progress:
-            progress(num_done, len(pieces))
+        progress(num_done, len(pieces))
     remaining = iter(tags)
     return [list(chain(*(next(remaining) for _ in range(0, len(s.words), max_length)))) for s in sentences]
 

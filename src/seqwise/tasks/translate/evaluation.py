@@ -26,7 +26,7 @@ Outputs = dict[str, list[tuple[str, str]]]  # target → (output, reference) of 
 
 
 def translate_pairs(
-    generator: TranslationGenerator, pairs: Sequence[Pair], findings: Findings, progress: ProgressCallback | None
+    generator: TranslationGenerator, pairs: Sequence[Pair], findings: Findings, progress: ProgressCallback
 ) -> Outputs:
     """Return the best translation of each source with its reference, for each requested target.
 
@@ -41,8 +41,7 @@ def translate_pairs(
     for done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
         for target, best, reference in zip(generator.targets, hypotheses, pairs[number].targets):
             outputs[target.name][number] = (generator.decode(target, best[0]), reference)
-        if progress:
-            progress(done, len(pairs))
+        progress(done, len(pairs))
     return outputs
 
 

@@ -21,8 +21,7 @@ from seqwise.decoding.beam import beam_search
 from seqwise.decoding.sequence_sampling import sample_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import UsageError, nearest
-from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import InferenceOptions, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.tasks.translate.model import Translator
 from seqwise.tasks.translate.reader import join_lines
 from seqwise.tasks.translate.vocabularies import decode, encode, get_boundary_tokens
@@ -57,14 +56,14 @@ def parse_targets(preprocessor: Preprocessor, requested: str | None) -> list[Tar
 class TranslationGenerator:
     """A trained translator with its vocabularies and decoding options."""
 
-    def __init__(
-        self, model: Translator, settings: ResolvedSettings, preprocessor: Preprocessor, options: InferenceOptions
-    ):
-        self.model, self.preprocessor, self.options = model.eval(), preprocessor, options
-        self.targets = parse_targets(preprocessor, options.target)
-        self.boundaries = get_boundary_tokens(preprocessor.tokenizers, preprocessor.facts["targets"], settings)
-        self.max_length = settings.data.max_length
-        self.device = model.embedding.weight.device
+    def __init__(self, bundle: ModelBundle, options: InferenceOptions):
+        self.model: Translator = bundle.model.eval()
+        self.preprocessor, self.options = bundle.preprocessor, options
+        self.targets = parse_targets(self.preprocessor, options.target)
+        names = self.preprocessor.facts["targets"]
+        self.boundaries = get_boundary_tokens(self.preprocessor.tokenizers, names, bundle.settings)
+        self.max_length = bundle.settings.data.max_length
+        self.device = self.model.embedding.weight.device
 
     def translate_ids(
         self, rows: Sequence[np.ndarray], rank: int = 0, world: int = 1, first: int = 0

@@ -9,11 +9,11 @@ This module connects the parts: reading pairs is in `reader.py`, vocabularies in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -37,7 +37,9 @@ from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.summary import describe_splits, warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
+    LatencyInputs,
     LogFunction,
+    ModelBundle,
     Prediction,
     Preprocessor,
     ProgressCallback,
@@ -230,7 +232,7 @@ class Translate(ExampleTask):
                 loss, _ = model(self._collate(numbers, "valid").to(device))
                 nats, num_targets = nats + float(loss.total), num_targets + loss.count
         sample = _evenly_spaced(len(self.sources["valid"]), VALIDATION_PAIRS.get(device.type, 200))
-        generator = TranslationGenerator(model, settings, self.preprocessor, InferenceOptions(BeamSearchOptions()))
+        generator = TranslationGenerator(self.bundle(model, settings), InferenceOptions())
         sources = [self.sources["valid"][number] for number in sample]
         outputs, references = [], []
         for index, hypotheses in generator.translate_ids(sources, world.rank, world.size):
@@ -280,45 +282,24 @@ class Translate(ExampleTask):
         return build_model(settings, preprocessor)
 
     @classmethod
-    def evaluate(
-        cls,
-        model: Translator,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        *,
-        split: str | None = None,
-        trained_on: str = "",
-        options: InferenceOptions = InferenceOptions(beam_search),
-        progress: ProgressCallback | None = None,
-    ) -> Evaluation:
+    def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Return BLEU, chrF, exact match and ROUGE of the translations of the test split, or of a whole file."""
         check_output_path(options.out)
-        requested = _request_targets(settings, preprocessor, options.target)
-        splits, pairs, part = cls.select_examples(data, requested, split, trained_on)
-        generator = TranslationGenerator(model, settings, preprocessor, options)
+        splits, pairs, on = cls.select_examples(_request_targets(bundle, options.target), data, split)
+        generator = TranslationGenerator(bundle, options)
         with Stopwatch() as watch:
-            outputs = translate_pairs(generator, pairs, splits.findings, progress)
+            outputs = translate_pairs(generator, pairs, splits.findings, options.progress)
         if options.out is not None:
             write_translations(options.out, outputs)
         metric = options.primary_metric or cls.primary_metric[0]
         warnings = splits.findings.warning_messages()
-        evaluation = compute_metrics(outputs, f"{data}, {part}", describe_decoding(settings, options), warnings)
+        evaluation = compute_metrics(outputs, on, describe_decoding(bundle.settings, options), warnings)
         scores = score_pairs(metric, outputs, pairs) if options.examples else None
         return replace(evaluation, seconds=watch.seconds, examples=scores)
 
     @classmethod
-    def latency_inputs(
-        cls,
-        model: Translator,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        data: str,
-        split: str,
-        trained_on: str = "",
-    ) -> tuple[Sequence[Any], Callable[[Any], object]]:
-        requested = _request_targets(settings, preprocessor, None)
-        return super().latency_inputs(model, requested, preprocessor, data, split, trained_on)
+    def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
+        return super().latency_inputs(_request_targets(bundle, None), data, split)
 
     @classmethod
     def input_text(cls, example: Pair) -> str:
@@ -333,16 +314,9 @@ class Translate(ExampleTask):
         return read_input_column(path, ("source", "target"), settings.columns)
 
     @classmethod
-    def predict(
-        cls,
-        model: Translator,
-        settings: ResolvedSettings,
-        preprocessor: Preprocessor,
-        inputs: Sequence[str],
-        options: InferenceOptions = InferenceOptions(beam_search),
-    ) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yield one translation per input and language; with `n_best` several, best first."""
-        generator = TranslationGenerator(model, settings, preprocessor, options)
+        generator = TranslationGenerator(bundle, options)
         for start in range(0, len(inputs), CHUNK):
             texts = inputs[start : start + CHUNK]
             rows = generator.encode_sources(texts)
@@ -351,20 +325,20 @@ class Translate(ExampleTask):
                 yield format_prediction(text, by_target, generator.count_unread(ids))
 
 
-def _request_targets(settings: ResolvedSettings, preprocessor: Preprocessor, targets: str | None) -> ResolvedSettings:
-    """Return settings that read the requested targets, from the columns they had in training."""
-    requested = settings.model_copy(deep=True)
-    chosen = parse_targets(preprocessor, targets)
+def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
+    """Return the bundle with settings that read the requested targets, from the columns they had in training."""
+    settings, chosen = bundle.settings, parse_targets(bundle.preprocessor, targets)
     if not settings.target:
-        return requested
+        return bundle
+    requested = settings.model_copy(deep=True)
     requested.target = ",".join(target.name for target in chosen)
     columns = parse_columns(settings.columns)
     if columns is not None:
         # Parallel files need no column for each target, since their suffixes name the languages.
-        has_all = len(columns) == 1 + len(preprocessor.facts["targets"])
+        has_all = len(columns) == 1 + len(bundle.preprocessor.facts["targets"])
         names = [columns[1 + target.number] if has_all else target.name for target in chosen]
         requested.columns = ",".join([columns[0], *names])
-    return requested
+    return replace(bundle, settings=requested)
 
 
 def build_model(
