@@ -63,7 +63,7 @@ from seqwise.budget import Budget
 from seqwise.data.batch import TokenBatch
 from seqwise.data.corpus.store import TokenStore
 from seqwise.tasks.language.task import LanguageModel
-from seqwise.training.compiling import compile_layers
+from seqwise.training.initialization import compile_layers
 from seqwise.training.loop import Trainer
 from seqwise.training.optimizers import make_optimizer
 

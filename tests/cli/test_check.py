@@ -63,7 +63,7 @@ def test_an_error_names_file_line_cause_and_repair(seqwise_command, tmp_path, na
 
 def test_the_task_is_guessed_and_the_guess_explained(seqwise_command, book):
     answer = seqwise_command("check", book)
-    assert answer.err == "task: language, because it is plain text. Another one: --task.\n"
+    assert answer.err == "task: language, because it is plain text. Choose another with --task.\n"
 
 
 def test_json_tells_the_errors_too(seqwise_command, tmp_path):

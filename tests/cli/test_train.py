@@ -29,7 +29,7 @@ def test_every_family_leaves_a_complete_run_and_says_what_to_do_next(seqwise_com
 def test_what_was_chosen_is_printed_and_saved(seqwise_command, book, tmp_path):
     answer = seqwise_command("train", book, "--out", tmp_path / "run", *SMALL)
     lines = answer.err.splitlines()
-    assert lines[0] == "task: language, because it is plain text. Another one: --task."
+    assert lines[0] == "task: language, because it is plain text. Choose another with --task."
     assert lines[1] == "tokeniser: characters, because the text is smaller than 2 MB."
     assert lines[2].startswith("tokens: train 56,153, valid 3,106, test 3,111; vocabulary 22.")
     (chosen,) = (line for line in lines if line.startswith("chosen by rule: "))

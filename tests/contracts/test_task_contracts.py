@@ -23,7 +23,7 @@ from seqwise.tasks import get_task
 from seqwise.tasks.task import Preprocessor, Task
 from seqwise.training.api import TrainedModel
 from seqwise.training.run import Run
-from seqwise.training.training_run import TrainingRun, create_run, training_of
+from seqwise.training.training_run import TrainingRun, create_run, open_training
 
 ROWS: dict[str, TaskRow] = {
     path.stem.removeprefix("rows_"): import_module(path.stem).ROW
@@ -149,7 +149,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(made, task, family, tmp_path
     whole = take(TrainingRun(fresh("whole"), prepared), 5)
     broken = fresh("broken")
     take(TrainingRun(broken, prepared), 2)
-    resumed = take(training_of(Run.open(broken.folder)), 3)  # reads the data again
+    resumed = take(open_training(Run.open(broken.folder)), 3)  # reads the data again
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 

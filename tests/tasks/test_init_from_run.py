@@ -13,7 +13,7 @@ from seqwise.config import parse_settings
 from seqwise.errors import RunError, SeqwiseError, UsageError
 from seqwise.tasks.initialise import copy_weights, inherit_settings
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run, training_of
+from seqwise.training.training_run import create_run, open_training
 
 SMALL = {
     "budget": "1k-tokens",
@@ -61,7 +61,7 @@ def begun(data: str, init: Path, out: Path, task: str, **values: object) -> tupl
     said: list[str] = []
     settings = parse_settings({"task": task, "init": str(init), "budget": "2k-tokens", "device": "cpu", **values})
     run, prepared = create_run(data, settings, out, log=said.append)
-    return run, training_of(run, task=prepared, log=said.append).model, said  # type: ignore[union-attr]
+    return run, open_training(run, task=prepared, log=said.append).model, said  # type: ignore[union-attr]
 
 
 SOURCES = [
@@ -199,11 +199,11 @@ def test_a_run_that_goes_on_needs_the_old_one_no_more(run_of, labelled: str, tmp
     shutil.copytree(run_of("masked", "lstm"), source)
     settings = parse_settings({"task": "classify", "init": str(source), "budget": "5k-tokens", "device": "cpu"})
     run, task = create_run(labelled, settings, tmp_path / "out")
-    first = training_of(run, task=task)
+    first = open_training(run, task=task)
     list(first.steps(stop=lambda: True))
     shutil.rmtree(source)
     said: list[str] = []
-    second = training_of(Run.open(tmp_path / "out"), log=said.append)
+    second = open_training(Run.open(tmp_path / "out"), log=said.append)
     for (name, before), (_, after) in zip(first.model.named_parameters(), second.model.named_parameters()):  # type: ignore[union-attr]
         assert torch.equal(before, after), name
     assert "resuming at step 1." in said

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
 import seqwise
 from seqwise.cli.main import main
-from seqwise.training.card import model_card
+from seqwise.training.card import build_model_card
 
 SMALL = {
     "budget": "1k-tokens",
@@ -36,13 +37,15 @@ def test_it_names_task_data_split_and_validation(trained, book):
     assert re.search(rf"^- validation perplexity at the best step \(\d[\d,]*\): {best:.4g}$", card, re.MULTILINE)
 
 
-def test_it_says_of_which_step_a_figure_is_where_another_step_has_a_better_one(trained):
+def test_it_reports_the_metric_of_the_best_step_even_if_another_step_has_a_better_one(trained, monkeypatch):
     """The best step is that of the smallest loss; its BLEU need not be the largest."""
     rows = [
         {"step": step, "tokens": step, "seconds": 1.0, "validation": {"loss": loss, "bleu": score}}
         for step, loss, score in ((10, 2.0, 30.0), (20, 1.0, 20.0))
     ]
-    card = model_card(trained.run, "small", rows, ("bleu", "BLEU"))
+    monkeypatch.setattr(trained.run, "metrics", lambda: rows)
+    task = SimpleNamespace(primary_metric=("bleu", "BLEU"), unit="tokens")
+    card = build_model_card(trained.run, task, "small")
     assert "- validation bleu at the best step (20): 20\n" in card
 
 

@@ -16,8 +16,8 @@ from seqwise.layers.record import record
 from seqwise.layers.transformer import Decoder, Encoder, EncoderDecoder, PreNormDecoderLayer, PreNormEncoderLayer
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.model import LanguageModel
-from seqwise.training import training_run as fit
-from seqwise.training.compiling import check_can_compile, compile_layers
+from seqwise.training import training_run
+from seqwise.training.initialization import compile_layers, find_compilable_stacks
 from seqwise.training.run import Run
 
 GPU = torch.device("cuda")  # only its name is asked for
@@ -182,8 +182,8 @@ def test_a_cpu_and_a_recurrent_model_are_refused():
     with pytest.raises(UsageError, match="nothing to compile"):
         compile_layers(nn.LSTM(2, 2), GPU)
     with pytest.raises(UsageError, match="nothing to compile"):
-        check_can_compile(GPU, None)
-    check_can_compile(GPU, model)
+        find_compilable_stacks(GPU, None)
+    find_compilable_stacks(GPU, model)
 
 
 # ---- the command
@@ -199,12 +199,12 @@ def test_on_a_cpu_nothing_is_left_of_a_run_that_asks_for_it(book, tmp_path, caps
 
 @pytest.mark.parametrize("family", ["lstm", "feedforward", "ngram"])
 def test_nor_on_a_gpu_of_a_family_without_layers_to_compile(book, tmp_path, monkeypatch, family):
-    monkeypatch.setattr(fit, "choose_device", lambda settings: GPU)
+    monkeypatch.setattr(training_run, "choose_device", lambda settings: GPU)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=False: False)
     settings = Settings(model=family, task="language", budget="10s")
     settings.training.compile = True
     with pytest.raises(UsageError, match="nothing to compile"):
-        fit.create_run(str(book), settings, tmp_path / "run")
+        training_run.create_run(str(book), settings, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -218,7 +218,7 @@ def test_a_compiled_run_is_resumed_uncompiled_on_a_cpu(book, tmp_path, capsys):
     config.write_text(text.replace("compile: false", "compile: true"))
     capsys.readouterr()
     said: list[str] = []
-    assert fit.training_of(Run.open(tmp_path / "run"), log=said.append).ended
+    assert training_run.open_training(Run.open(tmp_path / "run"), log=said.append).ended
     assert said[-1:] == [
         "continuing without compiled layers: layers are compiled for GPUs only: on CPUs it was slower."
     ]

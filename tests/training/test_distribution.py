@@ -243,30 +243,30 @@ def test_a_process_that_breaks_after_all_are_done_changes_no_result(tmp_path):
     from torch.distributed import TCPStore
 
     from seqwise.errors import SeqwiseError
-    from seqwise.training import launching
+    from seqwise.training import distribution
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.add(launching.DONE, 1)
+    store.add(distribution.DONE, 1)
     with pytest.raises(SeqwiseError, match="process 2 of 2 was ended by SIGABRT"):
-        launching._status([0, -signal.SIGABRT], store, tmp_path)
-    store.add(launching.DONE, 1)
-    assert launching._status([0, -signal.SIGABRT], store, tmp_path) == 0
-    assert launching._status([130, -signal.SIGABRT], store, tmp_path) == 130
+        distribution._status([0, -signal.SIGABRT], store, tmp_path)
+    store.add(distribution.DONE, 1)
+    assert distribution._status([0, -signal.SIGABRT], store, tmp_path) == 0
+    assert distribution._status([130, -signal.SIGABRT], store, tmp_path) == 130
 
 
 def test_more_processes_than_gpus_are_refused_before_any_is_started(monkeypatch, tmp_path):
     from seqwise.errors import UsageError
-    from seqwise.training import launching
+    from seqwise.training import distribution
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(launching, "_start", lambda *args: pytest.fail("started"))
+    monkeypatch.setattr(distribution, "_start", lambda *args: pytest.fail("started"))
     with pytest.raises(UsageError, match="--nproc: expected at most 2, one process for each GPU; received 3"):
-        launching.launch(3, torch.device("cuda"), ["train"], tmp_path)
+        distribution.launch(3, torch.device("cuda"), ["train"], tmp_path)
 
 
 def test_a_run_of_several_processes_without_a_name_is_named_by_their_launcher(monkeypatch, tmp_path, book):
     """So that it can say how to go on with it."""
-    from seqwise.training import launching
+    from seqwise.training import distribution
 
     seen: list[tuple] = []
 
@@ -274,7 +274,7 @@ def test_a_run_of_several_processes_without_a_name_is_named_by_their_launcher(mo
         seen.append(args)
         return 0
 
-    monkeypatch.setattr(launching, "launch", launch)
+    monkeypatch.setattr(distribution, "launch", launch)
     monkeypatch.chdir(tmp_path)
     assert main(["train", str(book), "--device", "cpu", *TWO]) == 0
     folder = Path("runs/language-lstm-1")

@@ -700,7 +700,7 @@ def test_out_of_memory_frees_graphs_first_and_then_splits_the_batch() -> None:
             raise torch.OutOfMemoryError("pretended")
         return compute(*given)
 
-    trainer.micro_batches.forward_backward = trainer.replay.compute = narrow
+    trainer.replay.compute = narrow
     next(iter(trainer.replay.graphs.values())).graph.replay = narrow
     for step in steps:
         notes += step.notes

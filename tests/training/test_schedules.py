@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqwise.training.schedules import FLOOR, SCHEDULES
+from seqwise.training.optimizers import FLOOR, SCHEDULES
 
 
 def test_cosine_rises_to_the_peak_and_falls_to_the_floor():

@@ -129,7 +129,7 @@ import os, signal, sys
 import torch._dynamo  # which optimisers import when they are first used
 from pathlib import Path
 from seqwise.cli.main import main
-from seqwise.training import checkpoints, launching, loop, training_run
+from seqwise.training import checkpoints, distribution, loop, training_run
 from seqwise.cli import train, progress
 
 def deadly(function, calls, last):

@@ -14,9 +14,9 @@ from seqwise.cli.main import main
 from seqwise.cli.progress import TrainingDisplay
 from seqwise.config import parse_settings
 from seqwise.training.checkpoints import load_newest_checkpoint
+from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import Run
-from seqwise.training.signals import defer_interrupts
 from seqwise.training.training_run import create_run
 
 WORDS = ["--text.tokenizer", "characters", "--network.width", "8", "--training.batch-size", "4", "--data.window", "16"]

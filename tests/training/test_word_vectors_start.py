@@ -16,7 +16,7 @@ from seqwise.config import parse_settings
 from seqwise.errors import RunError, UsageError
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.run import Run
-from seqwise.training.training_run import create_run, training_of
+from seqwise.training.training_run import create_run, open_training
 from seqwise.training.word_vectors import INITIAL_NORM, WordVectors
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.subwords import Subwords
@@ -74,7 +74,7 @@ def begun(source: str, out: Path, **values: Any) -> tuple[Run, Any, Any, list[st
     said: list[str] = []
     merged = SMALL | values | {"network": SMALL["network"] | values.get("network", {})}
     run, task = create_run(source, parse_settings(merged), out, log=said.append)
-    return run, training_of(run, task=task, log=said.append), task, said
+    return run, open_training(run, task=task, log=said.append), task, said
 
 
 def folded(tokenizer: Tokenizer) -> dict[int, str]:
@@ -217,7 +217,7 @@ def test_a_run_goes_on_without_the_file_and_its_rows_stay_frozen(data, file: str
     copy.unlink()
     for step in fit.steps(lambda: True):  # stop and save after the first step
         assert step.number == 1
-    list(training_of(Run.open(run.folder)).steps())
+    list(open_training(Run.open(run.folder)).steps())
     weight, found, others = rows_of(run)
     assert torch.equal(weight[found], before[found])
     assert not torch.equal(weight[others], before[others])
@@ -230,11 +230,11 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_same_
     copy.write_bytes(Path(file).read_bytes())
     run, fit, _, _ = begun(data["classify"], tmp_path / "run", task="classify", vectors=str(copy))
     copy.unlink()
-    again = training_of(Run.open(run.folder)).model  # type: ignore[union-attr]
+    again = open_training(Run.open(run.folder)).model  # type: ignore[union-attr]
     assert torch.equal(again.embedding.weight, fit.model.embedding.weight)
     (run.folder / "start.safetensors").unlink()
     with pytest.raises(RunError, match="the initial token vectors cannot be read"):
-        training_of(Run.open(run.folder))
+        open_training(Run.open(run.folder))
 
 
 def test_the_run_tells_where_its_vectors_came_from_and_needs_no_file_to_predict(data, file: str, tmp_path: Path):

@@ -112,7 +112,7 @@ def _check(arguments: Compare) -> None:
 def _reopen_plan(folder: Path) -> Plan:
     from seqwise.cli.progress import ProgressBar
     from seqwise.compare.run.stages import reopen_plan
-    from seqwise.training.signals import handle_signals, interrupt_at_once
+    from seqwise.training.distribution import handle_signals, interrupt_at_once
 
     with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:
         return reopen_plan(folder, bar)
@@ -141,7 +141,7 @@ def create_plan(
     """Creates a comparison and prints what it will do."""
     from seqwise.cli.progress import ProgressBar
     from seqwise.compare.plan.create import Request, create_plan
-    from seqwise.training.signals import handle_signals, interrupt_at_once
+    from seqwise.training.distribution import handle_signals, interrupt_at_once
 
     request = Request(data, options, settings, command)
     with handle_signals(interrupt_at_once), ProgressBar("reading") as bar:

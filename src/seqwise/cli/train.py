@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from seqwise.tasks.task import Task
     from seqwise.training.distribution import World
     from seqwise.training.run import Run
-    from seqwise.training.single_pass import SinglePassRun
-    from seqwise.training.training_run import TrainingRun
+    from seqwise.training.training_run import SinglePassRun, TrainingRun
 
 INTERRUPTED = 130  # 128 + SIGINT, also for SIGTERM: in both cases the run is saved and can be resumed
 EXAMPLE = "seqwise train book.txt --task language --model lstm --budget 5m --out runs/book"
@@ -53,10 +52,8 @@ def main(argv: Sequence[str]) -> int:
     default = Train(settings=load_settings(config)) if config else None
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(args)
-    from seqwise.training.distribution import is_worker, join_world
-    from seqwise.training.launching import launch
+    from seqwise.training.distribution import handle_signals, interrupt_at_once, is_worker, join_world, launch
     from seqwise.training.run import Run
-    from seqwise.training.signals import handle_signals, interrupt_at_once
     from seqwise.training.training_run import choose_device
 
     run = None if args.resume is None else Run.open(args.resume)
@@ -100,34 +97,35 @@ def _create_run(args: Train, command: str, world: World) -> tuple[Run, Task | No
     from seqwise.training.run import Run
     from seqwise.training.training_run import create_run
 
-    if not world.first:
-        return Run.open(world.share("")), None
+    if not world.is_first:
+        return Run.open(world.broadcast_text("")), None
     with ProgressBar("reading") as bar:
         run, task = create_run(
             str(args.data), args.settings, args.out,
             command=command, log=console.log, progress=bar, processes=world.size,
         )  # fmt: skip
-    world.share(str(run.folder))
+    world.broadcast_text(str(run.folder))
     return run, task
 
 
 def _run_training(run: Run, task: Task | None, world: World) -> int:
     """Train until the budget is spent or a signal arrives."""
     from seqwise.training.checkpoints import resume_command
-    from seqwise.training.training_run import defer_interrupts, training_of
+    from seqwise.training.distribution import defer_interrupts
+    from seqwise.training.training_run import open_training
 
     try:
-        training = training_of(run, world, task, console.log)
+        training = open_training(run, world, task, console.log)
         if training.ended:
             training.log("this run is already complete.")
-        with defer_interrupts() as stop, _display(training) if world.first else nullcontext() as display:
+        with defer_interrupts() as stop, _display(training) if world.is_first else nullcontext() as display:
             for step in training.steps(stop):
                 if display is not None:
                     display.show(step)
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(f"Resume with: {resume_command(run.folder)}")
         raise
-    if world.first:
+    if world.is_first:
         _print_next_steps(run, training.ended)
     return 0 if training.ended else INTERRUPTED
 

@@ -21,7 +21,7 @@ from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, run_stages
 from seqwise.compare.run.threads import get_thread_limit, limit_threads
 from seqwise.errors import UsageError, nearest
-from seqwise.training.signals import defer_interrupts
+from seqwise.training.distribution import defer_interrupts
 from seqwise.training.training_run import choose_device
 
 ENGINES = ("local", "ray")

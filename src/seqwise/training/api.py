@@ -21,9 +21,10 @@ from seqwise.tasks.contextual import Contextual
 from seqwise.tasks.language.task import Language
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, ProgressCallback, Task
 from seqwise.training.checkpoints import load_weights
+from seqwise.training.distribution import defer_interrupts
 from seqwise.training.loop import Step
 from seqwise.training.run import WEIGHTS, Run
-from seqwise.training.training_run import choose_device, create_run, defer_interrupts, training_of
+from seqwise.training.training_run import choose_device, create_run, open_training
 
 
 def train(
@@ -43,7 +44,7 @@ def train(
         str(data), parse_settings(merge_settings(base, overrides)), None if out is None else Path(out)
     )
     with defer_interrupts() as stop:
-        for step in training_of(run, task=task).steps(stop):
+        for step in open_training(run, task=task).steps(stop):
             on_step(step)
     return TrainedModel(run, run.settings.device)
 

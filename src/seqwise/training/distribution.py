@@ -1,26 +1,38 @@
-"""Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs).
+"""Data-parallel training over torch.distributed (gloo on CPUs, nccl on GPUs), the launcher of its processes, signals.
 
 Each process has the whole model and its own rows of the batch; gradients are summed before the update. They are summed
 after the local gradients are complete, so a process that runs out of memory can split its batch without the others
 (docs/decisions/0004). All methods of a `World` of one process return immediately.
+
+Workers get the environment variables that torchrun would set. Unlike torchrun, `launch` forwards each signal exactly
+once, returns the exit status of the worker that failed, and adds no report to the message of that worker.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import IO
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from seqwise import environment
 from seqwise.backbones.states import ModelState, concat_states, map_state
-from seqwise.errors import SeqwiseError
+from seqwise.errors import SeqwiseError, UsageError
+from seqwise.training.checkpoints import resume_command
+from seqwise.training.run import CONFIG
 
 TIMEOUT = timedelta(hours=2)  # while the first process reads the data, the others wait
 
@@ -29,7 +41,11 @@ JOINED, DONE = "seqwise/joined", "seqwise/done"  # numbers of processes
 FAILED, LOST = "seqwise/failed", "seqwise/lost"  # "RANK STATUS" of the first to fail; how contact was lost
 HAS_LAUNCHER = "SEQWISE_WATCHED"  # environment variable: standard input is a pipe from `launch`
 
-_BUCKET_ELEMENTS = 25 * 2**20 // 4  # 25 MB per message, large enough to hide the latency
+BUCKET_ELEMENTS = 25 * 2**20 // 4  # 25 MB per message, large enough to hide the latency
+EXIT_SECONDS = 10.0  # for the other workers to exit after one has failed
+POLL_SECONDS = 0.05
+
+Worker = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,7 @@ class World:
     size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the first process, which alone writes files and messages."""
         return self.rank == 0
 
@@ -53,7 +69,7 @@ class World:
         dist.all_reduce(values)
         return values.tolist()
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Block until all processes have called it."""
         self.sum(0.0)
 
@@ -97,7 +113,7 @@ class World:
         dist.all_gather_object(lists, numbers)
         return [number for own in lists for number in own]
 
-    def share(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """Return the text of the first process; the others wait for it."""
         if self.size == 1:
             return text
@@ -110,7 +126,7 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     bucket: list[Tensor] = []
     for gradient in gradients:
         bucket.append(gradient)
-        if sum(part.numel() for part in bucket) >= _BUCKET_ELEMENTS:
+        if sum(part.numel() for part in bucket) >= BUCKET_ELEMENTS:
             yield bucket
             bucket = []
     if bucket:
@@ -147,7 +163,9 @@ def join_world(device: torch.device) -> Iterator[World]:
 
 def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: int) -> None:
     """Return if this process should report its error; otherwise exit."""
-    if _is_lost_contact(error):  # other processes have exited and report why
+    # When a connection breaks, gloo raises plain RuntimeErrors that name a line of its source.
+    if isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error)):
+        # Other processes have exited and report why.
         if os.environ.get(HAS_LAUNCHER):
             store.set(LOST, str(error))
             raise SystemExit(1) from None
@@ -160,11 +178,6 @@ def _exit_unless_first_failure(error: BaseException, store: dist.Store, rank: in
         return
     if first_failure != own_failure:
         raise SystemExit(int(first_failure.split()[1])) from None
-
-
-def _is_lost_contact(error: BaseException) -> bool:
-    """Return whether a connection broke; gloo raises plain RuntimeErrors that name a line of its source."""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _exit_with_launcher() -> None:
@@ -186,3 +199,142 @@ def local_device(device: torch.device) -> torch.device:
 def is_worker() -> bool:
     """Return whether this process is one of several, started by `launch` or by torchrun."""
     return "LOCAL_RANK" in os.environ
+
+
+class LostProcessError(SeqwiseError):
+    """A process was killed or lost contact with the others, and none of them reported an error."""
+
+
+def launch(
+    processes: int,
+    device: torch.device,
+    arguments: Sequence[str],
+    folder: Path,
+    log: IO[bytes] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run `seqwise ARGUMENTS`, which trains the run in `folder`, in several processes; return the exit status.
+
+    Their messages go to standard error, or into `log`. `stop()` returning true has the effect of Ctrl-C.
+    """
+    check_process_count(processes, device)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    received: list[int] = []
+    workers: list[Worker] = []
+    with handle_signals(lambda number, frame: received.append(number)):
+        try:
+            workers += [_start(rank, processes, store.port, arguments, log) for rank in range(processes)]
+            return _status(_watch(workers, store, received, stop), store, folder)
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+
+
+def check_process_count(processes: int, device: torch.device) -> None:
+    """Raise an error if there are more processes than GPUs."""
+    if device.type == "cuda" and processes > (num_gpus := torch.cuda.device_count()):
+        raise UsageError(
+            f"--nproc: expected at most {num_gpus}, one process for each GPU; received {processes}.",
+            repair=f"Use --nproc {num_gpus}, or train on the CPU with --device cpu.",
+        )
+
+
+def _start(rank: int, processes: int, port: int, arguments: Sequence[str], log: IO[bytes] | None) -> Worker:
+    threads = max(1, environment.cpu_count() // processes)
+    variables = {"OMP_NUM_THREADS": str(threads), **build_worker_environment()}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    variables |= {"RANK": str(rank), "LOCAL_RANK": str(rank), HAS_LAUNCHER: "1"}
+    variables |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    # After setsid the workers do not get the terminal's Ctrl-C, which this process forwards.
+    # Their standard input closes when this process ends, however that happens; then they end too.
+    command = [*python_command("seqwise"), *arguments]
+    return subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stderr=log, start_new_session=True)
+
+
+def python_command(module: str) -> list[str]:
+    """Return the command that runs a module of this package; -P keeps the current folder out of the import path."""
+    return [sys.executable, "-P", "-m", module]
+
+
+def build_worker_environment() -> dict[str, str]:
+    """Return the environment variables for it, in which Seqwise is also found when run from its source folder."""
+    source = Path(__file__).parents[2]
+    if not (Path().exists() and source.samefile(Path())):
+        return dict(os.environ)
+    paths = [path for path in (os.environ.get("PYTHONPATH"), str(source)) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _watch(
+    workers: list[Worker], store: dist.TCPStore, received: list[int], stop: Callable[[], bool]
+) -> list[int | None]:
+    """Return the exit statuses once all workers have ended, or one has failed and the others had time to exit."""
+    patience, stopped = EXIT_SECONDS, False
+    while any(worker.poll() is None for worker in workers) and patience > 0:
+        if not stopped and stop():
+            stopped = True
+            received.append(signal.SIGINT)
+        if received and store.add(JOINED, 0) < len(workers):
+            raise KeyboardInterrupt  # no worker has started anything
+        while received:
+            number = received.pop(0)
+            for worker in workers:
+                worker.send_signal(number)
+        time.sleep(POLL_SECONDS)
+        if any(worker.returncode for worker in workers):
+            patience -= POLL_SECONDS
+    return [worker.returncode for worker in workers]
+
+
+def _status(statuses: list[int | None], store: dist.TCPStore, folder: Path) -> int:
+    """Return the exit status of the first worker that failed and reported why; otherwise raise an error here."""
+    if store.check([FAILED]):
+        return int(store.get(FAILED).split()[1])
+    if store.add(DONE, 0) == len(statuses):
+        return max(max(status or 0, 0) for status in statuses)
+    for number, status in enumerate(statuses, start=1):
+        if status is not None and status < 0:
+            raise _lost(f"process {number} of {len(statuses)} was ended by {signal.Signals(-status).name}.", folder)
+    if store.check([LOST]):
+        raise _lost(f"the processes lost contact: {store.get(LOST).decode()}", folder)
+    return max(status or 0 for status in statuses)
+
+
+def _lost(problem: str, folder: Path) -> LostProcessError:
+    exists = (folder / CONFIG).exists()
+    repair = f"What was saved before is complete. Resume with: {resume_command(folder)}" if exists else ""
+    return LostProcessError(problem, repair=repair)
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call `handler` for SIGINT and SIGTERM inside the block. Outside the main thread this does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def interrupt_at_once(number: int, frame: FrameType | None) -> None:
+    """A handler that raises KeyboardInterrupt, so that open contexts clean up."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def defer_interrupts() -> Iterator[Callable[[], bool]]:
+    """Only set a flag on a signal, which the yielded function returns. A second signal raises KeyboardInterrupt."""
+    received: list[int] = []
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    with handle_signals(receive):
+        yield lambda: bool(received)

@@ -1,16 +1,21 @@
-"""The start of a new run: random weights, with `--init` those of another run, with `--vectors` word vectors.
+"""A model before its first step: initial weights (random, from `--init`, from `--vectors`) and compiled layers.
 
 This module knows nothing of the training loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
+from types import FunctionType
+from typing import Any
 
+import torch
 from torch import nn
 
 from seqwise.config import Settings
+from seqwise.errors import UsageError
+from seqwise.layers.transformer import Stack, call_layer
 from seqwise.tasks.initialise import copy_vocabulary, copy_weights, inherit_settings
 from seqwise.tasks.task import LogFunction, Preprocessor, Task
 from seqwise.training.run import Run
@@ -42,3 +47,31 @@ def initialize_weights(model: nn.Module, task: Task, run: Run, log: LogFunction)
 def list_values(settings: Settings, paths: Iterable[str]) -> list[str]:
     """Return the name of each setting, as an option, with its value."""
     return [f"{path.replace('_', '-')} {attrgetter(path)(settings)}" for path in paths]
+
+
+def compile_layers(model: nn.Module, device: torch.device, **options: Any) -> None:
+    """Have layers compiled when training first calls them, once for all layers of a stack.
+
+    Evaluation is not compiled, so that activations can be recorded. `options` are those of torch.compile.
+    """
+    for stack in find_compilable_stacks(device, lambda: model):
+        # Each stack has a copy of `call_layer` with its own code object: the compiler counts graphs per code object and
+        # stops compiling after the eighth, which an encoder and a decoder that share one would soon reach.
+        own = FunctionType(call_layer.__code__.replace(), call_layer.__globals__, call_layer.__name__)
+        stack.compiled_layer = torch.compile(own, **options)
+
+
+def find_compilable_stacks(device: torch.device, build: Callable[[], nn.Module] | None) -> list[Stack]:
+    """Return the stacks of Transformer layers; raise an error if there are none. `build` is None without a network."""
+    problem = (
+        "there is nothing to compile: only Transformer layers are compiled; recurrent ones have their own kernels."
+    )
+    stacks: list[Stack] = []
+    if device.type != "cuda":
+        problem = "layers are compiled for GPUs only: on CPUs it was slower."
+    elif build is not None:
+        with torch.device("meta"):  # without memory for the weights
+            stacks = [module for module in build().modules() if isinstance(module, Stack)]
+    if not stacks:
+        raise UsageError(problem, repair="Leave --training.compile out.")
+    return stacks

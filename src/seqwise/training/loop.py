@@ -4,9 +4,8 @@ It neither displays nor saves anything; its caller does. At every `yield` the tr
 `snapshot()` taken there and restored in a new process leads to the same weights bit for bit: the batch order is a
 function of (seed, epoch), the dropout masks of (seed, step, rank), and everything else is in the snapshot.
 
-What is not needed to understand the loop has its own module: micro-batches when memory runs out (`memory.py`), the last
-batch of a token budget (`token_budget.py`), CUDA graphs (`replay.py`), the next gradients of a GPU (`look_ahead.py`),
-several processes (`distribution.py`).
+What is not needed to understand the loop has its own module: data types (`step.py`), micro-batches when memory runs out
+and the last batch of a token budget (`memory.py`), CUDA graphs (`replay.py`), several processes (`distribution.py`).
 
 The loop knows nothing of tasks: a model is called as `model(batch, state) → (Loss, state)`.
 """
@@ -31,10 +30,9 @@ from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
 from seqwise.training.distribution import World
-from seqwise.training.look_ahead import LookAhead
-from seqwise.training.memory import MicroBatches, within_memory
-from seqwise.training.non_finite import explain_non_finite
+from seqwise.training.memory import MicroBatches, limit_to_budget, within_memory
 from seqwise.training.optimizers import (
+    SCHEDULES,
     Average,
     clip_gradients,
     get_moments,
@@ -44,9 +42,7 @@ from seqwise.training.optimizers import (
     supports_skipping,
 )
 from seqwise.training.replay import GraphReplay
-from seqwise.training.schedules import SCHEDULES
-from seqwise.training.step import Step, TrainerState, Update, get_objective
-from seqwise.training.token_budget import limit_to_budget
+from seqwise.training.step import LookAhead, Step, TrainerState, Update, explain_non_finite, get_objective
 
 NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 MAX_VALIDATION_SHARE = 0.1  # of a budget in seconds, not counting the last validation
@@ -95,9 +91,7 @@ class Trainer:
         compute = partial(forward_backward, model, self.device, settings.precision == "bfloat16")
         on_one_gpu = world.size == 1 and self.device.type == "cuda"
         self.replay = GraphReplay(compute, model, self.device, self.notes.append, enabled=on_one_gpu)
-        self.micro_batches = MicroBatches(
-            compute, self.replay, self.parameters, self.notes.append, num_pieces=settings.accumulate
-        )
+        self.micro_batches = MicroBatches(self.replay, self.parameters, self.notes.append, settings.accumulate)
         # A GPU skips an update that is not finite by itself, so that the host need not wait before the next batch.
         self.checks_on_device = on_one_gpu and supports_skipping(self.optimizer)
 
@@ -233,9 +227,8 @@ class Trainer:
         update.loss = loss_sum / update.share.num_targets
         if not math.isfinite(loss_sum + update.gradient_norm):
             self.state, self.model_state = update.before, update.model_state
-            numbers = self.state.step + 1, update.loss, update.gradient_norm
             with within_memory("the search for what is not finite does not fit into memory"):
-                raise explain_non_finite(self.model, update.batch, self.model_state, self.world, *numbers)
+                raise explain_non_finite(self.model, update, self.state.step + 1, self.world)
 
     def _evaluate(self) -> dict[str, float]:
         assert self.validate is not None
@@ -275,7 +268,7 @@ class Trainer:
 
     def _seconds_since(self, start: float) -> float:
         """Return the seconds since `start` in the first process, else 0: their sum is the same for all processes."""
-        return time.perf_counter() - start if self.world.first else 0.0
+        return time.perf_counter() - start if self.world.is_first else 0.0
 
     def _complete(self, step: Step) -> Step:
         """Add what is known after validation."""

@@ -1,7 +1,9 @@
-"""When memory runs out: recorded CUDA graphs are dropped, then batches are split into micro-batches.
+"""The gradients of a batch: in micro-batches when memory runs out, of fewer rows when a token budget does.
 
-Gradients of micro-batches add up, so the update stays the same except for rounding. An error is raised when one row
-alone does not fit.
+Gradients of micro-batches add up, so the update stays the same except for rounding; an error is raised when one row
+alone does not fit. The last batch of a budget in tokens usually has more than are left. Its first rows are trained on
+as far as the tokens suffice; the loss of the next row is weighted by the fraction of its tokens that is left; the other
+rows are skipped.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,36 +20,62 @@ from torch import Tensor, nn
 from seqwise.backbones.states import ModelState, concat_states, map_state
 from seqwise.data.batch import Batch
 from seqwise.errors import MemoryLimitError
-from seqwise.training.step import GradientFunction
-from seqwise.training.token_budget import BatchShare, RowRange
+from seqwise.training.distribution import World
+from seqwise.training.replay import GraphReplay
 
 
-class Replay(Protocol):
-    """What this module needs of `replay.GraphReplay`."""
+class RowRange(NamedTuple):
+    """Rows `start` … `stop - 1` of a batch and the weight of their loss."""
 
-    def __call__(self, batch: Batch, state: ModelState, scale: Tensor, /) -> tuple[Tensor, ModelState]: ...
+    start: int
+    stop: int
+    weight: float = 1.0
 
-    @property
-    def holds_memory(self) -> bool: ...
 
-    def release_memory(self) -> None: ...
+@dataclass(frozen=True)
+class BatchShare:
+    """The part of a batch that is trained on. Targets and tokens are those of all processes together."""
+
+    ranges: tuple[RowRange, ...]  # of this process
+    num_targets: float  # at least 1: a batch may happen to have none
+    num_tokens: float
+    is_cut: bool = False
+
+
+def limit_to_budget(batch: Batch, tokens_left: float, world: World) -> BatchShare:
+    """Return the share of a batch for which `tokens_left` suffices; the whole batch except at the end of a budget."""
+    num_targets, num_tokens = world.sum(batch.num_targets, batch.num_tokens)
+    if num_tokens <= tokens_left:
+        return BatchShare((RowRange(0, batch.rows),), num_targets or 1.0, num_tokens)
+    tokens_of_earlier_ranks = sum(world.gather([batch.num_tokens])[: world.rank])
+    ranges = select_rows(batch, tokens_left - tokens_of_earlier_ranks)
+    own_targets = sum(weight * batch.slice(start, stop).num_targets for start, stop, weight in ranges)
+    (num_targets,) = world.sum(own_targets)
+    return BatchShare(ranges, num_targets or 1.0, tokens_left, is_cut=True)
+
+
+def select_rows(batch: Batch, tokens_left: float) -> tuple[RowRange, ...]:
+    """Return the rows for which the tokens suffice, the last of them with the fraction that is left as its weight."""
+    for row in range(batch.rows):
+        tokens = batch.slice(row, row + 1).num_tokens
+        if tokens > tokens_left:
+            complete = [RowRange(0, row)] if row else []
+            partial = [RowRange(row, row + 1, tokens_left / tokens)] if tokens_left > 0 else []
+            return (*complete, *partial)
+        tokens_left -= tokens
+    return (RowRange(0, batch.rows),)
 
 
 class MicroBatches:
     """Computes the gradients of a batch in as many micro-batches as memory requires.
 
-    A batch that fits goes through `replay`, micro-batches through `forward_backward`.
+    A batch that fits goes through `replay`, micro-batches through the function that `replay` wraps.
     """
 
     def __init__(
-        self,
-        forward_backward: GradientFunction,
-        replay: Replay,
-        parameters: Sequence[nn.Parameter],
-        note: Callable[[str], None],
-        num_pieces: int = 1,
+        self, replay: GraphReplay, parameters: Sequence[nn.Parameter], note: Callable[[str], None], num_pieces: int = 1
     ):
-        self.forward_backward, self.replay, self.parameters, self.note = forward_backward, replay, parameters, note
+        self.replay, self.parameters, self.note = replay, parameters, note
         self.device = parameters[0].device
         self.num_pieces = num_pieces  # micro-batches per update
 
@@ -72,7 +101,7 @@ class MicroBatches:
         for start, stop, weight in split_ranges(share.ranges, math.ceil(batch.rows / self.num_pieces)):
             piece_state = map_state(lambda tensor: tensor[start:stop], state)  # noqa: B023 - used at once
             scale = self._scalar(weight / share.num_targets)
-            loss, piece_state = self.forward_backward(batch.slice(start, stop), piece_state, scale)
+            loss, piece_state = self.replay.compute(batch.slice(start, stop), piece_state, scale)
             loss_sum += weight * loss
             states.append(piece_state)
         return loss_sum, states[0] if len(states) == 1 else concat_states(states) if states else None
@@ -116,15 +145,9 @@ def within_memory(problem: str) -> Iterator[None]:
     """Turn an out-of-memory error inside the block into a `MemoryLimitError` that says what does not fit."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
+    except (MemoryError, RuntimeError) as error:  # `torch.OutOfMemoryError` is a RuntimeError
+        is_out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not is_out_of_memory and "can't allocate memory" not in str(error):  # what the CPU allocator says
             raise
-        raise MemoryLimitError(
-            f"{problem}.",
-            repair="Start again with a smaller --data.window, --network.width or --text.vocabulary.",
-        ) from error
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out: CUDA has its own exception, the CPU allocator raises a plain RuntimeError."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+        repair = "Start again with a smaller --data.window, --network.width or --text.vocabulary."
+        raise MemoryLimitError(f"{problem}.", repair=repair) from error

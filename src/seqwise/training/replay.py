@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +31,9 @@ from seqwise.data.batch import Batch
 from seqwise.kernels.recurrence.availability import get_disabled_reason
 from seqwise.kernels.recurrence.cell_spec import allows_tf32
 from seqwise.layers.record import is_recording
-from seqwise.training.random_states import RandomStates
-from seqwise.training.step import GradientFunction
+
+# (batch, state, scale) → the summed loss and the state after the batch. Adds the gradients of loss · scale to `.grad`.
+GradientFunction = Callable[[Batch, ModelState, Tensor], tuple[Tensor, ModelState]]
 
 WARMUP_CALLS = 2  # per shape, before it is checked whether it can be captured
 MAX_CHECKS = 8  # per shape: one, and another one whenever the model has changed
@@ -42,16 +43,6 @@ SYNC_ERROR = "synchronizing CUDA operation"  # part of PyTorch's message
 HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 GENERATOR_TYPES = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-
-
-class Graph(Protocol):
-    """Work of a GPU that can be repeated."""
-
-    def capture(self, work: Callable[[], tuple[Tensor, ModelState]]) -> tuple[Tensor, ModelState]:
-        """Return the tensors that hold the results after each replay."""
-        ...
-
-    def replay(self) -> None: ...
 
 
 class ModelSignature(NamedTuple):
@@ -82,7 +73,7 @@ class GraphReplay:
         enabled: bool = True,
     ):
         self.compute, self.model, self.device, self.note = compute, model, device, note
-        self.make_graph: Callable[[], Graph] | None = None
+        self.make_graph: Callable[[], CudaGraph] | None = None
         if enabled and device.type == "cuda":
             self.make_graph = partial(CudaGraph, device, torch.cuda.graph_pool_handle())
         self.disabled_reason = ""
@@ -168,9 +159,11 @@ class GraphReplay:
         random_states, problem = RandomStates(self.device), "there is too little memory"
         if has_memory_for_graph(self.device, len(self.graphs)):
             try:
-                return CapturedGradients(self.compute, self.model, signature, self.make_graph(), *inputs)
+                return CapturedGradients(self.make_graph(), self, signature, *inputs)
             except Exception as error:  # the gradients can still be computed without a graph
-                cause = find_root_cause(error)
+                cause: BaseException = error
+            while cause.__context__ is not None:
+                cause = cause.__context__
             if not isinstance(cause, Exception):  # such as KeyboardInterrupt
                 raise cause
             problem = (str(cause).strip() or "no reason given").splitlines()[0].rstrip(".")
@@ -190,28 +183,20 @@ class GraphReplay:
 class CapturedGradients:
     """A captured graph with the memory it reads and writes."""
 
-    def __init__(
-        self,
-        compute: GradientFunction,
-        model: nn.Module,
-        signature: ModelSignature,
-        graph: Graph,
-        batch: Batch,
-        state: ModelState,
-        scale: Tensor,
-    ):
-        self.signature, self.graph, self.parameters = signature, graph, list(model.parameters())
+    def __init__(self, graph: CudaGraph, replay: GraphReplay, signature: ModelSignature, *inputs: Any):
+        self.graph, self.signature, self.parameters = graph, signature, list(replay.model.parameters())
+        batch, state, scale = inputs
         batch, state, scale = batch.map_tensors(lambda _, t: t.clone()), map_state(torch.clone, state), scale.clone()
-        self.inputs = [*list_tensors(batch, state), scale]
+        self.inputs = list_tensors(batch, state, scale)
         for parameter in self.parameters:
             parameter.grad = None
         with no_garbage_collection():
-            self.loss, self.next_state = graph.capture(lambda: compute(batch, state, scale))
+            self.loss, self.next_state = graph.capture(lambda: replay.compute(batch, state, scale))
         self.gradients = [parameter.grad for parameter in self.parameters]
 
     def replay(self, batch: Batch, state: ModelState, scale: Tensor) -> tuple[Tensor, ModelState]:
         """Compute for new inputs. The next replay overwrites gradients and loss; the state is a copy."""
-        for target, value in zip(self.inputs, [*list_tensors(batch, state), scale], strict=True):
+        for target, value in zip(self.inputs, list_tensors(batch, state, scale), strict=True):
             target.copy_(value)
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
@@ -317,16 +302,10 @@ def compute_signature(model: nn.Module) -> ModelSignature | None:
     return ModelSignature((tuple(map(id, objects)), tuple(addresses), RandomStates.num_replaced), objects)
 
 
-def list_tensors(batch: Batch, state: ModelState) -> list[Tensor]:
-    """Return the tensors of a batch and of a state in a fixed order."""
-    return [*(tensor for name, tensor in batch.tensors().items() if name != "positions"), *flatten(state).values()]
-
-
-def find_root_cause(error: BaseException) -> BaseException:
-    """Return the first of the exceptions that led to this one."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error
+def list_tensors(batch: Batch, state: ModelState, scale: Tensor) -> list[Tensor]:
+    """Return all tensors of the inputs in a fixed order."""
+    tensors = [tensor for name, tensor in batch.tensors().items() if name != "positions"]
+    return [*tensors, *flatten(state).values(), scale]
 
 
 # Random generators, and what PyTorch says of the GPU
@@ -369,3 +348,45 @@ def has_memory_for_graph(device: torch.device, num_graphs: int) -> bool:
     free, _ = torch.cuda.mem_get_info(device)
     peak = torch.cuda.max_memory_allocated(device)
     return (num_graphs + 2) * peak <= free + torch.cuda.memory_reserved(device)
+
+
+class RandomStates:
+    """The states of the random generators of the CPU and of the device."""
+
+    num_replaced: ClassVar[int] = 0  # calls of `replace_device_state` in this process
+
+    def __init__(self, device: torch.device):
+        self.device, self.host = device, get_host_states()
+        self.own = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def have_changed(self) -> bool:
+        """Return whether random numbers were drawn on the CPU since."""
+        (tensor, *others), (tensor_now, *others_now) = self.host, get_host_states()
+        return not torch.equal(tensor, tensor_now) or others != others_now
+
+    def restore(self) -> None:
+        tensor, python, (kind, numbers, *rest) = self.host
+        torch.default_generator.set_state(tensor)
+        random.setstate(python)
+        np.random.set_state((kind, np.frombuffer(numbers, np.uint32), *rest))
+        if self.own is not None:
+            torch.cuda.set_rng_state(self.own, self.device)
+
+    def replace_device_state(self) -> None:
+        """Give the generator of the device a new state object after a failed capture.
+
+        PyTorch would still treat the old one as being captured. Graphs captured before draw from the old one and must
+        not be replayed, which is why `num_replaced` is part of a model's signature.
+        """
+        if self.own is None:
+            return
+        index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        state = torch.Generator(self.device).graphsafe_get_state()
+        torch.cuda.default_generators[index].graphsafe_set_state(state)
+        RandomStates.num_replaced += 1
+
+
+def get_host_states() -> tuple[Tensor, Any, tuple[Any, ...]]:
+    """Return the states of the generators of PyTorch's CPU, of Python and of NumPy."""
+    kind, numbers, *rest = tuple(np.random.get_state(legacy=True))
+    return torch.default_generator.get_state(), random.getstate(), (kind, np.asarray(numbers).tobytes(), *rest)

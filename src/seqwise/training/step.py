@@ -1,18 +1,27 @@
-"""The data types of the training loop: `Step` for its callers, `TrainerState`, and the `Update` in progress."""
+"""The data types of the training loop: `Step` for its callers, `TrainerState`, the `Update` in progress; `LookAhead`.
+
+`LookAhead` keeps a GPU busy. Kernels are launched asynchronously: if the host read the loss of each update first, the
+GPU would be idle from then until the host has launched the next batch. So, after `optimizer.step()` is launched, the
+loop calls `start_next`, and only then waits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import torch
+from torch import nn
 
-from seqwise.backbones.states import ModelState
+from seqwise.backbones.states import ModelState, map_state
 from seqwise.data.batch import Batch
-from seqwise.training.token_budget import BatchShare
+from seqwise.errors import NonFiniteError
+from seqwise.training.distribution import World
+from seqwise.training.memory import BatchShare
 
-# (batch, state, scale) → the summed loss and the state after the batch. Adds the gradients of loss · scale to `.grad`.
-GradientFunction = Callable[[Batch, ModelState, torch.Tensor], tuple[torch.Tensor, ModelState]]
+T = TypeVar("T")
+MAX_NAMED = 8  # samples in the message about numbers that are not finite
 
 
 def get_objective(validation: dict[str, float]) -> float:
@@ -72,3 +81,53 @@ class Update:
     loss: float = 0.0  # mean over the targets of all processes
     gradient_norm: float = 0.0
     seconds: float = 0.0  # of training, up to this update
+
+
+class LookAhead(Generic[T]):
+    """An iterator that can compute its next item early. Without calls of `start_next` it is the plain iterator.
+
+    An exception in the next item is raised when that item is asked for: the step before it can still be saved.
+    """
+
+    def __init__(self, items: Iterator[T]):
+        self._items = items
+        self._pending: T | Exception | None = None  # the item, or what went wrong, which includes StopIteration
+
+    def start_next(self) -> None:
+        """Compute the next item now."""
+        try:
+            self._pending = next(self._items)
+        except Exception as error:
+            self._pending = error
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        pending, self._pending = self._pending, None
+        if isinstance(pending, Exception):
+            raise pending
+        return next(self._items) if pending is None else pending
+
+
+@torch.no_grad()
+def explain_non_finite(model: nn.Module, update: Update, step: int, world: World) -> NonFiniteError:
+    """Return the error for update number `step`; every row is evaluated alone to find those that are not finite."""
+    batch = update.batch
+    positions = [] if batch.positions is None else batch.positions.tolist()
+    culprits = []
+    for row, position in enumerate(positions):
+        row_state = map_state(lambda tensor: tensor[row : row + 1], update.model_state)  # noqa: B023 - used at once
+        if not torch.isfinite(model(batch.slice(row, row + 1), row_state)[0].total):
+            culprits.append(position)
+    where = ""
+    if samples := world.gather(culprits) or world.gather(positions):
+        listed = ", ".join(f"{position:,}" for position in samples[:MAX_NAMED])
+        more = " …" if len(samples) > MAX_NAMED else ""
+        where = f", in the samples that begin at {batch.position_unit} {listed}{more}"
+    return NonFiniteError(
+        f"the loss is {update.loss:g} and the gradient norm {update.gradient_norm:g} at step {step}{where}. "
+        "The update was not made.",
+        repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate) "
+        "or a smaller --training.clip-threshold.",
+    )

@@ -1,6 +1,6 @@
 """One training run from data to model card: what `seqwise train` and `seqwise.train` do.
 
-A new run is a resumed run without a checkpoint: `create_run` creates the folder, `training_of` continues from whatever
+A new run is a resumed run without a checkpoint: `create_run` creates the folder, `open_training` continues from what
 is in it. `TrainingRun.steps` passes on the steps of the loop and saves; displaying them is up to the caller.
 """
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,17 +27,20 @@ from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
-from seqwise.training.card import model_card
+from seqwise.training.card import build_model_card
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
-from seqwise.training.compiling import check_can_compile, compile_layers
 from seqwise.training.curve import curve_svg
-from seqwise.training.distribution import World, local_device
-from seqwise.training.initialization import inherit_from_run, initialize_weights, list_values
+from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device
+from seqwise.training.initialization import (
+    compile_layers,
+    find_compilable_stacks,
+    inherit_from_run,
+    initialize_weights,
+    list_values,
+)
 from seqwise.training.loop import Step, Trainer
 from seqwise.training.memory import within_memory
 from seqwise.training.run import Origin, Run
-from seqwise.training.signals import defer_interrupts as defer_interrupts
-from seqwise.training.single_pass import SinglePassRun
 from seqwise.training.word_vectors import WordVectors
 
 MAX_UNSAVED_SECONDS = 120  # the most work that a kill can cost
@@ -66,7 +70,7 @@ def create_run(
     task.check(resolved)
     family = get_family(resolved.model)
     if resolved.training.compile:
-        check_can_compile(device, (lambda: task.build(resolved)) if family.has_gradients else None)
+        find_compilable_stacks(device, (lambda: task.build(resolved)) if family.has_gradients else None)
     if family.has_gradients:
         task.batches(resolved, 0, processes)  # raises an error if the rows cannot be divided
     run = create_run_folder(folder, data, resolved, task, vectors, command, log)
@@ -109,7 +113,7 @@ def fill_in_task(settings: Settings, data: str, log: LogFunction = no_log) -> Se
     settings = settings.model_copy(deep=True)
     if settings.task is None:
         settings.task, why = guess_task(data)
-        log(f"task: {settings.task}, because {why}. Another one: --task.")
+        log(f"task: {settings.task}, because {why}. Choose another with --task.")
     return settings
 
 
@@ -124,11 +128,11 @@ def open_task(run: Run, log: LogFunction = no_log) -> Task:
     return task
 
 
-def training_of(
+def open_training(
     run: Run, world: World = World(), task: Task | None = None, log: LogFunction = no_log
 ) -> TrainingRun | SinglePassRun:
     """Return the training of a run, new, interrupted or finished: `.ended` if it is over, else `.steps()`."""
-    log = log if world.first else no_log
+    log = log if world.is_first else no_log
     task = task or open_task(run, log)
     kind = TrainingRun if get_family(run.settings.model).has_gradients else SinglePassRun
     return kind(run, task, world, log)
@@ -174,8 +178,8 @@ class TrainingRun:
         if (state.best_loss is not None or state.ended) and not self.run.has_weights():
             self.log(f"the best weights in {self.run.folder} are missing; the newest are used instead.")
             self._save_best()
-        self.world.wait()  # until all processes have read the checkpoint
-        if self.world.first:
+        self.world.barrier()  # until all processes have read the checkpoint
+        if self.world.is_first:
             remove_leftovers(self.run.checkpoints, state.step)
             self.run.drop_metrics_after(state.step)
             if snapshot is not None:
@@ -200,7 +204,9 @@ class TrainingRun:
             if step.best:
                 self._save_best()
             is_late = time.monotonic() - last_save > MAX_UNSAVED_SECONDS
-            should_stop, should_save = self.world.sum(stop(), self.world.first and (is_late or self._is_save_due(step)))
+            should_stop, should_save = self.world.sum(
+                stop(), self.world.is_first and (is_late or self._is_save_due(step))
+            )
             if should_stop or should_save:
                 self._save(step.number)
                 last_save = time.monotonic()
@@ -215,7 +221,7 @@ class TrainingRun:
         parts = [(name, part) for name, part in self.model.named_modules() if isinstance(part, Recurrent)]
         # A cell that other modules call directly has none.
         layers = {name: part.backend for name, part in parts if part.backend}
-        if layers and self.world.first:
+        if layers and self.world.is_first:
             self.run.add_to_environment(recurrent_layers=layers)
 
     def _is_save_due(self, step: Step) -> bool:
@@ -224,12 +230,12 @@ class TrainingRun:
 
     def _log(self, step: Step) -> None:
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
-        if self.world.first and is_due:
+        if self.world.is_first and is_due:
             self.run.log(step)
 
     def _save_best(self) -> None:
         with self.trainer.averaged():
-            if self.world.first:
+            if self.world.is_first:
                 self.run.save_weights(get_weights(self.trainer.model))
 
     def _save(self, step: int) -> None:
@@ -239,17 +245,15 @@ class TrainingRun:
                 f"the weights are no longer finite after step {step}: this update was too large.",
                 repair="The last good checkpoint is kept. Try half the learning rate (--training.learning-rate).",
             )
-        if self.world.first:
+        if self.world.is_first:
             save_checkpoint(self.run.checkpoints, step, snapshot)
             self._describe()  # last, so that on a nearly full disk the checkpoint comes first
 
     def _describe(self) -> None:
         """Write the learning curve and the model card."""
-        rows = self.run.metrics()
         parameters = sum(p.numel() for p in self.trainer.model.parameters())
-        self.run.write_text("curve.svg", curve_svg(rows, self.task.unit))
-        card = model_card(self.run, f"{parameters:,} parameters", rows, self.task.primary_metric, self.task.unit)
-        self.run.write_text("README.md", card)
+        self.run.write_text("curve.svg", curve_svg(self.run.metrics(), self.task.unit))
+        self.run.write_text("README.md", build_model_card(self.run, self.task, f"{parameters:,} parameters"))
 
 
 def choose_device(settings: Settings) -> torch.device:
@@ -280,3 +284,53 @@ def find_free_folder(name: str) -> Path:
     while (folder := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return folder
+
+
+class SinglePassRun:
+    """The training of one run. Of several processes the first one fits the model and the others wait."""
+
+    def __init__(self, run: Run, task: Task, world: World, log: Callable[[str], None]):
+        self.run, self.task, self.world, self.log = run, task, world, log
+        self.model: Any = task.build(run.settings)
+        # A run that was killed while the model was fitted starts again.
+        is_complete = run.has_weights() and any(row.get("ended") for row in run.metrics())
+        self.ended = str(self.model.finished) if is_complete else ""
+
+    def steps(self, stop: Callable[[], bool] = lambda: False) -> Iterator[Step]:
+        """Yields the only step, unless it was made before."""
+        if self.ended or self.world.sum(stop())[0]:
+            return
+        step = None
+        if self.world.is_first:
+            with handle_signals(interrupt_at_once):  # an unfinished pass has nothing to save
+                step = self._fit()
+        self.ended = self.world.broadcast_text(self.model.finished)
+        if step is not None:
+            yield step
+
+    def _fit(self) -> Step:
+        self.run.drop_metrics_after(0)
+        start = time.perf_counter()
+        tokens = self.task.fit(self.model)
+        validation = self.task.validate(self.model, self.run.settings, World())
+        seconds = time.perf_counter() - start
+        self.run.save_weights(self.model.get_tensors())
+        step = Step(
+            number=1,
+            epoch=0,
+            tokens=tokens,
+            loss=validation["loss"],
+            gradient_norm=0.0,
+            learning_rate=0.0,
+            seconds=seconds,
+            tokens_per_second=tokens / seconds,
+            progress=1.0,
+            validation=validation,
+            best=True,
+            ended=self.model.finished,
+        )
+        self.run.log(step)
+        size = self.model.describe()
+        self.run.write_text("README.md", build_model_card(self.run, self.task, size))
+        self.log(size)
+        return step

@@ -42,7 +42,7 @@ from seqwise.errors import NonFiniteError, SaveError
 from seqwise.metrics.evaluation import ExampleScores
 from seqwise.tasks.language.task import Language
 from seqwise.training.checkpoints import load_newest_checkpoint, resume_command
-from seqwise.training.launching import LostProcessError
+from seqwise.training.distribution import LostProcessError
 from seqwise.training.run import Run
 
 

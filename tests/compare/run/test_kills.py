@@ -33,7 +33,7 @@ from seqwise.compare.run.engine import MAX_LOSSES
 from seqwise.compare.run.execute import LostProcess
 from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
 from seqwise.compare.run.local_engine import LocalEngine
-from seqwise.training import launching
+from seqwise.training import distribution
 
 SECONDS = 120  # a loaded machine may take long; what hangs is found all the same
 FAMILIES = ["rnn", "gru", "feedforward", "transformer"]
@@ -492,11 +492,11 @@ def test_seqwise_is_found_where_it_was_found(tmp_path: Path, monkeypatch: pytest
     source = str(Path(environment.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.chdir(tmp_path)
-    assert launching.build_worker_environment()["PYTHONPATH"] == "mine"
+    assert distribution.build_worker_environment()["PYTHONPATH"] == "mine"
     monkeypatch.chdir(source)  # `python -m seqwise` finds it here, installed or not
-    assert launching.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
+    assert distribution.build_worker_environment()["PYTHONPATH"] == f"mine{os.pathsep}{source}"
     monkeypatch.delenv("PYTHONPATH")
-    assert launching.build_worker_environment()["PYTHONPATH"] == source
+    assert distribution.build_worker_environment()["PYTHONPATH"] == source
 
 
 def test_a_worker_that_never_stops_talking_can_be_stopped(engine, tmp_path: Path):

@@ -32,7 +32,7 @@ from seqwise.families import get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
-from seqwise.training.launching import check_process_count
+from seqwise.training.distribution import check_process_count
 from seqwise.training.training_run import (
     build_defaults_context,
     choose_device,

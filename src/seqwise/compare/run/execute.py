@@ -48,11 +48,10 @@ from seqwise.tasks import get_task
 from seqwise.tasks.task import InferenceOptions, Preprocessor, ProgressCallback, Task, no_log
 from seqwise.training.api import TrainedModel
 from seqwise.training.checkpoints import resume_command as train_command
-from seqwise.training.distribution import World
-from seqwise.training.launching import LostProcessError, launch
+from seqwise.training.distribution import LostProcessError, World, launch
 from seqwise.training.loop import Trainer
 from seqwise.training.run import CONFIG, WEIGHTS, Run
-from seqwise.training.training_run import choose_device, create_run_folder, training_of
+from seqwise.training.training_run import choose_device, create_run_folder, open_training
 from seqwise.training.word_vectors import WordVectors
 
 ShouldStop = Callable[[], bool]
@@ -201,7 +200,7 @@ def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: Pr
 
 
 def _train_here(run: Run, task: Task, plan: Plan, report: OnEvent, should_stop: ShouldStop) -> None:
-    training, last_report, value = training_of(run, task=task), 0.0, None
+    training, last_report, value = open_training(run, task=task), 0.0, None
     for step in training.steps(should_stop):
         if step.validation:
             value = step.validation.get(plan.metric)

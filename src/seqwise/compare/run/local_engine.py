@@ -23,7 +23,7 @@ from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKER_LOG, WORKE
 from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.worker import STOPPED
-from seqwise.training.launching import build_worker_environment, python_command
+from seqwise.training.distribution import build_worker_environment, python_command
 
 STOP_SECONDS = 60.0  # for a worker to save its state and exit
 POLL_SECONDS = 0.2

@@ -17,7 +17,7 @@ from pathlib import Path
 from seqwise.compare.run.engine import Event, OnEvent
 from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
 from seqwise.compare.run.jobs import Job
-from seqwise.training.signals import defer_interrupts
+from seqwise.training.distribution import defer_interrupts
 
 STOPPED = 130  # exit status
 
