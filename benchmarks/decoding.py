@@ -29,8 +29,7 @@ from torch import Tensor
 
 from seqwise.backbones.memory import Memory
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
-from seqwise.decoding.beam import beam_search
-from seqwise.decoding.generate import generate
+from seqwise.decoding.generate import decode_sequences, generate
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.decoding.sampling import pick
 from seqwise.resolved_settings import ResolvedSettings
@@ -141,7 +140,7 @@ def build_beam_searches(row: Row, device: torch.device) -> dict[str, Generate]:
     options = BeamSearchOptions(beam=BEAM, length_penalty=0.0, min_length=row.tokens)
 
     def cached() -> Tensor:
-        hypotheses = beam_search(writer, memory, begin=BEGIN, end=END, options=options, max_length=row.tokens)
+        hypotheses = decode_sequences(writer, memory, begin=BEGIN, end=END, options=options, max_length=row.tokens)
         return torch.tensor([best[0].ids for best in hypotheses])
 
     return {"cached": cached, "uncached": lambda: uncached_beam_search(writer, memory, row.tokens)}

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.memory import Memory, concat_memories
 from seqwise.config import NetworkSettings, Settings, TransformerSettings
-from seqwise.decoding.beam import beam_search
+from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.layers.embedding import Embedding
 from seqwise.resolved_settings import ResolvedSettings
@@ -125,7 +125,7 @@ class TranslationModel(nn.Module):
             [self.encode(sources[i : i + ENCODER_BATCH_SIZE]) for i in range(0, len(sources), ENCODER_BATCH_SIZE)]
         )
         options, max_length = BeamSearchOptions(beam=BEAM), torch.tensor(targets)
-        results = beam_search(
+        results = decode_sequences(
             self.writer, memory, begin=BEGIN, end=END, options=options, max_length=max_length, banned=(PAD, END)
         )
         return [hypotheses[0].ids for hypotheses in results]

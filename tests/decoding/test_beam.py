@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.memory import Memory
-from seqwise.decoding.beam import beam_search, coverage_penalty, length_penalty
-from seqwise.decoding.constraints import apply_constraints, topk
+from seqwise.decoding.beam import coverage_penalty, length_penalty, topk
+from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.decoding.sequence_sampling import sample_sequences
-from seqwise.decoding.sequences import Hypothesis, StepOutput
+from seqwise.decoding.sequences import Hypothesis, StepOutput, apply_constraints
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.token_decoder import TokenDecoder
@@ -61,7 +60,7 @@ def row_of(memory: Memory, row: int) -> Memory:
 
 
 def find(decoder, memory: Memory, options: BeamSearchOptions, max_length=6, **more) -> list[list[Hypothesis]]:
-    return beam_search(decoder, memory, begin=BEGIN, end=END, options=options, max_length=max_length, **more)
+    return decode_sequences(decoder, memory, begin=BEGIN, end=END, options=options, max_length=max_length, **more)
 
 
 def ids_of(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
@@ -182,7 +181,7 @@ def test_the_search_equals_a_plain_slow_one(variant, options, prefix):
 @every
 def test_a_beam_of_one_is_greedy_to_the_token(variant):
     decoder, memory = build(variant), memory_of()
-    drawn = sample_sequences(
+    drawn = decode_sequences(
         decoder, memory, begin=BEGIN, end=END, sampling=SamplingOptions(greedy=True), max_length=12
     )
     searched = find(decoder, memory, BeamSearchOptions(), max_length=12)
@@ -326,7 +325,7 @@ class Sure:
 
 def test_early_ends_of_a_sure_model_do_not_stop_what_is_better():
     """At each step some of the five best continuations end too soon; five of them are no reason to give up."""
-    (row,) = beam_search(
+    (row,) = decode_sequences(
         Sure(), Memory(torch.zeros(1, 1, 1)), begin=1, end=END, options=BeamSearchOptions(beam=5), max_length=9
     )
     assert row[0].ids == [3, 4, 5]
@@ -358,7 +357,7 @@ def test_a_length_penalty_prefers_longer_sequences():
 
 
 def draw(decoder, seed: int, sampling: SamplingOptions = SamplingOptions(), **more) -> list[list[Hypothesis]]:
-    return sample_sequences(
+    return decode_sequences(
         decoder, memory_of(), begin=BEGIN, end=END, sampling=sampling, max_length=8, seed=seed, **more
     )
 
@@ -382,7 +381,7 @@ def test_several_draws_per_row_have_their_own_log_probabilities():
 
 def test_draws_follow_the_distribution():
     memory = Memory(torch.zeros(4000, 1, 1))
-    found = sample_sequences(Sure(), memory, begin=1, end=END, sampling=SamplingOptions(), max_length=1)
+    found = decode_sequences(Sure(), memory, begin=1, end=END, sampling=SamplingOptions(), max_length=1)
     share = sum(row[0].ids == [3] for row in found) / 4000
     assert share == pytest.approx(0.9, abs=0.02)
 

@@ -20,66 +20,32 @@ best (greedy search stops at its first end); when no beam can still reach the n 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from seqwise.backbones.memory import Memory
 from seqwise.backbones.states import ModelState
-from seqwise.decoding.constraints import topk
-from seqwise.decoding.options import BeamSearchOptions
-from seqwise.decoding.sequences import Constraints, Hypothesis, SequenceDecoding, StepDecoder
+from seqwise.decoding.sequences import Hypothesis, SequenceDecoding
 from seqwise.errors import UsageError
 
 IMPOSSIBLE = -torch.inf
+BLOCK_SIZE = 64  # scores whose maximum `topk` compares first
 
 
-def beam_search(
-    decoder: StepDecoder,
-    memory: Memory,
-    *,
-    begin: int,
-    end: int,
-    options: BeamSearchOptions,
-    max_length: int | Tensor,
-    prefix: Sequence[int] = (),
-    banned: Sequence[int] = (),
-) -> list[list[Hypothesis]]:
-    """Return the n best sequences for each row of the memory, best first.
+@dataclass(kw_only=True, eq=False)
+class BeamSearch(SequenceDecoding):
+    """Finds the n best sequences for each row of the memory, best first."""
 
-    `max_length` is one number or one per row; longer sequences are cut. Every sequence begins with the tokens of
-    `prefix`, and none contains a token of `banned` after them.
-    """
-    constraints = Constraints(end, options, banned)
-    with torch.inference_mode():
-        return _BeamSearch(decoder, memory, (begin, *prefix), constraints, max_length).run()
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """The 2k most likely continuations of each row, most likely first, each (B, 2k)."""
-
-    log_probs: Tensor
-    parents: Tensor  # the beam that each continues
-    tokens: Tensor  # its last token
-
-
-class _BeamSearch(SequenceDecoding):
-    def __init__(
-        self,
-        decoder: StepDecoder,
-        memory: Memory,
-        prompt: Sequence[int],
-        constraints: Constraints,
-        max_length: int | Tensor,
-    ):
-        super().__init__(decoder, memory, prompt, constraints, max_length)
+    def start(self) -> None:
+        super().start()
         self.k = self.options.beam
-        # (B, k, S): 1 - Σ_j p_ij, the attention that each source position has not received yet
-        self.uncovered = _initially_uncovered(memory) if self.options.coverage_penalty else None
         self.finished = _FinishedHypotheses(len(self.row_numbers), self.k, self.tokens.shape[2], self.tokens.device)
+        # (B, k, S): 1 - Σ_j p_ij, the attention that each source position has not received yet; 0 for padding
+        self.uncovered: Tensor | None = None
+        if self.options.coverage_penalty:
+            mask, (rows, size, _) = self.memory.mask(), self.memory.vectors.shape
+            self.uncovered = torch.ones(rows, 1, size, device=self.tokens.device) if mask is None else mask.float()
 
     def extend(self) -> None:
         rows, beams = self.log_probs.shape
@@ -88,7 +54,7 @@ class _BeamSearch(SequenceDecoding):
         values, tokens = topk(self.next_scores(output), self.k + 1)
         totals = values.view(rows, beams, -1) + self.log_probs[..., None]
         log_probs, index = _topk_padded(totals.flatten(1), 2 * self.k)
-        candidates = _Candidates(log_probs, index // tokens.shape[1], tokens.view(rows, -1).gather(1, index))
+        parents, tokens = index // tokens.shape[1], tokens.view(rows, -1).gather(1, index)
         if self.uncovered is not None:
             if output.weights is None:
                 raise UsageError(
@@ -97,26 +63,24 @@ class _BeamSearch(SequenceDecoding):
                 )
             # A forced prefix is read in one step, so the weights of several tokens may have to be added.
             self.uncovered = self.uncovered - output.weights.sum(1).view(rows, beams, -1)
-        self._collect_finished(candidates)
-        self._select_beams(candidates, output.state)
+        self._collect_finished(log_probs[:, : self.k], parents[:, : self.k], tokens[:, : self.k])
+        self._select_beams(log_probs, parents, tokens, output.state)
 
-    def _collect_finished(self, candidates: _Candidates) -> None:
-        """Add the candidates among the first k that end to the finished hypotheses."""
-        log_probs, parents = candidates.log_probs[:, : self.k], candidates.parents[:, : self.k]
-        ended = (candidates.tokens[:, : self.k] == self.end) & (log_probs > IMPOSSIBLE)
+    def _collect_finished(self, log_probs: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Add the candidates that end to the finished hypotheses. All arguments are (B, k)."""
+        ended = (tokens == self.end) & (log_probs > IMPOSSIBLE)
         if not ended.any():
             return
         uncovered = None if self.uncovered is None else _gather_beams(self.uncovered, parents)
         scores = self._score(log_probs, self.length + 1, uncovered).masked_fill(~ended, IMPOSSIBLE)
         self.finished.add(_gather_beams(self.tokens, parents), self.length, log_probs, scores)
 
-    def _select_beams(self, candidates: _Candidates, state: ModelState) -> None:
-        """Make the k best candidates that do not end the new beams."""
+    def _select_beams(self, log_probs: Tensor, parents: Tensor, tokens: Tensor, state: ModelState) -> None:
+        """Make the k best of the 2k candidates (B, 2k) that do not end the new beams."""
         rows, beams = self.log_probs.shape
-        ends = candidates.tokens == self.end
-        order = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.k]
-        parents, tokens = candidates.parents.gather(1, order), candidates.tokens.gather(1, order)
-        self.log_probs = candidates.log_probs.gather(1, order).masked_fill(tokens == self.end, IMPOSSIBLE)
+        order = (tokens == self.end).to(torch.int8).sort(dim=1, stable=True).indices[:, : self.k]
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        self.log_probs = log_probs.gather(1, order).masked_fill(tokens == self.end, IMPOSSIBLE)
         self.tokens = _gather_beams(self.tokens, parents)
         self.tokens[:, :, self.length] = tokens
         self.uncovered = None if self.uncovered is None else _gather_beams(self.uncovered, parents)
@@ -136,8 +100,8 @@ class _BeamSearch(SequenceDecoding):
         beaten = best_beam / length_penalty(self.length + 1, alpha) <= nth_best
         enough = (self.finished.count >= self.k) & (beaten | (self.k == 1))
         # Log-probabilities only decrease, and the greatest length divides them by the largest penalty.
-        bound = best_beam / length_penalty(self.max_length + 1, alpha)
-        return enough | (bound <= nth_best) | (bound == IMPOSSIBLE) | (self.max_length <= self.length)
+        bound = best_beam / length_penalty(self.max_lengths + 1, alpha)
+        return enough | (bound <= nth_best) | (bound == IMPOSSIBLE) | (self.max_lengths <= self.length)
 
     def hypotheses(self, row: int) -> list[Hypothesis]:
         """Return the n best finished hypotheses; at the maximum length, unfinished beams complete them.
@@ -146,7 +110,7 @@ class _BeamSearch(SequenceDecoding):
         """
         n_best = self.options.n_best
         found = self.finished.hypotheses(row, n_best)
-        if len(found) < n_best and self.length >= int(self.max_length[row]):
+        if len(found) < n_best and self.length >= int(self.max_lengths[row]):
             uncovered = None if self.uncovered is None else self.uncovered[row]
             scores = self._score(self.log_probs[row], max(1, self.length), uncovered)
             order = [beam for beam in scores.argsort(descending=True).tolist() if scores[beam] > IMPOSSIBLE]
@@ -201,10 +165,23 @@ def coverage_penalty(uncovered: Tensor) -> Tensor:
     return (1 - uncovered.clamp(min=0)).clamp(min=1e-6).log().sum(-1)
 
 
-def _initially_uncovered(memory: Memory) -> Tensor:
-    """Return 1 for each source position and 0 for padding, (B, 1, S)."""
-    mask, (rows, size, _) = memory.mask(), memory.vectors.shape
-    return torch.ones(rows, 1, size, device=memory.vectors.device) if mask is None else mask.float()
+def topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest scores of each row (R, V) and their indices, largest first.
+
+    The k largest are in those blocks whose maximum is among the k largest maxima: one pass over the scores and a
+    search through a few blocks. On CPUs that is several times faster than `Tensor.topk`, which compares every score.
+    """
+    width = scores.shape[1]
+    k, blocks = min(k, width), width // BLOCK_SIZE
+    if scores.is_cuda or blocks <= 4 * k:
+        return scores.topk(k)
+    whole = scores[:, : blocks * BLOCK_SIZE].unflatten(1, (blocks, BLOCK_SIZE))
+    best_blocks = whole.amax(-1).topk(k, sorted=False).indices  # (R, k)
+    indices = (best_blocks[..., None] * BLOCK_SIZE + torch.arange(BLOCK_SIZE)).flatten(1)
+    rest = torch.arange(blocks * BLOCK_SIZE, width).expand(len(scores), -1)
+    indices = torch.cat([indices, rest], dim=1)
+    values, places = scores.gather(1, indices).topk(k)
+    return values, indices.gather(1, places)
 
 
 def _topk_padded(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -1,16 +1,24 @@
-"""Autoregressive generation: feed a model its own tokens. The model's state keeps the cost per token constant."""
+"""Autoregressive generation: feed a model its own tokens. The model's state keeps the cost per token constant.
+
+`generate` continues a prompt without end; `decode_sequences` returns whole sequences over the rows of a memory, by
+sampling (here) or beam search (`beam.py`). Sampling one token is in `sampling.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from seqwise.backbones.memory import Memory
 from seqwise.backbones.states import ModelState
+from seqwise.decoding.beam import BeamSearch
 from seqwise.decoding.options import SamplingOptions
 from seqwise.decoding.sampling import pick
+from seqwise.decoding.sequences import Hypothesis, SequenceDecoding, StepDecoder
 from seqwise.errors import UsageError
 
 
@@ -22,9 +30,7 @@ class Predictor(Protocol):
 
 def generate(model: Predictor, prompt: Tensor, sampling: SamplingOptions, seed: int = 0) -> Iterator[Tensor]:
     """Yield an endless continuation of the prompt (B, T ≥ 1), one id per row (B,) at a time."""
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"the seed must lie between 0 and 2^63 - 1; received {seed}.")
-    return _generate(model, prompt, sampling, torch.Generator(prompt.device).manual_seed(seed))
+    return _generate(model, prompt, sampling, _create_generator(seed, prompt.device))
 
 
 @torch.inference_mode()
@@ -41,3 +47,69 @@ def _generate(
         ids = pick(sampling, scores.float(), occurred, generator)
         yield ids
         inputs = ids[:, None]
+
+
+def _create_generator(seed: int, device: torch.device) -> torch.Generator:
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"the seed must lie between 0 and 2^63 - 1; received {seed}.")
+    return torch.Generator(device).manual_seed(seed)
+
+
+def decode_sequences(
+    decoder: StepDecoder, memory: Memory, sampling: SamplingOptions | None = None, seed: int = 0, **arguments: Any
+) -> list[list[Hypothesis]]:
+    """Return sampled sequences, or without `sampling` those of beam search; `arguments` as for `SequenceDecoding`."""
+    if sampling is None:
+        return BeamSearch(decoder=decoder, memory=memory, **arguments).run()
+    return SequenceSampling(decoder=decoder, memory=memory, sampling=sampling, seed=seed, **arguments).run()
+
+
+@dataclass(kw_only=True, eq=False)
+class SequenceSampling(SequenceDecoding):
+    """Samples `options.n_best` sequences for each row of the memory, in the order drawn.
+
+    Of `options` also the minimum length and the n-grams that may not repeat apply. A score is the log-probability
+    under the model, regardless of temperature, top-k and top-p. The samples depend on which rows are in one batch.
+    A sequence that has ended is decoded further, and ignored, until all sequences of its row have ended.
+    """
+
+    row_tensors = (*SequenceDecoding.row_tensors, "ended", "lengths")
+
+    sampling: SamplingOptions
+    seed: int = 0
+
+    def start(self) -> None:
+        super().start()
+        self.generator = _create_generator(self.seed, self.memory.vectors.device)
+        self.ended = torch.zeros_like(self.log_probs, dtype=torch.bool)  # (B, k)
+        self.lengths = torch.full_like(self.log_probs, self.length, dtype=torch.long)  # (B, k)
+
+    def extend(self) -> None:
+        output, count = self.decoder.step(self.inputs, self.state), self.options.n_best
+        scores = self.next_scores(output)
+        self.state = output.state
+        if self.log_probs.shape[1] < count:  # the first step: each row is copied for its samples
+            rows = torch.arange(len(scores), device=scores.device).repeat_interleave(count)
+            scores, self.state = scores[rows], self.decoder.select(self.state, rows, None)
+            for name in ("tokens", "log_probs", "ended", "lengths"):
+                setattr(self, name, getattr(self, name).repeat_interleave(count, dim=1))
+        occurred = None
+        if self.sampling.repetition_penalty != 1:
+            tokens = self.tokens.flatten(0, 1)[:, : self.length]
+            occurred = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, tokens, True)
+        token = pick(self.sampling, scores, occurred, self.generator)
+        gain = scores.gather(1, token[:, None]).view_as(self.log_probs)
+        self.log_probs = torch.where(self.ended, self.log_probs, self.log_probs + gain)
+        self.inputs, token = token[:, None], token.view_as(self.log_probs)
+        self.tokens[:, :, self.length] = token
+        self.ended = self.ended | (token == self.end)
+        self.length += 1
+        self.lengths = torch.where(self.ended, self.lengths, self.length)
+
+    def finished_rows(self) -> Tensor:
+        return self.ended.all(1) | (self.max_lengths <= self.length)
+
+    def hypotheses(self, row: int) -> list[Hypothesis]:
+        parts = (self.tokens, self.log_probs, self.lengths, self.ended)
+        samples = zip(*(part[row].tolist() for part in parts), strict=True)
+        return [Hypothesis(ids[:length], total, total, ended) for ids, total, length, ended in samples]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqwise.decoding.beam import beam_search
-from seqwise.decoding.sequence_sampling import sample_sequences
+from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.caption.batches import BEGIN, PAD, SPECIAL_TOKENS
@@ -42,12 +41,7 @@ def generate_captions(
         memory = model.encode(
             torch.from_numpy(pixels).to(device), None if lengths is None else torch.from_numpy(lengths).to(device)
         )
-        if options.sampling is not None:
-            captions += sample_sequences(
-                model.writer, memory, sampling=options.sampling, seed=options.seed + start, **known
-            )
-        else:
-            captions += beam_search(model.writer, memory, **known)
+        captions += decode_sequences(model.writer, memory, options.sampling, options.seed + start, **known)
         options.progress(len(captions), len(indices))
     return captions
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,7 @@ from seqwise.backbones.memory import Memory, concat_memories
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
-from seqwise.decoding.beam import beam_search
-from seqwise.decoding.sequence_sampling import sample_sequences
+from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import UsageError, nearest
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
@@ -101,19 +99,18 @@ class TranslationGenerator:
         max_lengths = [self._max_target_length(length, number) for length in lengths]
         # The output contains no special token but the end, and no unknown token.
         special = (*range(len(tokenizer.specials)), tokenizer.unknown)
-        arguments: dict[str, Any] = {
-            "begin": self.boundaries.begins[number],
-            "end": end,
-            "options": options.beam_search,
-            "max_length": torch.tensor(max_lengths, device=self.device),
-            "prefix": encode(tokenizer, [options.beam_search.start])[0].tolist(),
-            "banned": [token for token in special if token not in (end, None)],
-        }
-        writer = self.model.writer(number)
-        if options.sampling is None:
-            return beam_search(writer, memory, **arguments)
-        seed = hash_integers(options.seed, first, number) % 2**63  # each batch and target has its own samples
-        return sample_sequences(writer, memory, sampling=options.sampling, seed=seed, **arguments)
+        return decode_sequences(
+            self.model.writer(number),
+            memory,
+            options.sampling,
+            seed=hash_integers(options.seed, first, number) % 2**63,  # each batch and target has its own samples
+            begin=self.boundaries.begins[number],
+            end=end,
+            options=options.beam_search,
+            max_length=torch.tensor(max_lengths, device=self.device),
+            prefix=encode(tokenizer, [options.beam_search.start])[0].tolist(),
+            banned=[token for token in special if token not in (end, None)],
+        )
 
     def _max_target_length(self, length: int, number: int) -> int:
         """Return the maximum length of a translation: twice the expected one, and some more."""
