@@ -5,8 +5,8 @@
 
 The folders of this package follow that line; a module imports only from modules above it:
 
-    text, data, kernels, layers, backbones, heads, losses, ngram, decoding, metrics, tasks, vectors, training, compare,
-    lens, lab, server, studio, cli
+    text, data, kernels, layers, backbones, heads, losses, decoding, metrics, tasks, vectors, training, compare, lens,
+    lab, server, studio, cli
 
 The modules in this folder (settings, registries, budget, errors, environment, files) may be imported by all.
 

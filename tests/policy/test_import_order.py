@@ -15,7 +15,7 @@ OPEN = (
     *("environment", "budget", "files"),
 )
 ORDER = [
-    *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "ngram", "decoding", "metrics", "tasks"),
+    *("text", "data", "kernels", "layers", "backbones", "heads", "losses", "decoding", "metrics", "tasks"),
     *("vectors", "training", "compare", "lens", "lab", "server", "studio", "cli"),
 ]
 ROOT = ("__init__", "__main__")

@@ -20,7 +20,7 @@ from seqwise.decoding.generate import generate
 from seqwise.decoding.options import SamplingOptions
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language import ngram_model
+from seqwise.tasks.language import ngram
 from seqwise.tasks.language.scoring import score, score_dynamically
 from seqwise.tasks.language.task import Language, generate_text
 from seqwise.training.api import TrainedModel
@@ -114,7 +114,7 @@ def test_the_ngram_model_is_scored_in_pieces_as_in_one(trained, book, monkeypatc
     store, model = held_out(loaded, book), loaded.model
     whole = -model.ngram.score_tokens(store.read(0, len(store)))[1:].sum()
     for chunk in (1, 7, 10**6):
-        monkeypatch.setattr(ngram_model, "CHUNK_TOKENS", chunk)
+        monkeypatch.setattr(ngram, "CHUNK_TOKENS", chunk)
         assert model.score(store)[0] == pytest.approx(whole)
 
 

@@ -10,18 +10,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.errors import UsageError, nearest
-from seqwise.heads.sequence_mask import sequence_mask
-from seqwise.layers.attention import masked_softmax
+from seqwise.layers.attention import masked_softmax, sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
 
-class LastPooling(nn.Module):
+class Pooling(nn.Module):
+    """States (B, T, D) of sequences of these lengths (B,) → one vector each (B, D)."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.width = width
+
+
+class LastPooling(Pooling):
     """The state of the last step; for the last `backward_width` entries, the backward direction, that of the first."""
 
     def __init__(self, width: int, backward_width: int = 0):
-        super().__init__()
-        self.width, self.backward_width = width, backward_width
+        super().__init__(width)
+        self.backward_width = backward_width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         last = (lengths - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2])
@@ -32,40 +39,31 @@ class LastPooling(nn.Module):
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
-class MeanPooling(nn.Module):
+class MeanPooling(Pooling):
     """The mean of the states of the valid steps."""
 
-    def __init__(self, width: int):
-        super().__init__()
-        self.width = width
-
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        total = states.masked_fill(~sequence_mask(states, lengths)[..., None], 0.0).sum(1)
+        total = states.masked_fill(~sequence_mask(lengths, states.shape[1])[..., None], 0.0).sum(1)
         return total / lengths.clamp(min=1)[:, None].to(states.dtype)
 
 
-class MaxPooling(nn.Module):
+class MaxPooling(Pooling):
     """The largest value of each entry over the valid steps."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.width = width
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         lowest = torch.finfo(states.dtype).min
-        pooled = states.masked_fill(~sequence_mask(states, lengths)[..., None], lowest).amax(1)
+        pooled = states.masked_fill(~sequence_mask(lengths, states.shape[1])[..., None], lowest).amax(1)
         return pooled.masked_fill(lengths[:, None] == 0, 0.0)
 
 
-class AttentionPooling(nn.Module):
+class AttentionPooling(Pooling):
     """A weighted mean with learned weights (Yang et al. 2016, eq. 5-7).
 
     u_t = tanh(W h_t + b),  a = softmax over t of (u_t · c),  s = sum of a_t h_t
     """
 
     def __init__(self, width: int):
-        super().__init__()
-        self.width = width
+        super().__init__(width)
         self.W = nn.Parameter(torch.empty(width, width))
         self.b = nn.Parameter(torch.zeros(width))
         self.c = nn.Parameter(torch.zeros(width))  # zeros: initially the plain mean
@@ -73,20 +71,15 @@ class AttentionPooling(nn.Module):
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         u = torch.tanh(F.linear(states, self.W, self.b))
-        weights = masked_softmax(u @ self.c, sequence_mask(states, lengths))  # (B, T)
+        weights = masked_softmax(u @ self.c, sequence_mask(lengths, states.shape[1]))  # (B, T)
         record_value(self, "weights", weights)
         return (weights[:, None] @ states).squeeze(1)
 
 
-POOLINGS: dict[str, type[nn.Module]] = {
-    "last": LastPooling,
-    "mean": MeanPooling,
-    "max": MaxPooling,
-    "attention": AttentionPooling,
-}
+POOLINGS = {"last": LastPooling, "mean": MeanPooling, "max": MaxPooling, "attention": AttentionPooling}
 
 
-def build_pooling(kind: str, width: int, backward_width: int = 0) -> nn.Module:
+def build_pooling(kind: str, width: int, backward_width: int = 0) -> Pooling:
     """Return a pooling layer; the last `backward_width` entries of the states belong to the backward direction."""
     if kind not in POOLINGS:
         raise UsageError(f"there is no pooling {kind!r}.", repair=nearest(kind, POOLINGS))
@@ -102,11 +95,10 @@ class LabelHead(nn.Module):
 
     weights: Tensor
 
-    def __init__(self, pooling: nn.Module, labels: int, dropout: float = 0.0, weights: Tensor | None = None):
+    def __init__(self, pooling: Pooling, labels: int, dropout: float = 0.0, weights: Tensor | None = None):
         super().__init__()
-        width: int = pooling.width  # type: ignore[assignment]
         self.pooling, self.dropout = pooling, nn.Dropout(dropout)
-        self.output = nn.Linear(width, labels)
+        self.output = nn.Linear(pooling.width, labels)
         xavier_(self.output.weight)
         nn.init.zeros_(self.output.bias)
         self.register_buffer("weights", torch.ones(labels) if weights is None else weights.float(), persistent=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.heads.sequence_mask import sequence_mask
+from seqwise.layers.attention import sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
 
@@ -37,7 +37,7 @@ class IndependentTagHead(nn.Module):
         """Returns -log P of the tags (B, T) of each sequence, (B,)."""
         scores = self.scores(states)
         losses = F.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="none").view_as(tags)
-        return losses.masked_fill(~sequence_mask(tags, lengths), 0.0).sum(dim=1)
+        return losses.masked_fill(~sequence_mask(lengths, tags.shape[1]), 0.0).sum(dim=1)
 
     def transitions(self) -> Transitions:
         """Returns zeros: neighbouring tags do not influence each other."""
@@ -70,7 +70,7 @@ class LinearChainCRF(IndependentTagHead):
 def path_score(scores: Tensor, tags: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor:
     """Returns s(x, y) of each sequence, (B,)."""
     link, begin, end = transitions
-    mask = sequence_mask(tags, lengths)
+    mask = sequence_mask(lengths, tags.shape[1])
     tag_scores = scores.gather(2, tags[..., None]).squeeze(2).masked_fill(~mask, 0.0)
     link_scores = link[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0.0)
     last_tags = tags.gather(1, (lengths - 1)[:, None]).squeeze(1)
@@ -85,7 +85,7 @@ def log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> 
     log Z  = log Σ_i exp(α_T[i] + end[i])
     """
     link, begin, end = transitions
-    mask = sequence_mask(scores, lengths)
+    mask = sequence_mask(lengths, scores.shape[1])
     steps = scores.unbind(1)
     alpha = begin + steps[0]  # (B, K)
     link_transposed = link.T  # the sum over i runs over the last dimension, which is contiguous

@@ -162,7 +162,12 @@ def causal_mask(
 
 def padding_mask(lengths: Tensor, source: int) -> Tensor:
     """(B, 1, S): a row attends to its first `lengths` keys. For source lengths it is the mask of cross-attention."""
-    return (torch.arange(source, device=lengths.device) < lengths[:, None]).unsqueeze(1)
+    return sequence_mask(lengths, source).unsqueeze(1)
+
+
+def sequence_mask(lengths: Tensor, steps: int) -> Tensor:
+    """(B, T): the first `lengths` steps of each row, which are not padding."""
+    return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
 def _both(mask: Tensor | None, other: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from seqwise.layers.initialise import EMBEDDING_STD, log_frequencies
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.losses import Loss, total
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.language.ngram_model import NGramModel
+from seqwise.tasks.language.ngram import NGramModel
 from seqwise.text.tokenizer import TextStream, Tokenizer
 
 

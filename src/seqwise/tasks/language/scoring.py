@@ -22,7 +22,7 @@ from seqwise.losses import Loss, total
 from seqwise.metrics.evaluation import Perplexity, ScoreSums
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.language.blocks import add_losses
-from seqwise.tasks.language.ngram_model import NGramModel
+from seqwise.tasks.language.ngram import NGramModel
 from seqwise.tasks.task import ProgressCallback
 
 ROWS = 16  # streams scored in parallel; each begins with an empty state

@@ -29,7 +29,7 @@ from seqwise.tasks.language.model import LanguageModel as LanguageModel
 from seqwise.tasks.language.model import Model as Model
 from seqwise.tasks.language.model import build_model
 from seqwise.tasks.language.model import generate_text as generate_text
-from seqwise.tasks.language.ngram_model import NGramModel, check_counting
+from seqwise.tasks.language.ngram import NGramModel, check_counting
 from seqwise.tasks.language.scoring import ROWS, evaluation_rows, perplexity, score, score_dynamically
 from seqwise.tasks.latency import Stopwatch
 from seqwise.tasks.task import (
@@ -171,7 +171,7 @@ class Language(CorpusTask):
 def describe_reading(model: Model, settings: ResolvedSettings, store: TokenStore) -> str:
     """Returns how the model reads the text, in words."""
     if isinstance(model, NGramModel):
-        return model.describe()
+        return model.ngram.describe()
     window = settings.data.window
     if not model.stateful:
         reads = f"each token seen with {window // 2 if isinstance(window, int) else 0} to {window} tokens of context"

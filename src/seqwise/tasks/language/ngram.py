@@ -18,7 +18,7 @@ occurrence. The lowest order is interpolated with the uniform distribution 1/V, 
 Each order is one sorted array of keys, `id of the context × V + token`, where the id of a context is its index in the
 array of the order below. So a lookup is a binary search, and the tokens after one context are contiguous.
 
-This module knows nothing of text, files or tensors: ids in, probabilities out.
+`NGram` is that model: ids in, probabilities out. `NGramModel` gives it the interface of a neural language model.
 """
 
 from __future__ import annotations
@@ -27,12 +27,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from seqwise import environment
+from seqwise.backbones.states import ModelState
+from seqwise.data.corpus.store import TokenStore
 from seqwise.errors import RunError, UsageError
+from seqwise.metrics.evaluation import BLOCK_TOKENS, ScoreSums
 
 MAX_ORDER = 16
-CHUNK_TOKENS = 1 << 19  # tokens scored at once, which bounds the memory of temporary arrays
+CHUNK_TOKENS = 1_000_000  # tokens scored at once, which bounds the memory of temporary arrays
+SETTING_PREFIX = "setting."  # prefix of the plain numbers among the saved tensors
 # Where a text is too small or too regular to estimate discounts: half the count that is discounted. Never 0, or tokens
 # not seen in training would have no probability at all.
 FALLBACK_DISCOUNTS = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}
@@ -96,12 +103,12 @@ class NGram:
     def score_tokens(self, ids: np.ndarray | Iterable[np.ndarray]) -> Floats:
         """Returns log p(ids[t] | up to order − 1 tokens before t), for every t."""
         stream = _build_stream(ids, self.vocabulary, self.end)
-        first, reach = int(self.end is not None), self.order - 1
-        result = np.empty(len(stream) - first)
-        for start in range(first, len(stream), CHUNK_TOKENS):
-            begin, stop = max(0, start - reach), min(start + CHUNK_TOKENS, len(stream))
-            result[start - first : stop - first] = np.log(self._probabilities(stream[begin:stop])[start - begin :])
-        return result
+        result = self.levels[0].share[stream] + self.interpolation_weights[0][0] / self.vocabulary
+        for k, context, gram in self._iterate_orders(stream):
+            has_context, has_ngram = context >= 0, gram >= 0
+            result[has_context] *= self.interpolation_weights[k][context[has_context]]
+            result[has_ngram] += self.levels[k].share[gram[has_ngram]]
+        return np.log(result[int(self.end is not None) :])
 
     def distribution(self, history: np.ndarray | Sequence[int]) -> Floats:
         """Returns p(· | history) over the whole vocabulary, (V,)."""
@@ -118,36 +125,22 @@ class NGram:
             result[level.keys[start:stop] - h * self.vocabulary] += level.share[start:stop]
         return result
 
-    @property
-    def parameters(self) -> int:
-        """Number of n-grams seen, over all orders."""
-        return sum(int(np.count_nonzero(level.counts)) for level in self.levels)
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the model's arrays."""
-        arrays = [
-            a for level in self.levels for a in (level.keys, level.counts, level.share)
-        ] + self.interpolation_weights
-        return sum(array.nbytes for array in arrays)
-
     def describe(self) -> str:
         """Returns order, smoothing and size in words."""
         kind = "modified Kneser–Ney" if self.discounts == 3 else "Kneser–Ney"
-        sizes = ", ".join(f"{np.count_nonzero(level.counts):,}" for level in self.levels)
+        sizes = [int(np.count_nonzero(level.counts)) for level in self.levels]
+        arrays = [array for level in self.levels for array in (level.keys, level.counts, level.share)]
+        memory = sum(array.nbytes for array in (*arrays, *self.interpolation_weights))
         return (
-            f"{self.order}-gram, interpolated {kind}, vocabulary {self.vocabulary:,}, "
-            f"{self.parameters:,} n-grams (by order: {sizes}), {self.bytes / 1e6:.0f} MB"
+            f"{self.order}-gram, interpolated {kind}, vocabulary {self.vocabulary:,}, {sum(sizes):,} n-grams "
+            f"(by order: {', '.join(f'{size:,}' for size in sizes)}), {memory / 1e6:.0f} MB"
         )
 
-    def settings(self) -> dict[str, int]:
-        """Returns the numbers that `from_tensors` needs beside the tensors; end is −1 where the model has none."""
-        end = -1 if self.end is None else self.end
-        return {"vocabulary": self.vocabulary, "order": self.order, "end": end, "discounts": self.discounts}
-
     def tensors(self) -> dict[str, np.ndarray]:
-        """Returns the counts, from which the probabilities are computed."""
-        tensors: dict[str, np.ndarray] = {}
+        """Returns the counts, from which the probabilities are computed, and the numbers that belong to them."""
+        end = -1 if self.end is None else self.end
+        settings = {"vocabulary": self.vocabulary, "order": self.order, "end": end, "discounts": self.discounts}
+        tensors = {f"{SETTING_PREFIX}{name}": np.array(value) for name, value in settings.items()}
         for k, level in enumerate(self.levels, start=1):
             tensors[f"counts.{k}"] = level.counts
             if k > 1:
@@ -155,26 +148,19 @@ class NGram:
         return tensors
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, np.ndarray], settings: Mapping[str, int]) -> NGram:
-        """Returns the model whose `tensors()` and `settings()` these are."""
-        vocabulary = settings["vocabulary"]
+    def from_tensors(cls, tensors: Mapping[str, np.ndarray]) -> NGram:
+        """Returns the model whose `tensors()` these are."""
+        vocabulary, order, end, discounts = (
+            int(tensors[f"{SETTING_PREFIX}{name}"]) for name in ("vocabulary", "order", "end", "discounts")
+        )
         tables: list[Table] = []
-        for k in range(1, settings["order"] + 1):
+        for k in range(1, order + 1):
             counts = tensors.get(f"counts.{k}")
             keys = np.arange(vocabulary, dtype=np.int64) if k == 1 else tensors.get(f"keys.{k}")
             if counts is None or keys is None or len(counts) != len(keys):
                 raise RunError(f"the n-gram model lacks counts of order {k}.", repair="Train it again.")
             tables.append((keys, counts))
-        end = None if settings["end"] < 0 else settings["end"]
-        return cls(tables, vocabulary, end, settings["discounts"])
-
-    def _probabilities(self, stream: Integers) -> Floats:
-        result = self.levels[0].share[stream] + self.interpolation_weights[0][0] / self.vocabulary
-        for k, context, gram in self._iterate_orders(stream):
-            has_context, has_ngram = context >= 0, gram >= 0
-            result[has_context] *= self.interpolation_weights[k][context[has_context]]
-            result[has_ngram] += self.levels[k].share[gram[has_ngram]]
-        return result
+        return cls(tables, vocabulary, None if end < 0 else end, discounts)
 
     def _iterate_orders(self, stream: Integers) -> Iterator[tuple[int, Integers, Integers]]:
         """Yields for each order above 1 its index, and per position the ids of the context and of the n-gram, or −1."""
@@ -185,12 +171,72 @@ class NGram:
             yield k, context, gram
 
 
+class NGramModel(nn.Module):
+    """Counts that predict the next token. It has no parameters; `fit` or `load_tensors` gives it its counts."""
+
+    finished = "all n-grams are counted"  # why its training ended
+
+    def __init__(self, order: int, vocabulary: int):
+        super().__init__()
+        self.order, self.vocabulary = order, vocabulary
+        self._ngram: NGram | None = None
+
+    @property
+    def ngram(self) -> NGram:
+        if self._ngram is None:
+            raise RunError("the n-gram model has no counts.", repair="Train it first.")
+        return self._ngram
+
+    def fit(self, store: TokenStore, end: int | None) -> None:
+        """Counts the n-grams of a text; `end` is the token that ends a line, where lines matter."""
+        check_counting(len(store), self.vocabulary, self.order)
+        self._ngram = NGram.count(store.read(0, len(store)), self.vocabulary, self.order, end)
+
+    def get_tensors(self) -> dict[str, Tensor]:
+        """Returns the counts, and the plain numbers that belong to them, for saving."""
+        return {name: torch.from_numpy(array) for name, array in self.ngram.tensors().items()}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores what `get_tensors` returned."""
+        self._ngram = NGram.from_tensors({name: tensor.numpy() for name, tensor in tensors.items()})
+
+    def score(self, store: TokenStore, blocks: ScoreSums | None = None) -> tuple[float, int]:
+        """Returns the summed negative log likelihood of a text after its first token, and the number of tokens."""
+        nats, context = 0.0, self.ngram.order - 1
+        for start in range(1, len(store), CHUNK_TOKENS):
+            first = max(0, start - context)
+            ids = store.read(first, min(len(store), start + CHUNK_TOKENS) - first)
+            log_probabilities = self.ngram.score_tokens(ids)[start - first :]
+            nats -= float(log_probabilities.sum())
+            if blocks is not None:
+                blocks.add((start + np.arange(len(log_probabilities))) // BLOCK_TOKENS, -log_probabilities)
+        return nats, len(store) - 1
+
+    def next(self, ids: Tensor, state: ModelState = None) -> tuple[Tensor, ModelState]:
+        """Reads ids (B, T); returns log-probabilities (B, V) of the next token, and the history as the state."""
+        history = ids.cpu() if state is None else torch.cat([state, ids.cpu()], dim=1)
+        history = history[:, -max(1, self.ngram.order - 1) :]
+        scores = np.stack([np.log(self.ngram.distribution(row.numpy())) for row in history])
+        return torch.from_numpy(scores), history
+
+
 def memory_bound(tokens: int, vocabulary: int, order: int) -> int:
     """Returns the maximum memory of counting in bytes, without the ids; reached if no n-gram occurs twice.
 
     An n-gram takes 28 bytes (key, count, share, λ), the work on one order 64 bytes per token (measured).
     """
     return 28 * (vocabulary + tokens * (order - 1)) + 64 * (vocabulary + tokens)
+
+
+def check_counting(tokens: int, vocabulary: int, order: int) -> None:
+    """Rejects counting that may exceed the memory: the system would kill the process without a message."""
+    needed, free = 8 * tokens + memory_bound(tokens, vocabulary, order), environment.memory()[1]
+    if free is not None and needed > free:
+        raise UsageError(
+            f"counting {order}-grams of {tokens:,} tokens can take {needed / 1e9:,.1f} GB; "
+            f"{free / 1e9:,.1f} GB of memory are free.",
+            repair="Choose a smaller --context.length, or a part of the text.",
+        )
 
 
 def _count_ngrams(stream: Integers, vocabulary: int, order: int, end: int | None) -> Iterator[Table]:
@@ -202,9 +248,10 @@ def _count_ngrams(stream: Integers, vocabulary: int, order: int, end: int | None
         context = _find_contexts(gram, stream, length, end)
         has_context = context >= 0
         longer_keys = context[has_context] * vocabulary + stream[has_context]
-        longer, longer_occurrences, indices = _find_distinct(longer_keys)
-        del longer_keys
-        del context
+        longer, occurrences = np.unique(longer_keys, return_counts=True)
+        occurrences = _to_int32(occurrences)
+        indices = np.searchsorted(longer, longer_keys)
+        del longer_keys, context
         inner = np.empty(len(longer), np.int64)
         inner[indices] = gram[has_context]  # each longer n-gram without its oldest token: one continuation more
         without_context = ~has_context & (gram >= 0)
@@ -214,16 +261,10 @@ def _count_ngrams(stream: Integers, vocabulary: int, order: int, end: int | None
         del inner, without_context
         yield keys, _to_int32(counts)
         del counts
-        keys, occurrences = longer, longer_occurrences
+        keys = longer
         gram = np.full(len(stream), -1, np.int64)
         gram[has_context] = indices
     yield keys, _to_int32(occurrences)
-
-
-def _find_distinct(keys: Integers) -> tuple[Integers, NDArray, Integers]:
-    """Returns the distinct keys in order, how often each occurs, and the index of each key among them."""
-    distinct, occurrences = np.unique(keys, return_counts=True)
-    return distinct, _to_int32(occurrences), np.searchsorted(distinct, keys)
 
 
 def _to_int32(counts: NDArray) -> NDArray:
@@ -285,9 +326,8 @@ def _build_stream(
 
 def _check_arguments(vocabulary: int, order: int, end: int | None, discounts: int) -> None:
     if not 1 <= order <= MAX_ORDER:
-        raise UsageError(
-            f"expected an n-gram order from 1 to {MAX_ORDER}, received {order}.", repair="Set --context.length."
-        )
+        problem = f"expected an n-gram order from 1 to {MAX_ORDER}, received {order}."
+        raise UsageError(problem, repair="Set --context.length.")
     if vocabulary < 1 or (end is not None and not 0 <= end < vocabulary):
         raise UsageError(f"expected a vocabulary that holds the line end, received {vocabulary} tokens, end {end}.")
     if discounts not in FALLBACK_DISCOUNTS:
