@@ -135,9 +135,9 @@ def test_cpu_requirements_are_a_median_and_a_minimum_ratio(recurrent):
 
 
 def test_a_recurrent_row_is_measured_and_reported(recurrent, monkeypatch, capsys):
-    from seqwise.layers import fused
+    from seqwise.layers import scan
 
-    monkeypatch.setattr(fused, "get_unavailable_reason", lambda device: "not here")
+    monkeypatch.setattr(scan, "get_unavailable_reason", lambda device: "not here")
     recurrent.main(command("--rows", "rnn", "32x20×128", "--json"))
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["name"] for row in rows] == ["rnn 32×20×128 fp32", "rnn layer norm 32×20×128 fp32"]

@@ -183,13 +183,13 @@ def test_recorded_values_are_those_of_the_reference(kind: str) -> None:
 
 def test_a_kernel_that_cannot_run_is_replaced_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     from seqwise.kernels.recurrence.gpu import persistent
-    from seqwise.layers import fused
+    from seqwise.layers import scan as scan_module
 
     def broken(*_: object) -> None:
         raise RuntimeError("Triton Error [CUDA]: no such luck")
 
     monkeypatch.setattr(persistent, "verify_backward_launch", broken)
-    monkeypatch.setattr(fused, "_failed", set())
+    monkeypatch.setattr(scan_module, "_failed", set())
     layer = layer_of("lstm", 8, 16, torch.float32)
     x = torch.randn(2, 5, 8, device=DEVICE)
     with pytest.warns(UserWarning, match="no such luck"):

@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from seqwise.errors import UsageError
 from seqwise.kernels.recurrence.cpu import memory
-from seqwise.layers import cells, fused, recurrent
+from seqwise.layers import cells, recurrent
+from seqwise.layers import scan as scan_module
 from seqwise.layers.record import record
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import scan
@@ -260,7 +261,7 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
         raise RuntimeError("first line\ncannot select")
 
     monkeypatch.setattr(memory, "_compile_loop", broken)
-    monkeypatch.setattr(fused, "_failed", set())
+    monkeypatch.setattr(scan_module, "_failed", set())
     x = random_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):
         both = Bidirectional(build_layer(name), build_layer(name))

@@ -50,7 +50,7 @@ def test_resuming_a_finished_run_changes_nothing(book, tmp_path, capsys):
 @pytest.mark.parametrize("kernels", [True, False])
 def test_the_environment_says_how_each_recurrent_layer_was_computed(book, tmp_path, monkeypatch, kernels):
     if not kernels:
-        monkeypatch.setattr("seqwise.layers.fused.get_unavailable_reason", lambda device: "none wanted")
+        monkeypatch.setattr("seqwise.layers.scan.get_unavailable_reason", lambda device: "none wanted")
     assert train(*fresh(book, tmp_path / "run", "--model", "gru", "--network.depth", "2", "--device", "cpu")) == 0
     found = json.loads((tmp_path / "run" / "env.json").read_text())
     path = "compiled" if kernels else "aten"

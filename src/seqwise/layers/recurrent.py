@@ -1,6 +1,6 @@
 """Recurrent layers: one cell over time, stacked layers, and two layers that read in opposite directions.
 
-They know nothing of tokens, and not what a state is used for. The loops over time are in `scan.py` and `fused.py`.
+They know nothing of tokens, and not what a state is used for. The loops over time are in `scan.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from torch import Tensor, nn
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, State
 from seqwise.layers.dropout import VariationalDropout, drop_weights
-from seqwise.layers.fused import FUSED, ScanResult, build_direction, choose_backend, fused_scan, get_cell_spec
 from seqwise.layers.norm import LayerNorm
 from seqwise.layers.record import is_recorded, is_recorded_live, record_value
-from seqwise.layers.scan import aten_scan, scan, zero_padding
+from seqwise.layers.scan import (
+    FUSED,
+    ScanResult,
+    aten_scan,
+    build_direction,
+    choose_backend,
+    fused_scan,
+    get_cell_spec,
+    scan,
+    zero_padding,
+)
 
 META = torch.empty(0, device="meta")  # tensors made like this one have a shape and no memory
 

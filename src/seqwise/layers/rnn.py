@@ -24,10 +24,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from seqwise.errors import UsageError
 from seqwise.layers.cells import Cell, GRUCell, LSTMCell, RNNCell
-from seqwise.layers.fused import CELL_SPECS, choose_backend
 from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
-from seqwise.layers.scan import ATEN_SCANS
+from seqwise.layers.scan import CELL_SPECS, choose_backend
 
 ARGUMENTS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
@@ -88,7 +87,6 @@ class _GRUCell(_BorrowedWeights, GRUCell):
 
 # The same equations, so the same scans.
 CELL_SPECS |= {_LSTMCell: CELL_SPECS[LSTMCell], _GRUCell: CELL_SPECS[GRUCell], _RNNCell: CELL_SPECS[RNNCell]}
-ATEN_SCANS |= {_LSTMCell: ATEN_SCANS[LSTMCell], _GRUCell: ATEN_SCANS[GRUCell], _RNNCell: ATEN_SCANS[RNNCell]}
 
 
 class _TorchCompatible(nn.RNNBase):

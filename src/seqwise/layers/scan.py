@@ -1,25 +1,59 @@
-"""The scan of one cell over time, twice: the reference implementation and PyTorch's ATen (cuDNN on a GPU).
+"""The scan of one cell over time by four backends, and the choice between them.
 
-The reference implementation is a loop over the cell's own equation. Both use the same weights, and the tests compare
-them. ATen does not return its gates, so recording runs the reference implementation as well. Scans by our own kernels
-are in `fused.py`. This module knows nothing of stacked layers, directions or dropout.
+    reference   a loop over the cell's own equation; the tests compare all others with it
+    aten        PyTorch's scan, on a GPU cuDNN's. It returns no gates, so recording runs the reference as well
+    triton      persistent kernels of this package on a GPU
+    compiled    compiled loops of this package on a CPU
+
+Where a kernel of this package cannot be compiled or launched, another backend takes its place. Kernels know nothing of
+cells; cells know nothing of kernels. This module knows nothing of stacked layers or dropout.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from seqwise.kernels.recurrence.availability import get_unavailable_reason
+from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
+from seqwise.kernels.recurrence.cpu import compiled, support
 from seqwise.kernels.recurrence.layout import time_first
-from seqwise.layers.cells import Cell, GRUCell, LSTMCell, ReplacingGRUCell, RNNCell, State
-from seqwise.layers.record import is_recorded, is_recorded_live, record_value
+from seqwise.kernels.recurrence.packing import SequencePacking
+from seqwise.layers import cells
+from seqwise.layers.cells import Cell, State
+from seqwise.layers.norm import LayerNorm
+from seqwise.layers.record import is_recorded, is_recorded_live, pause_recording, record_value
+
+CELL_SPECS: dict[type[Cell], CellSpec] = {
+    cells.RNNCell: CellSpec("rnn"),
+    cells.LSTMCell: CellSpec("lstm"),
+    cells.GRUCell: CellSpec("gru"),
+    cells.ReplacingGRUCell: CellSpec("gru", update="replaces"),
+    cells.EarlyResetGRUCell: CellSpec("gru", reset="before"),
+    cells.EarlyResetReplacingGRUCell: CellSpec("gru", reset="before", update="replaces"),
+    cells.LayerNormRNNCell: CellSpec("rnn", layer_norm=True),
+    cells.LayerNormLSTMCell: CellSpec("lstm", layer_norm=True),
+    cells.LayerNormGRUCell: CellSpec("gru", layer_norm=True),
+    cells.LayerNormReplacingGRUCell: CellSpec("gru", update="replaces", layer_norm=True),
+}
+# The norms of a step, in the order of the kernels' arguments.
+NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")
+
+FUSED = ("triton", "compiled")  # the backends of this package
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_failed: set[tuple[Any, ...]] = set()  # kernels that could not be launched, or compiled, on this machine
 
 
 class StepRecorder:
@@ -88,9 +122,44 @@ def aten_scan(
     return zero_padding(outputs, is_nonempty[:, None]), after
 
 
-def has_aten_scan(cell: Cell) -> bool:
-    """Whether ATen has this cell. A subclass may have another equation: it uses the reference implementation."""
-    return type(cell) in ATEN_SCANS and (not isinstance(cell, RNNCell) or cell.activation in ("tanh", "relu"))
+def _aten(
+    cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
+) -> tuple[Tensor, State]:
+    function, weights = _get_aten_arguments(cell, weight_hidden)
+    hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's first dimension is the layer
+    before = hidden if len(hidden) == 2 else hidden[0]
+    # cuDNN computes gradients in training mode only, so an evaluated layer needs that mode as well. Dropout is 0.
+    options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
+    # cuDNN warns that it copies weights which are not in one buffer: the copy is cheap beside the scan.
+    ignore = warnings.catch_warnings(action="ignore", category=UserWarning) if x.is_cuda else nullcontext()
+    with ignore:
+        if batch_sizes is None and x.is_cuda:  # cuDNN would copy batch-first input slowly
+            outputs, *after = function(time_first(x), before, *options, False)
+            outputs = outputs.transpose(0, 1)
+        elif batch_sizes is None:
+            outputs, *after = function(x, before, *options, True)
+        else:
+            outputs, *after = function(x, batch_sizes, before, *options)
+    return outputs, tuple([part.squeeze(0) for part in after])
+
+
+def _get_aten_arguments(cell: Any, weight_hidden: Tensor) -> tuple[Callable[..., Any], list[Tensor]]:
+    """ATen's function for a cell, and the weights that it takes."""
+    if isinstance(cell, cells.GRUCell):
+        function, bias_hidden = torch.gru, F.pad(cell.bias_hidden, (2 * cell.units, 0))
+    elif isinstance(cell, cells.LSTMCell):
+        function, bias_hidden = torch.lstm, torch.zeros_like(cell.bias)
+    else:
+        function = torch.rnn_tanh if cell.activation == "tanh" else torch.rnn_relu
+        bias_hidden = torch.zeros_like(cell.bias)
+    weights = [cell.weight_input, weight_hidden, cell.bias, bias_hidden]
+    if isinstance(cell, cells.ReplacingGRUCell):
+        # In ATen's GRU, z near 1 keeps the old state. 1 − σ(a) = σ(−a): the update gate's weights change their sign.
+        sign = weight_hidden.new_ones(3, cell.units)
+        sign[1] = -1
+        sign = sign.flatten()
+        weights = [weight * (sign[:, None] if weight.dim() == 2 else sign) for weight in weights]
+    return function, weights
 
 
 def select_state(rows: Tensor, new: State, old: State) -> State:
@@ -103,55 +172,140 @@ def zero_padding(values: Tensor, valid: Tensor | None) -> Tensor:
     return values if valid is None else values.masked_fill(~valid[..., None], 0)
 
 
-def _aten(
-    cell: Cell, x: Tensor, batch_sizes: Tensor | None, state: State, weight_hidden: Tensor
-) -> tuple[Tensor, State]:
-    function, weights = ATEN_SCANS[type(cell)](cell, weight_hidden)
-    hidden = [part.unsqueeze(0).contiguous() for part in state]  # ATen's first dimension is the layer
-    before = hidden if len(hidden) == 2 else hidden[0]
-    # cuDNN computes gradients in training mode only, so an evaluated layer needs that mode as well. Dropout is 0.
-    options = (weights, True, 1, 0.0, torch.is_grad_enabled(), False)
-    with _ignore_warnings() if x.is_cuda else nullcontext():
-        if batch_sizes is None and x.is_cuda:  # cuDNN would copy batch-first input slowly
-            outputs, *after = function(time_first(x), before, *options, False)
-            outputs = outputs.transpose(0, 1)
-        elif batch_sizes is None:
-            outputs, *after = function(x, before, *options, True)
-        else:
-            outputs, *after = function(x, batch_sizes, before, *options)
-    return outputs, tuple([part.squeeze(0) for part in after])
+def _untraced(function: Function) -> Function:
+    """The function, excluded from tracing by `torch.compile`, as by `torch.compiler.disable`.
+
+    `disable` itself imports the compiler, which takes two seconds; here it is called once the compiler is imported.
+    """
+    disabled: list[Any] = []
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*arguments)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*arguments)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
 
 
-def _ignore_warnings() -> Any:
-    """No warning that cuDNN copies weights which are not in one buffer: the copy is cheap beside the scan."""
-    return warnings.catch_warnings(action="ignore", category=UserWarning)
+def get_cell_spec(cell: Cell) -> CellSpec | None:
+    """The cell as kernels describe it; None for other classes, also subclasses: their equations may differ."""
+    spec = CELL_SPECS.get(type(cell))
+    if spec is None or spec.name != "rnn":
+        return spec
+    activation: Any = cell.activation
+    return spec if activation == spec.activation else replace(spec, activation=activation)
 
 
-def _rnn(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
-    function = {"tanh": torch.rnn_tanh, "relu": torch.rnn_relu}[cell.activation]
-    return function, [cell.weight_input, weight_hidden, cell.bias, torch.zeros_like(cell.bias)]
+def choose_backend(cell: Cell, x: Tensor, lengths: Tensor | None = None, scans: int = 1) -> str:
+    """The backend of this call: "triton", "compiled", "aten" (on a GPU cuDNN) or "reference", the loop over steps."""
+    spec = get_cell_spec(cell)
+    if spec is None:
+        return "reference"
+    has_aten = spec.reset == "after" and not spec.layer_norm and spec.activation in ("tanh", "relu")
+    fallback = "aten" if has_aten else "reference"
+    if support.has_active_transforms():
+        return "reference"  # ATen's scans have no batching rule, and not all have forward-mode derivatives
+    if x.is_cpu:
+        return _choose_on_cpu(spec, cell, x, lengths, scans, fallback)
+    if get_unavailable_reason(x.device) is not None or _failure_key(spec, x, cell.units, scans) in _failed:
+        return fallback
+    from seqwise.kernels.recurrence.gpu import persistent
+
+    if not persistent.is_supported(spec, x, cell.units, scans):
+        return fallback
+    is_faster = fallback == "reference" or persistent.is_faster_than_cudnn(spec, x, cell.units, scans)
+    return "triton" if is_faster else fallback
 
 
-def _lstm(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
-    return torch.lstm, [cell.weight_input, weight_hidden, cell.bias, torch.zeros_like(cell.bias)]
+@_untraced
+def _choose_on_cpu(spec: CellSpec, cell: Cell, x: Tensor, lengths: Tensor | None, scans: int, fallback: str) -> str:
+    has_failed = bool(_failed) and _failure_key(spec, x) in _failed
+    if has_failed or not support.is_supported(x, cell.weight_input, cell.weight_hidden):
+        return fallback
+    padded = lengths is not None and bool((lengths < x.shape[1]).any())
+    is_faster = fallback == "reference" and x.shape[1] > 1
+    is_faster = is_faster or support.is_faster_than_aten(spec, x, cell.units, scans, padded)
+    return "compiled" if is_faster and get_unavailable_reason(x.device) is None else fallback
 
 
-def _gru(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
-    return torch.gru, [cell.weight_input, weight_hidden, cell.bias, F.pad(cell.bias_hidden, (2 * cell.units, 0))]
+def build_direction(cell: Any, weight_hidden: Tensor, state: State, reverse: bool = False) -> Direction:
+    """What a kernel needs of a cell: weights, the vectors beside them, the state."""
+    norms = [norm for name in NORMS if isinstance(norm := cell._modules.get(name), LayerNorm)]
+    vectors = [vector for norm in norms for vector in (norm.weight, norm.bias)]
+    if isinstance(cell, cells.GRUCell):
+        vectors.append(cell.bias_hidden)
+    is_linear = type(cell).project is Cell.project
+    project: Any = Projection(cell.weight_input, cell.bias) if is_linear else cell.project
+    return Direction(project, weight_hidden, tuple(vectors), state, reverse)
 
 
-def _replacing_gru(cell: Any, weight_hidden: Tensor) -> tuple[Any, list[Tensor]]:
-    """In ATen's GRU, z near 1 keeps the old state. 1 − σ(a) = σ(−a), so the update gate's weights change their sign."""
-    function, weights = _gru(cell, weight_hidden)
-    sign = weight_hidden.new_ones(3, cell.units)
-    sign[1] = -1
-    sign = sign.flatten()
-    return function, [weight * (sign[:, None] if weight.dim() == 2 else sign) for weight in weights]
+class ScanResult(NamedTuple):
+    """Outputs (B, T, directions · U); for each direction its last state and, if recorded, its gates by name."""
+
+    outputs: Tensor
+    states: list[State]
+    gates: list[dict[str, Tensor]]
 
 
-ATEN_SCANS: dict[type[Cell], Callable[[Any, Tensor], tuple[Any, list[Tensor]]]] = {
-    RNNCell: _rnn,
-    LSTMCell: _lstm,
-    GRUCell: _gru,
-    ReplacingGRUCell: _replacing_gru,
-}
+def fused_scan(
+    backend: str, cell: Cell, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
+) -> ScanResult | None:
+    """The scan of x (B, T, D) by a kernel; with `should_record`, every gate by its name.
+
+    None if the kernel cannot be launched: this is warned about once, and the process does not try it again.
+    """
+    spec = get_cell_spec(cell)
+    assert spec is not None
+    if backend == "compiled":
+        result = _scan_on_cpu(spec, x, directions, lengths, should_record)
+        if isinstance(result, Exception):
+            _warn_failed(_failure_key(spec, x), cell, result)
+            return None
+        return result
+    from seqwise.kernels.recurrence.gpu import persistent
+
+    packing = SequencePacking(len(x), x.shape[1], lengths, x.device)
+    with pause_recording():
+        inputs = persistent.prepare_inputs(x, directions, packing)
+        try:
+            persistent.verify_backward_launch(spec, inputs)
+            return ScanResult(*persistent.run_scan(spec, inputs, packing, should_record))
+        except Exception as error:
+            # While a CUDA graph is captured, no kernel can be warmed up: such a failure is not the kernel's.
+            if not persistent.is_launch_failure(error) or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+                raise
+            _warn_failed(_failure_key(spec, x, cell.units, len(directions)), cell, error)
+            return None
+
+
+@_untraced
+def _scan_on_cpu(
+    spec: CellSpec, x: Tensor, directions: Sequence[Direction], lengths: Tensor | None, should_record: bool
+) -> ScanResult | Exception:
+    """The result of the scan, or the error if it cannot be compiled."""
+    try:
+        compiled.prepare(spec, x.dtype)
+    except support.COMPILE_ERRORS as error:
+        return error
+    with pause_recording():
+        packing = SequencePacking(len(x), x.shape[1], lengths)
+        return ScanResult(*compiled.scan(spec, x, directions, packing, should_record))
+
+
+def _warn_failed(key: tuple[Any, ...], cell: Cell, error: Exception) -> None:
+    _failed.add(key)
+    reason = (str(error).strip() or "no reason given").splitlines()[-1]
+    warnings.warn(
+        f"the fused kernel of {cell.name} with {cell.units} units cannot run here; using PyTorch's operations instead. "
+        f"({type(error).__name__}: {reason})",
+        stacklevel=3,
+    )
+
+
+def _failure_key(spec: CellSpec, x: Tensor, *sizes: int) -> tuple[Any, ...]:
+    """What identifies a kernel. One compiled loop serves any number of units and directions, so it has no sizes."""
+    return spec, scan_dtype(x), x.device, *sizes

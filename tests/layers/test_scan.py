@@ -7,9 +7,9 @@ import torch
 
 from seqwise.config import RecurrentSettings
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.layers import cells, fused
+from seqwise.layers import cells, scan
 from seqwise.layers.cells import GRU_CELLS, make_cell
-from seqwise.layers.fused import build_direction, choose_backend, fused_scan, get_cell_spec
+from seqwise.layers.scan import build_direction, choose_backend, fused_scan, get_cell_spec
 
 
 @pytest.mark.parametrize(("reset", "update", "layer_norm"), GRU_CELLS)
@@ -80,14 +80,14 @@ def test_a_kernel_that_cannot_be_launched_warns_once_and_is_not_tried_again(monk
 
     monkeypatch.setattr(persistent, "run_scan", broken)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: None)
-    monkeypatch.setattr(fused, "_failed", set())
+    monkeypatch.setattr(scan, "_failed", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.warns(UserWarning, match="lstm with 4 units cannot run here.*no such luck"):
         assert (
             fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
             is None
         )
-    assert len(fused._failed) == 1
+    assert len(scan._failed) == 1
 
 
 def test_out_of_memory_and_usage_errors_are_not_launch_failures(monkeypatch):
@@ -97,11 +97,11 @@ def test_out_of_memory_and_usage_errors_are_not_launch_failures(monkeypatch):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(persistent, "verify_backward_launch", full)
-    monkeypatch.setattr(fused, "_failed", set())
+    monkeypatch.setattr(scan, "_failed", set())
     cell, x = cells.LSTMCell(3, 4), torch.randn(2, 5, 3)
     with pytest.raises(torch.OutOfMemoryError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
     monkeypatch.setattr(persistent, "verify_backward_launch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fused_scan("triton", cell, x, [build_direction(cell, cell.weight_hidden, cell.start(2, x))], None, False)
-    assert not fused._failed
+    assert not scan._failed
