@@ -23,7 +23,6 @@ from seqwise.layers.attention import (
     padding_mask,
 )
 from seqwise.layers.embedding import Embedding, OneHot
-from seqwise.layers.feedforward import FeedForward
 from seqwise.layers.output import AdaptiveSoftmax, FullSoftmax, SampledSoftmax
 from seqwise.layers.positions import LearnedPositions, Rotary, SinusoidalPositions
 from seqwise.layers.transformer import (
@@ -32,6 +31,7 @@ from seqwise.layers.transformer import (
     Encoder,
     EncoderDecoder,
     EncoderLayer,
+    FeedForward,
     PreNormDecoderLayer,
     PreNormEncoderLayer,
 )

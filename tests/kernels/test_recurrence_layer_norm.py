@@ -12,7 +12,7 @@ from packed_scans import mark_slow, pack, reverse_steps, run_packed
 from torch import Tensor
 
 from seqwise.layers import cells
-from seqwise.layers.norm import EPSILON, LayerNorm
+from seqwise.layers.norm import LayerNorm
 from seqwise.layers.scan import select_state, zero_padding
 
 pytest.importorskip("triton")
@@ -188,7 +188,7 @@ def test_a_mean_far_from_zero_costs_no_precision() -> None:
 
 
 def test_epsilon_is_that_of_the_layer() -> None:
-    assert layer_norm.EPSILON.value == EPSILON
+    assert layer_norm.EPSILON.value == LayerNorm(1).eps
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
-"""Transformer layers, stacks and their caches."""
+"""Transformer layers, their feed-forward part, stacks and caches."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from seqwise.layers.transformer import (
     Encoder,
     EncoderDecoder,
     EncoderLayer,
+    FeedForward,
     PreNormDecoderLayer,
     PreNormEncoderLayer,
     cached_length,
@@ -248,3 +251,51 @@ def test_the_future_changes_no_bit_where_the_fused_kernel_works_in_blocks(rotary
     for now in (1, 31, 32, 257, 512, 599):
         other = torch.cat((x[:, :now], torch.randn(2, 600 - now, 8)), dim=1)
         assert torch.equal(stack(other)[0][:, :now], past[:, :now])
+
+
+def build_small_feedforward(activation: str) -> FeedForward:
+    layer = FeedForward(1, 2, activation)
+    with torch.no_grad():
+        layer.inward.weight.copy_(torch.tensor([[1.0], [-2.0]]))
+        layer.inward.bias.copy_(torch.tensor([0.5, 0.0]))
+        layer.outward.weight.copy_(torch.tensor([[3.0, 1.0]]))
+        layer.outward.bias.fill_(0.25)
+    return layer
+
+
+def test_feedforward_with_relu_equals_a_hand_computed_result():
+    assert build_small_feedforward("relu")(torch.tensor([[1.0]])).item() == pytest.approx(3 * 1.5 + 0.25)
+
+
+def test_gelu_is_x_times_the_normal_distribution_function():
+    def gelu(x):
+        return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+    expected = 3 * gelu(1.5) + gelu(-2.0) + 0.25
+    assert build_small_feedforward("gelu")(torch.tensor([[1.0]])).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_feedforward_equals_two_linear_layers():
+    layer = FeedForward(4, 8, "gelu")
+    peer = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+    peer.load_state_dict(
+        {f"{i}.{n}": v for i, p in ((0, layer.inward), (2, layer.outward)) for n, v in p.named_parameters()}
+    )
+    x = torch.randn(2, 3, 4)
+    torch.testing.assert_close(layer(x), peer(x))
+
+
+def test_recording_the_hidden_layer_changes_nothing():
+    torch.manual_seed(0)
+    layer, x = FeedForward(4, 8, "relu", dropout=0.5), torch.randn(2, 3, 4)
+    torch.manual_seed(1)
+    plain = layer(x)
+    torch.manual_seed(1)
+    with record(layer) as seen:
+        assert torch.equal(layer(x), plain)
+    assert torch.equal(seen["hidden"], layer.inward(x).relu())
+
+
+def test_an_unknown_activation_is_named_with_the_nearest():
+    with pytest.raises(UsageError, match="Perhaps you meant 'gelu'"):
+        FeedForward(4, 8, "glu")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.memory import Memory
-from seqwise.layers.norm import EPSILON, LayerNorm
+from seqwise.layers.norm import LayerNorm
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import record_value
 from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer
@@ -83,7 +83,7 @@ class ImageNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.layer_norm(x, x.shape[1:], eps=EPSILON) * self.weight + self.bias
+        y = F.layer_norm(x, x.shape[1:]) * self.weight + self.bias
         record_value(self, "norm", y)
         return y
 

@@ -25,15 +25,15 @@ _NAMES = {
     "cells": "Cell EarlyResetGRUCell EarlyResetReplacingGRUCell GRUCell LayerNormGRUCell LayerNormLSTMCell "
     "LayerNormRNNCell LayerNormReplacingGRUCell LSTMCell ReplacingGRUCell RNNCell make_cell",
     "dropout": "VariationalDropout drop_rows drop_weights",
-    "embedding": "Embedding OneHot",
-    "feedforward": "FeedForward",
+    "embedding": "CharacterCNN Embedding OneHot",
     "initialise": "forget_bias_ he_ orthogonal_ xavier_",
     "norm": "LayerNorm",
     "output": "AdaptiveSoftmax FullSoftmax SampledSoftmax",
     "positions": "LearnedPositions Rotary SinusoidalPositions rotary",
     "recurrent": "Bidirectional Recurrent StackedRecurrent",
     "rnn": "GRU LSTM RNN",
-    "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer PreNormDecoderLayer PreNormEncoderLayer",
+    "transformer": "Decoder DecoderLayer Encoder EncoderDecoder EncoderLayer FeedForward PreNormDecoderLayer "
+    "PreNormEncoderLayer",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 

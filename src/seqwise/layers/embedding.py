@@ -1,4 +1,4 @@
-"""Ids → vectors. Knows nothing of what an id stands for.
+"""Ids of words or characters → vectors. It knows nothing of what an id stands for.
 
 A one-hot row times a matrix picks one row of that matrix, so `OneHot(V)(ids) @ embedding.weight` equals
 `embedding(ids)`. The lookup is the same map without the multiplications by zero.
@@ -77,3 +77,46 @@ class OneHot(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.vocabulary}"
+
+
+class CharacterCNN(nn.Module):
+    """Word vectors from characters, also for words that training does not have: (W, L), padded with 0 → (W, width).
+
+    A convolution over neighbouring characters, and the maximum over the word (Santos & Zadrozny 2014, section 2.1.2;
+    Ma & Hovy 2016, section 2.1):
+
+        a[i] = relu(b + Σ_k  W_k · E[c[i + k]])        k from -⌊K/2⌋ to ⌊K/2⌋, zeros beyond the word's ends
+        feature = max over i of a[i]
+
+    `W_k · E[c]` has only as many values as there are characters, so they are computed once as a table and looked up.
+    """
+
+    def __init__(self, num_characters: int, width: int, embedding_size: int = 32, kernel_size: int = 3):
+        super().__init__()
+        self.num_characters, self.width = num_characters, width
+        self.embedding_size, self.kernel_size = embedding_size, kernel_size
+        self.vectors = nn.Parameter(torch.empty(num_characters, embedding_size))
+        self.filters = nn.Parameter(torch.empty(embedding_size, kernel_size * width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        nn.init.normal_(self.vectors)
+        nn.init.normal_(self.filters, std=(2 / (kernel_size * embedding_size)) ** 0.5)  # He et al. 2015, before a ReLU
+
+    def forward(self, characters: Tensor) -> Tensor:
+        mask = (characters != 0)[..., None]
+        table = self.vectors @ self.filters  # (num_characters, kernel_size · width)
+        products = F.embedding(characters, table).masked_fill(~mask, 0.0)  # (W, L, kernel_size · width)
+        margin = self.kernel_size // 2
+        products = F.pad(products, (0, 0, margin, margin))
+        steps = characters.shape[1]
+        total: Tensor = self.bias
+        for k in range(self.kernel_size):
+            total = total + products[:, k : k + steps, k * self.width : (k + 1) * self.width]
+        # After the ReLU nothing is negative, so a zero in the padding never exceeds a real position.
+        active = F.relu(total).masked_fill(~mask, 0.0)  # (W, L, width)
+        features = active.amax(dim=1)
+        record_value(self, "features", features)
+        return features
+
+    def extra_repr(self) -> str:
+        sizes = self.num_characters, self.width, self.embedding_size, self.kernel_size
+        return ", ".join(map(str, sizes))

@@ -145,13 +145,12 @@ def _aten(
 
 def _get_aten_arguments(cell: Any, weight_hidden: Tensor) -> tuple[Callable[..., Any], list[Tensor]]:
     """ATen's function for a cell, and the weights that it takes."""
+    function: Callable[..., Any] = torch.lstm
+    if isinstance(cell, cells.RNNCell):
+        function = torch.rnn_tanh if cell.activation == "tanh" else torch.rnn_relu
+    bias_hidden = torch.zeros_like(cell.bias)
     if isinstance(cell, cells.GRUCell):
         function, bias_hidden = torch.gru, F.pad(cell.bias_hidden, (2 * cell.units, 0))
-    elif isinstance(cell, cells.LSTMCell):
-        function, bias_hidden = torch.lstm, torch.zeros_like(cell.bias)
-    else:
-        function = torch.rnn_tanh if cell.activation == "tanh" else torch.rnn_relu
-        bias_hidden = torch.zeros_like(cell.bias)
     weights = [cell.weight_input, weight_hidden, cell.bias, bias_hidden]
     if isinstance(cell, cells.ReplacingGRUCell):
         # In ATen's GRU, z near 1 keeps the old state. 1 − σ(a) = σ(−a): the update gate's weights change their sign.

@@ -18,24 +18,51 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from seqwise.errors import UsageError
+from seqwise.errors import UsageError, nearest
 from seqwise.layers.attention import KeysValues, MultiHeadAttention, padding_mask
-from seqwise.layers.feedforward import FeedForward
+from seqwise.layers.initialise import xavier_
 from seqwise.layers.norm import LayerNorm
-from seqwise.layers.record import is_recorded_within
+from seqwise.layers.record import is_recorded_within, record_value
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 KeyValueCache = tuple[KeysValues, ...]  # per layer keys and values, (B, H, S, K) each
 DecoderCache = tuple[tuple[KeysValues, KeysValues], ...]  # per layer those of the target and those of the memory
 
 
-class TransformerLayer(nn.Module):
-    """What all layers share: each part is added to its input, and has a norm.
+class FeedForward(nn.Module):
+    """y = W₂ · activation(W₁ x + b₁) + b₂ (Vaswani et al. 2017, eq. 2; GELU: Hendrycks & Gimpel 2016, exact form).
 
-    Post-norm, as published, the norm follows the sum; the pre-norm classes normalise what enters the part instead.
+    Weights start as Xavier, biases at 0.
     """
 
+    def __init__(self, width: int, hidden: int, activation: str, dropout: float = 0.0):
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise UsageError(f"unknown activation {activation!r}.", repair=nearest(activation, ACTIVATIONS))
+        self.activation, self.dropout = activation, dropout
+        self.inward = nn.Linear(width, hidden)
+        self.outward = nn.Linear(hidden, width)
+        for linear in (self.inward, self.outward):
+            xavier_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = ACTIVATIONS[self.activation](self.inward(x))
+        record_value(self, "hidden", hidden)
+        return self.outward(F.dropout(hidden, self.dropout, self.training))
+
+    def extra_repr(self) -> str:
+        return f"activation={self.activation}, dropout={self.dropout}"
+
+
+class TransformerLayer(nn.Module):
+    """What all layers share: each part is added to its input and has a norm, after the sum or before the part."""
+
     pre_norm = False
+    has_cross_attention = False
 
     def __init__(
         self, width: int, heads: int, hidden: int, activation: str, dropout: float = 0.0, rotary: bool = False
@@ -44,13 +71,12 @@ class TransformerLayer(nn.Module):
         self.width = width
         self.attention = MultiHeadAttention(width, heads, rotary=rotary)
         self.attention_norm = LayerNorm(width)
-        self._add_cross_attention(width, heads)
+        if self.has_cross_attention:
+            self.cross = MultiHeadAttention(width, heads)
+            self.cross_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, hidden, activation, dropout)
         self.feedforward_norm = LayerNorm(width)
         self.drop = nn.Dropout(dropout)
-
-    def _add_cross_attention(self, width: int, heads: int) -> None:
-        """A decoder layer has one more part, between the other two."""
 
     def enter(self, norm: LayerNorm, x: Tensor) -> Tensor:
         """The input of a part."""
@@ -90,9 +116,7 @@ class PreNormEncoderLayer(EncoderLayer):
 class DecoderLayer(TransformerLayer):
     """Causal self-attention, attention over the memory (`cross`) and feed-forward: post-norm, as published."""
 
-    def _add_cross_attention(self, width: int, heads: int) -> None:
-        self.cross = MultiHeadAttention(width, heads)
-        self.cross_norm = LayerNorm(width)
+    has_cross_attention = True
 
     def forward(
         self,
@@ -126,36 +150,29 @@ def call_layer(layer: nn.Module, *arguments: Any) -> Tensor:
 
 
 class Stack(nn.Module):
-    """Layers one after the other. In training, `compiled_layer` may compute them; it returns no cache."""
+    """Layers one after the other; pre-norm stacks end with a norm. In training `compiled_layer` may compute them."""
 
     compiled_layer: LayerFunction | None = None  # of this process: neither copied nor pickled
 
-    def __init__(self, layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]):
+    def __init__(self, layers: Sequence[TransformerLayer]):
         super().__init__()
         self.layer = nn.ModuleList(layers)
-        self.norm = _final_norm(layers)
-        _initialise(layers)
+        self.norm = LayerNorm(layers[-1].width) if layers[-1].pre_norm else nn.Identity()
+        if layers[-1].pre_norm:
+            _initialise_pre_norm(layers)
 
-    def _can_run_compiled(self, cache: object, *sequences: Tensor) -> bool:
-        """Whether the compiled function computes this call.
+    def _run(self, x: Tensor, arguments: tuple[Any, Any], cache: Any, min_length: int) -> tuple[Tensor, Any]:
+        """The output of all layers, and the cache of each, which is empty if they run compiled.
 
-        It does not in evaluation, with a cache or a recording, nor for sequences of one vector: PyTorch would compile
-        separate graphs for sizes of 1.
+        They do in training, without a cache or a recording, and not if some sequence has one vector: PyTorch would
+        compile separate graphs for sizes of 1.
         """
-        if self.compiled_layer is None or not self.training or cache is not None:
-            return False
-        return all(x.shape[1] > 1 for x in sequences) and not is_recorded_within(self)
-
-    def _run_compiled(self, x: Tensor, *arguments: Any) -> Tensor:
-        assert self.compiled_layer is not None
-        first: Any = self.layer[0]
-        rotations = first.attention.compute_rotations(x)  # the same in all layers
-        for layer in self.layer:
-            x = self.compiled_layer(layer, x, *arguments, None, rotations)
-        return self.norm(x)
-
-    def _run(self, x: Tensor, cache: Any, *arguments: Any) -> tuple[Tensor, tuple[Any, ...]]:
-        """The output of all layers, and the cache of each."""
+        compiled: Any = self.compiled_layer
+        if compiled and self.training and cache is None and min_length > 1 and not is_recorded_within(self):
+            rotations = self.layer[0].attention.compute_rotations(x)  # type: ignore[union-attr,operator]
+            for layer in self.layer:
+                x = compiled(layer, x, *arguments, None, rotations)
+            return self.norm(x), ()
         entries = []
         for number, layer in enumerate(self.layer):
             x, entry = layer(x, *arguments, None if cache is None else cache[number])
@@ -167,10 +184,7 @@ class Stack(nn.Module):
 
 
 class Encoder(Stack):
-    """A stack of encoder layers: bidirectional, or causal for decoder-only models. Pre-norm stacks end with a norm."""
-
-    def __init__(self, layers: Sequence[EncoderLayer]):
-        super().__init__(layers)
+    """A stack of encoder layers: bidirectional, or causal for decoder-only models."""
 
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, causal: bool = True, cache: KeyValueCache | None = None
@@ -182,39 +196,28 @@ class Encoder(Stack):
         """
         continues = causal and lengths is None
         if cache is not None and not continues:
+            received = "lengths" if causal else "causal=False"
             raise UsageError(
-                "a cache continues causal rows of equal length; received "
-                + ("lengths." if causal else "causal=False."),
+                f"a cache continues causal rows of equal length; received {received}.",
                 repair="Group the rows by length, or run them without a cache.",
             )
         mask = None if causal or lengths is None else padding_mask(lengths, x.shape[1])
-        if self._can_run_compiled(cache, x):
-            return self._run_compiled(x, mask, causal), None
-        x, cache = self._run(x, cache, mask, causal)
-        return x, cache if continues else None
+        x, cache = self._run(x, (mask, causal), cache, x.shape[1])
+        return x, cache if continues and cache else None
 
 
 class Decoder(Stack):
-    """A stack of decoder layers over a memory. Pre-norm stacks end with a norm."""
-
-    def __init__(self, layers: Sequence[DecoderLayer]):
-        super().__init__(layers)
+    """A stack of decoder layers over a memory."""
 
     def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        memory_lengths: Tensor | None = None,
-        cache: DecoderCache | None = None,
+        self, x: Tensor, memory: Tensor, memory_lengths: Tensor | None = None, cache: DecoderCache | None = None
     ) -> tuple[Tensor, DecoderCache]:
         """x (B, T, D) over memory (B, S, D) → (B, T, D), and the cache that continues it.
 
         Padding at the end of x needs no mask: no earlier position attends to it.
         """
         mask = None if memory_lengths is None else padding_mask(memory_lengths, memory.shape[1])
-        if self._can_run_compiled(cache, x, memory):
-            return self._run_compiled(x, memory, mask), ()
-        return self._run(x, cache, memory, mask)
+        return self._run(x, (memory, mask), cache, min(x.shape[1], memory.shape[1]))
 
 
 class EncoderDecoder(nn.Module):
@@ -248,18 +251,11 @@ def cached_length(cache: KeyValueCache | None) -> int:
     return cache[0][0].shape[2] if cache else 0
 
 
-def _final_norm(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> nn.Module:
-    return LayerNorm(layers[-1].width) if layers[-1].pre_norm else nn.Identity()
-
-
 @torch.no_grad()
-def _initialise(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer]) -> None:
+def _initialise_pre_norm(layers: Sequence[TransformerLayer]) -> None:
     """The initial weights of pre-norm stacks; those of post-norm layers are Xavier already."""
-    if not layers[-1].pre_norm:
-        return
-    parts = [
-        part for layer in layers for part in layer.children() if isinstance(part, MultiHeadAttention | FeedForward)
-    ]
+    children = [part for layer in layers for part in layer.children()]
+    parts = [part for part in children if isinstance(part, MultiHeadAttention | FeedForward)]
     for part in parts:  # each part adds once to the sum
         part.inward.weight.normal_(std=part.inward.in_features**-0.5)
         part.outward.weight.normal_(std=(part.outward.in_features * len(parts)) ** -0.5)

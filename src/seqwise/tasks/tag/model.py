@@ -17,8 +17,7 @@ from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.viterbi import forbid, viterbi
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
-from seqwise.layers.characters import CharacterCNN
-from seqwise.layers.embedding import Embedding
+from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.tag.batches import TagBatch, TagVocabulary
