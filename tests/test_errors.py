@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.errors import DataError, nearest, nearest_path
+from seqwise.errors import DataError, suggest, suggest_path
 
 
 def test_a_message_has_place_problem_and_repair():
@@ -18,8 +18,8 @@ def test_a_message_has_place_problem_and_repair():
 
 
 def test_the_nearest_word_is_suggested_and_otherwise_all_are_listed():
-    assert nearest("lstn", ["lstm", "gru"]) == "Perhaps you meant 'lstm'."
-    assert nearest("xyz", ["lstm", "gru"]) == "Choose from: lstm, gru."
+    assert suggest("lstn", ["lstm", "gru"]) == "Perhaps you meant 'lstm'."
+    assert suggest("xyz", ["lstm", "gru"]) == "Choose from: lstm, gru."
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_the_nearest_word_is_suggested_and_otherwise_all_are_listed():
 )
 def test_a_path_is_suggested_by_its_name_not_by_its_ending_or_folder(asked, suggested):
     others = [Path("book.txt.gz"), Path("/tmp/bin.txt"), Path("runs/tf"), Path("runs/ptb-gru")]
-    assert nearest_path(Path(asked), others) == (f"Perhaps you meant {suggested!r}." if suggested else "")
+    assert suggest_path(Path(asked), others) == (f"Perhaps you meant {suggested!r}." if suggested else "")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.families import MODEL_FAMILIES
 from seqwise.families import RECURRENT as RECURRENT
 from seqwise.task_registry import check_task_name
@@ -444,4 +444,4 @@ def _sentence(mistake: Mistake) -> str:
     section: Any = Settings
     for parent in parents:
         section = section.model_fields[parent].annotation
-    return f"{place}: no such setting. {nearest(key, section.model_fields)}"
+    return f"{place}: no such setting. {suggest(key, section.model_fields)}"

@@ -58,14 +58,14 @@ class SaveError(SeqwiseError):
     """A file could not be written; the old file or checkpoint is still complete."""
 
 
-def nearest(word: str, options: Iterable[str]) -> str:
+def suggest(word: str, options: Iterable[str]) -> str:
     """Return a sentence that suggests the most similar option, or lists all."""
     options = list(options)
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
     return f"Perhaps you meant {close[0]!r}." if close else "Choose from: " + ", ".join(options) + "."
 
 
-def nearest_path(path: Path, others: Iterable[Path]) -> str:
+def suggest_path(path: Path, others: Iterable[Path]) -> str:
     """Return a sentence that suggests the path with the most similar name, ignoring suffixes and folders."""
     stems = {other.name.partition(".")[0]: other for other in others}
     close = difflib.get_close_matches(path.name.partition(".")[0], stems, n=1, cutoff=0.6)

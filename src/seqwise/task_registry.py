@@ -16,7 +16,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, TypeVar
 
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 
 BUILTIN_TASKS = {
     "language": "Language",
@@ -55,7 +55,7 @@ def task_names() -> list[str]:
 def check_task_name(name: str | None) -> str | None:
     """Returns the name of a task that exists; raises ValueError for any other."""
     if name is not None and name not in task_names():
-        raise ValueError(f"there is no such task. {nearest(name, task_names())}")
+        raise ValueError(f"there is no such task. {suggest(name, task_names())}")
     return name
 
 

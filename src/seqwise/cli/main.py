@@ -14,7 +14,7 @@ from importlib import import_module
 
 from seqwise.cli import console
 from seqwise.environment import version
-from seqwise.errors import SeqwiseError, UsageError, nearest
+from seqwise.errors import SeqwiseError, UsageError, suggest
 
 # Command → description. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -94,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         kind, known = ("option", OPTIONS) if command.startswith("-") else ("command", tuple(COMMANDS))
-        raise UsageError(f"unknown {kind} {command!r}.", repair=f"{nearest(command, known)} See seqwise --help.")
+        raise UsageError(f"unknown {kind} {command!r}.", repair=f"{suggest(command, known)} See seqwise --help.")
     return import_module(f"seqwise.cli.{command}").main(rest)
 
 

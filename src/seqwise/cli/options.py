@@ -22,7 +22,7 @@ from tyro.constructors import ConstructorRegistry, StructConstructorSpec, Struct
 
 from seqwise.cli.console import warn, write
 from seqwise.config import Mistake, Settings, mistakes, renamed_settings
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.task_registry import task_names
 
 Spec = TypeVar("Spec")
@@ -214,7 +214,7 @@ def _sentence(box: str, argv: Sequence[str]) -> str:
         names = re.findall(r"'([^']*)'", choice[3])
         if "None" in names:  # an option that may be left out; tyro names its choices in the order of a hash
             names = sorted({*names} - {"None"})
-        return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {nearest(choice[1], names)}"
+        return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {suggest(choice[1], names)}"
     if wrong := re.match(r"Error parsing (\S+): .*Argument helptext:\n(?:--\S+ )?(\S+)", text, flags=re.DOTALL):
         return f"{wrong[1]}: expected {wrong[2]}{_received(wrong[1], argv)}."
     if absent := re.match(r"Missing value for argument '(.*)'", text):

@@ -22,7 +22,7 @@ from seqwise.cli.decoding_options import (
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import DataError, UsageError, nearest_path
+from seqwise.errors import DataError, UsageError, suggest_path
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -209,7 +209,7 @@ def _read(text: str) -> str:
         raise DataError("this is a folder; a text or a text file was expected.", file=text)
     if path.suffix == ".txt" and not any(map(str.isspace, text)):
         others = [Path(entry.name) for entry in sorted(path.parent.iterdir())] if path.parent.is_dir() else []
-        raise DataError("there is no such file.", repair=nearest_path(path, others) or "Check the path.", file=text)
+        raise DataError("there is no such file.", repair=suggest_path(path, others) or "Check the path.", file=text)
     return text
 
 

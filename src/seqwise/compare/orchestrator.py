@@ -20,7 +20,7 @@ from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, run_stages
 from seqwise.compare.run.threads import get_thread_limit, limit_threads
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.training.distribution import defer_interrupts
 from seqwise.training.training_run import choose_device
 
@@ -57,7 +57,7 @@ def check_engine(name: str, workers: int | None = None) -> None:
     if workers is not None and workers < 1:
         raise UsageError(f"--workers: expected at least 1; received {workers}.")
     if name not in ENGINES:
-        raise UsageError(f"there is no engine {name!r}.", repair=nearest(name, ENGINES))
+        raise UsageError(f"there is no engine {name!r}.", repair=suggest(name, ENGINES))
     if name == "ray":
         import_ray()
 

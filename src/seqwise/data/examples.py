@@ -26,7 +26,7 @@ from seqwise.data.splitting import (
     group_by_split,
     parse_split_name,
 )
-from seqwise.errors import DataError, Findings, nearest
+from seqwise.errors import DataError, Findings, suggest
 
 
 class Example(Protocol):
@@ -88,7 +88,7 @@ def open_examples(
     if str(spec).startswith("builtin:"):
         name = str(spec).removeprefix("builtin:")
         if name not in builtins:
-            raise DataError(f"this task has no built-in data {name!r}.", repair=nearest(name, builtins))
+            raise DataError(f"this task has no built-in data {name!r}.", repair=suggest(name, builtins))
         create, description = builtins[name]
         return split_examples(str(spec), {"train": list(create())}, fractions, Findings(), f"{description}; ")
     findings = Findings()
@@ -200,7 +200,7 @@ def select_evaluation_examples(
     if split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on):
         return open_with(0.0, 0.0).all_examples(), "all of it"
     if split is not None and not splits.parts.get(split):
-        raise DataError(f"there is no split {split!r}.", repair=nearest(split, [*splits.parts, "all"]))
+        raise DataError(f"there is no split {split!r}.", repair=suggest(split, [*splits.parts, "all"]))
     return splits.parts[split or "test"], f"the {split or 'test'} split"
 
 

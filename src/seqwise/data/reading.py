@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from seqwise.errors import DataError, nearest_path
+from seqwise.errors import DataError, suggest_path
 
 CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
 BOM = b"\xef\xbb\xbf"
@@ -191,7 +191,7 @@ def missing_file_error(path: Path) -> DataError:
     if not folder.is_dir():
         return DataError("there is no such file, nor its folder.", repair="Check the path.", file=path)
     others = [Path(entry.name) for entry in sorted(folder.iterdir()) if not entry.name.startswith(".")]
-    hint = nearest_path(path, others) if others else "Its folder is empty."
+    hint = suggest_path(path, others) if others else "Its folder is empty."
     return DataError("there is no such file or folder.", repair=hint or "Check the path.", file=path)
 
 

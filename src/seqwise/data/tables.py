@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqwise.data.reading import BOM, check_utf8, get_format_suffix, open_binary, replace_surrogates
-from seqwise.errors import DataError, Findings, UsageError, nearest
+from seqwise.errors import DataError, Findings, UsageError, suggest
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -157,7 +157,7 @@ def _find_columns(
     by_name = all(column in header for column in columns)
     if not by_name and not all(column.isdecimal() for column in columns):
         missing = next(column for column in columns if column not in header)
-        raise DataError(f"there is no column {missing!r}.", repair=nearest(missing, header), file=path, line=line)
+        raise DataError(f"there is no column {missing!r}.", repair=suggest(missing, header), file=path, line=line)
     indices = {name: header.index(c) if by_name else int(c) - 1 for name, c in zip(names, columns)}
     for index in indices.values():
         if not 0 <= index < len(header):

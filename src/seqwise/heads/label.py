@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.layers.attention import masked_softmax, sequence_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.record import record_value
@@ -82,7 +82,7 @@ POOLINGS = {"last": LastPooling, "mean": MeanPooling, "max": MaxPooling, "attent
 def build_pooling(kind: str, width: int, backward_width: int = 0) -> Pooling:
     """Return a pooling layer; the last `backward_width` entries of the states belong to the backward direction."""
     if kind not in POOLINGS:
-        raise UsageError(f"there is no pooling {kind!r}.", repair=nearest(kind, POOLINGS))
+        raise UsageError(f"there is no pooling {kind!r}.", repair=suggest(kind, POOLINGS))
     return LastPooling(width, backward_width) if kind == "last" else POOLINGS[kind](width)
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, sigmoid, tanh
 
 from seqwise.config import RecurrentSettings
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.layers.initialise import forget_bias_, he_, orthogonal_, xavier_
 from seqwise.layers.norm import LayerNorm
 
@@ -79,7 +79,7 @@ class RNNCell(Cell):
     def __init__(self, inputs: int, units: int, activation: str = "tanh"):
         super().__init__(inputs, units)
         if activation not in ACTIVATIONS:
-            raise UsageError(f"no activation {activation!r}.", repair=nearest(activation, ACTIVATIONS))
+            raise UsageError(f"no activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
         self.activation = activation
         if activation == "relu":
             he_(self.weight_input)
@@ -275,7 +275,7 @@ def make_cell(name: str, inputs: int, units: int, settings: RecurrentSettings) -
     if name == "lstm":
         return (LayerNormLSTMCell if settings.layer_norm else LSTMCell)(inputs, units)
     if name != "gru":
-        raise UsageError(f"no recurrent cell {name!r}.", repair=nearest(name, ("rnn", "lstm", "gru")))
+        raise UsageError(f"no recurrent cell {name!r}.", repair=suggest(name, ("rnn", "lstm", "gru")))
     kind = GRU_CELLS.get((settings.reset, settings.update, settings.layer_norm))
     if kind is None:
         raise UsageError(

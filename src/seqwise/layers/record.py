@@ -23,7 +23,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from seqwise.errors import nearest
+from seqwise.errors import suggest
 
 _active: ContextVar[tuple[Recording, ...]] = ContextVar("seqwise_recordings", default=())
 
@@ -51,7 +51,7 @@ class Recording(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._values:
-            raise KeyError(f"nothing was recorded under {name!r}. {nearest(name, self._values)}")
+            raise KeyError(f"nothing was recorded under {name!r}. {suggest(name, self._values)}")
         return self._values[name][-1]
 
     def __iter__(self) -> Iterator[str]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.layers.attention import KeysValues, MultiHeadAttention, padding_mask
 from seqwise.layers.initialise import xavier_
 from seqwise.layers.norm import LayerNorm
@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, activation: str, dropout: float = 0.0):
         super().__init__()
         if activation not in ACTIVATIONS:
-            raise UsageError(f"unknown activation {activation!r}.", repair=nearest(activation, ACTIVATIONS))
+            raise UsageError(f"unknown activation {activation!r}.", repair=suggest(activation, ACTIVATIONS))
         self.activation, self.dropout = activation, dropout
         self.inward = nn.Linear(width, hidden)
         self.outward = nn.Linear(hidden, width)

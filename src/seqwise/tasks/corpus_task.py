@@ -15,7 +15,7 @@ from seqwise.data.corpus.store import TokenStore
 from seqwise.data.corpus.store import prepare as prepare_stores
 from seqwise.data.splitting import TooShortError
 from seqwise.data.tables import reject_columns
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
 from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Report, Size, Task, no_log
@@ -126,7 +126,7 @@ def select_split(data: str, settings: ResolvedSettings, split: str | None, train
     if split == "all" or (split is None and not is_known):
         return merge_splits(corpus), "all"
     if split is not None and split not in corpus.parts:
-        raise UsageError(f"there is no split {split!r}.", repair=nearest(split, [*corpus.parts, "all"]))
+        raise UsageError(f"there is no split {split!r}.", repair=suggest(split, [*corpus.parts, "all"]))
     return corpus, split or "test"
 
 

@@ -16,7 +16,7 @@ from typing import get_args
 from seqwise.config import TaskName
 from seqwise.data.examples import find_split_files
 from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, suggest
 from seqwise.tasks.translate.parallel_files import find_parallel_files
 
 BUILTIN_TASKS: dict[str, TaskName] = {
@@ -47,7 +47,7 @@ def guess_task(data: str) -> tuple[TaskName, str]:
     if data.startswith("builtin:"):
         name = data.removeprefix("builtin:")
         if name not in BUILTIN_TASKS:
-            raise DataError(f"there is no built-in data {name!r}.", repair=nearest(name, BUILTIN_TASKS))
+            raise DataError(f"there is no built-in data {name!r}.", repair=suggest(name, BUILTIN_TASKS))
         return BUILTIN_TASKS[name], "that is what this built-in data is for"
     path = Path(data)
     if path.is_dir():

@@ -18,7 +18,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqwise.config import TOKENIZERS
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, suggest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
 KINDS = TOKENIZERS
@@ -67,7 +67,7 @@ def train_pipeline(
     Specials get the first ids. `extra_words` get the last ids, where tokens are words and a text can contain them.
     """
     if kind not in KINDS:
-        raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=nearest(kind, KINDS))
+        raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=suggest(kind, KINDS))
     texts = _check_texts(texts)
     if kind == "bpe":
         return _train_bpe(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import write_text
 from seqwise.text import pipelines
 from seqwise.text.patterns import END, UNKNOWN, join_pieces, join_spaces, join_words
@@ -196,7 +196,7 @@ class Tokenizer:
         content = _read(path)
         try:
             if content["kind"] not in pipelines.KINDS:
-                raise DataError(f"unknown kind {content['kind']!r}.", repair=nearest(content["kind"], pipelines.KINDS))
+                raise DataError(f"unknown kind {content['kind']!r}.", repair=suggest(content["kind"], pipelines.KINDS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
         except DataError as error:

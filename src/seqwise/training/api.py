@@ -13,7 +13,7 @@ from torch import nn
 
 from seqwise.config import DEVICES, Settings, parse_settings
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.families import get_family
 from seqwise.metrics.evaluation import Evaluation as Evaluation
 from seqwise.tasks import get_task
@@ -65,7 +65,7 @@ class TrainedModel:
 
     def __init__(self, run: Run, device: str = "auto"):
         if device not in DEVICES:
-            raise UsageError(f"there is no device {device!r}.", repair=nearest(device, DEVICES))
+            raise UsageError(f"there is no device {device!r}.", repair=suggest(device, DEVICES))
         self.run, self.settings = run, run.settings
         self.device = choose_device(self.settings.model_copy(update={"device": device}))
 
@@ -155,7 +155,7 @@ def override_options(options: InferenceOptions, overrides: dict[str, Any]) -> In
     known = sorted(set().union(*names.values()))
     for name in overrides:
         if name not in known:
-            raise UsageError(f"there is no option {name!r}.", repair=nearest(name, known))
+            raise UsageError(f"there is no option {name!r}.", repair=suggest(name, known))
     parts = {kind: {name: value for name, value in overrides.items() if name in names[kind]} for kind in kinds}
     beam_search = replace(options.beam_search, **parts[BeamSearchOptions])
     sampling = options.sampling

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from seqwise.config import parse_settings
-from seqwise.errors import RunError, SaveError, UsageError, nearest_path
+from seqwise.errors import RunError, SaveError, UsageError, suggest_path
 from seqwise.files import explain_write_errors, write_text
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Preprocessor
@@ -225,4 +225,4 @@ def _remove_on_failure(folder: Path) -> Iterator[None]:
 def _suggest_run(folder: Path) -> str:
     around = folder.parent if folder.parent.is_dir() else Path()
     runs = [path.parent for path in sorted(around.glob(f"*/{CONFIG}"))]
-    return nearest_path(folder, runs) or "Train one first: seqwise train DATA --task language --model lstm"
+    return suggest_path(folder, runs) or "Train one first: seqwise train DATA --task language --model lstm"

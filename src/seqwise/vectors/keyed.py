@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.vectors.search import (
     EPSILON,
     find_nonfinite_row,
@@ -290,7 +290,7 @@ def _check_arguments(
 
 def _check_choice(name: str, value: str, options: Sequence[str]) -> None:
     if value not in options:
-        raise UsageError(f"{name}: {value!r} is unknown.", repair=nearest(str(value), options))
+        raise UsageError(f"{name}: {value!r} is unknown.", repair=suggest(str(value), options))
 
 
 def _check_positive(n: int) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from seqwise.cli import console
-from seqwise.errors import UsageError
-from seqwise.errors import nearest as suggestion  # `nearest` is a module of this folder
+from seqwise.errors import UsageError, suggest
 
 # Sub-command → its purpose. Each is a module of this folder with `main(argv) -> int`.
 COMMANDS = {
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     if command not in COMMANDS:
         kind = "option" if command.startswith("-") else "command"
         options = ("--help",) if kind == "option" else tuple(COMMANDS)
-        repair = f"{suggestion(command, options)} See seqwise vectors --help."
+        repair = f"{suggest(command, options)} See seqwise vectors --help."
         raise UsageError(f"vectors has no {kind} {command!r}.", repair=repair)
     return import_module(f"seqwise.cli.vectors.{command}").main(rest)
 

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from seqwise.config import FAMILIES, Settings, parse_settings, renamed_settings
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.families import families_for, get_family
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.task import Task
@@ -135,7 +135,7 @@ def check_family(task: Task, name: str, settings: ResolvedSettings, nproc: int =
 
 
 def _check_names(models: Sequence[str]) -> list[str]:
-    problems = [f"there is no family {name!r}. {nearest(name, FAMILIES)}" for name in models if name not in FAMILIES]
+    problems = [f"there is no family {name!r}. {suggest(name, FAMILIES)}" for name in models if name not in FAMILIES]
     twice = sorted({name for name in models if models.count(name) > 1})
     problems += [f"{name} is named more than once in --models." for name in twice]
     if problems:
@@ -172,7 +172,7 @@ def _check_variant(variant: _Variant, base: Settings, others: Mapping[str, Setti
         problems.append(variant.describe(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model"))
     model = values.setdefault("model", variant.name if variant.name in FAMILIES else base.model)
     if isinstance(model, str) and model not in FAMILIES:
-        problems.append(variant.describe(f"there is no family {model!r}. {nearest(model, FAMILIES)}", "model"))
+        problems.append(variant.describe(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model"))
         model = values["model"] = base.model
     elif variant.name in FAMILIES and model != variant.name:
         problems.append(variant.describe(f"it is named like a family, but its model is {model!r}. Rename it.", "model"))

@@ -33,7 +33,7 @@ from seqwise.data.splitting import (
     group_by_split,
     parse_split_name,
 )
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, suggest
 
 Summaries = Mapping[str, SourceSummary]  # by the name of the source
 MIN_WHOLE_FILES = 100  # a folder with so many text files is split by files, not inside each file
@@ -48,7 +48,7 @@ class Builtin:
 
     def __init__(self, name: str):
         if name not in BUILTINS:
-            raise DataError(f"there is no built-in text {name!r}.", repair=nearest(name, BUILTINS))
+            raise DataError(f"there is no built-in text {name!r}.", repair=suggest(name, BUILTINS))
         self.name = f"builtin:{name}"
         self.documents, self.description = BUILTINS[name]
 

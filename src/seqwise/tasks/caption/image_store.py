@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from seqwise.data.reading import list_files, read_error
-from seqwise.errors import DataError, nearest
+from seqwise.errors import DataError, suggest
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAY_SUFFIX = ".npy"
@@ -95,7 +95,7 @@ class ImageStore:
         if not self.locations:
             folder, archive = self.folder / "images", self.folder / "images.zip"
             return f"Put the images into {folder} or {archive}, or next to the table."
-        suggestion = nearest(name, self.by_name)
+        suggestion = suggest(name, self.by_name)
         return suggestion if suggestion.startswith("Perhaps") else f"It was searched for below {self.folder}."
 
     def read(self, location: ImageLocation) -> bytes:

@@ -19,7 +19,7 @@ from seqwise.data.examples import Splits, find_split_files, find_training_duplic
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.splitting import SPLIT_NAMES, SPLITS, TooShortError
 from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_table, read_text
-from seqwise.errors import DataError, Findings, nearest
+from seqwise.errors import DataError, Findings, suggest
 from seqwise.tasks.caption.image_store import ImageLocation, ImageStore
 from seqwise.tasks.caption.images import (
     KINDS,
@@ -102,7 +102,7 @@ def read_captions(
 def _read_builtin(spec: str, image_size: int, fractions: Mapping[str, float]) -> CaptionSplits:
     if spec != BUILTIN:
         name = spec.removeprefix("builtin:")
-        raise DataError(f"this task has no built-in data {name!r}.", repair=nearest(name, ["shapes"]))
+        raise DataError(f"this task has no built-in data {name!r}.", repair=suggest(name, ["shapes"]))
     pixels, captions = draw_shapes()
     examples = [CaptionedImage(f"{BUILTIN}/{i}", (caption,), "", i) for i, caption in enumerate(captions)]
     splits = split_examples(spec, {"train": examples}, fractions, Findings(), f"{BUILTIN_RULE}; ")
@@ -249,7 +249,7 @@ def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
         return default
     name = str(row.values[SPLIT_COLUMN]).strip()
     if name.lower() not in SPLIT_NAMES:
-        repair = f"Splits are train, valid and test. {nearest(name.lower(), SPLIT_NAMES)}"
+        repair = f"Splits are train, valid and test. {suggest(name.lower(), SPLIT_NAMES)}"
         findings.error(f"there is no split {name!r}.", repair=repair, file=row.file, line=row.line)
     return SPLIT_NAMES.get(name.lower())
 

@@ -17,7 +17,7 @@ from seqwise.config import ForecastSettings
 from seqwise.data.examples import find_split_files
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, parse_records, read_text
-from seqwise.errors import DataError, Findings, UsageError, nearest
+from seqwise.errors import DataError, Findings, UsageError, suggest
 from seqwise.tasks.forecast import sunspots
 from seqwise.tasks.forecast.timestamps import FORMATS, TimeGrid, detect_style, get_parser
 
@@ -62,7 +62,7 @@ def read_table(spec: str, findings: Findings) -> TextTable:
     """Reads a file, a folder with train.*, valid.* and test.*, a built-in name, or a table given as text."""
     if spec.startswith("builtin:"):
         if spec != "builtin:sunspots":
-            raise DataError(f"this task has no built-in data {spec[8:]!r}.", repair=nearest(spec[8:], ["sunspots"]))
+            raise DataError(f"this task has no built-in data {spec[8:]!r}.", repair=suggest(spec[8:], ["sunspots"]))
         return _parse_table(sunspots.to_csv(), ",", Path(spec), "train", findings)
     if "\n" in spec:  # the text of a table, from standard input
         separator = "\t" if "\t" in spec.partition("\n")[0] else ","
@@ -193,7 +193,7 @@ def _check_roles(columns: SeriesColumns) -> None:
 def require_column(name: str, table: TextTable) -> None:
     if name not in table.fields:
         problem = f"there is no column {name!r}."
-        raise DataError(problem, repair=nearest(name, table.header), file=table.files[0], line=1)
+        raise DataError(problem, repair=suggest(name, table.header), file=table.files[0], line=1)
 
 
 def _find_time_column(table: TextTable) -> str:

@@ -21,7 +21,7 @@ from seqwise.config import HELD_OUT, Settings
 from seqwise.data.buckets import BucketLoader
 from seqwise.data.splitting import SPLITS
 from seqwise.data.tables import parse_columns
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import check_output_path
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.resolved_settings import ResolvedSettings
@@ -352,7 +352,7 @@ def _select_part(
 ) -> tuple[int, int, str]:
     """Returns the first step to evaluate, the step after the last, and which part of the data they are, in words."""
     if split not in (None, "all", *SPLITS):
-        raise UsageError(f"there is no split {split!r}.", repair=nearest(str(split), [*SPLITS, "all"]))
+        raise UsageError(f"there is no split {split!r}.", repair=suggest(str(split), [*SPLITS, "all"]))
     splits = settings.forecast.splits
     has_splits = split is not None or series.split_ends is not None
     if not has_splits:

@@ -18,7 +18,7 @@ from seqwise.data.shuffle import hash_integers
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
 from seqwise.tasks.translate.model import Translator
 from seqwise.tasks.translate.reader import join_lines
@@ -46,7 +46,7 @@ def parse_targets(preprocessor: Preprocessor, requested: str | None) -> list[Tar
     for name in names:
         if name not in known:
             raise UsageError(
-                f"the run does not write {name!r}; it writes {', '.join(known)}.", repair=nearest(name, known)
+                f"the run does not write {name!r}; it writes {', '.join(known)}.", repair=suggest(name, known)
             )
     return [Target(name, known.index(name)) for name in names]
 

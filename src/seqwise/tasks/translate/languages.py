@@ -10,7 +10,7 @@ from pathlib import Path
 
 from seqwise.data.reading import get_format_suffix, open_binary
 from seqwise.data.tables import parse_columns
-from seqwise.errors import DataError, UsageError, nearest
+from seqwise.errors import DataError, UsageError, suggest
 from seqwise.tasks.translate.parallel_files import FileSet
 
 DEFAULT_NAMES = ("source", "target")
@@ -63,7 +63,7 @@ def _choose_languages(
     for name in [*targets, *([source] if source else [])]:
         if name not in known:
             raise DataError(
-                f"there is no text in {name!r}; there are {_listed(known)}.", repair=nearest(name, known), file=spec
+                f"there is no text in {name!r}; there are {_listed(known)}.", repair=suggest(name, known), file=spec
             )
     if not targets:
         directed = next((pair for pair in DIRECTED_NAMES if list(pair) == known), None)

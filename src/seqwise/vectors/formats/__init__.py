@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqwise.data.reading import is_gzip, open_binary
-from seqwise.errors import UsageError, nearest
+from seqwise.errors import UsageError, suggest
 from seqwise.files import check_output_path
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def check_out(path: str | Path, kind: str | None = None) -> str:
 def _resolve_kind(path: Path, kind: str | None) -> str | None:
     """Returns `kind` if it is set, otherwise that of the suffix; None for an unknown suffix."""
     if kind is not None and kind not in KINDS:
-        raise UsageError(f"kind: {kind!r} is unknown.", repair=nearest(kind, KINDS))
+        raise UsageError(f"kind: {kind!r} is unknown.", repair=suggest(kind, KINDS))
     resolved = kind or KINDS_BY_SUFFIX.get((path.with_suffix("") if is_gzip(path) else path).suffix.lower())
     if resolved == "safetensors" and is_gzip(path):
         raise UsageError("safetensors files cannot be compressed.", repair="Remove .gz from the name.", file=path)
