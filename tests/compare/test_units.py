@@ -39,6 +39,6 @@ def test_the_introduction_counts_values(tmp_path: Path, series: Path):
 
 
 def test_a_budget_that_is_too_small_is_told_in_values(tmp_path: Path, series: Path):
-    with pytest.raises(UsageError, match=r"with \d+ values a training would make") as caught:
+    with pytest.raises(UsageError, match=r"a training of \d+ values is too short") as caught:
         make_plan(tmp_path / "out", series, parse_settings(BASE), budget="90-tokens")
     assert "tokens" not in caught.value.problem

@@ -183,7 +183,7 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
     """Runs a comparison with a live display and shows its report; returns the exit status."""
     from seqwise.cli.trials import TrialsDisplay
     from seqwise.compare.orchestrator import Orchestrator
-    from seqwise.compare.plan.plan import resume_command
+    from seqwise.compare.plan.folder import resume_command
 
     orchestrator = Orchestrator(folder, plan, engine, workers)
     if orchestrator.thread_note:

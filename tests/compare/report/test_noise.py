@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seqwise.compare.plan.plan import Plan, TrialBudgets
+from seqwise.compare.plan.budgets import TrialBudgets
+from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.fairness import _list_edge_rates
 from seqwise.compare.report.noise import find_noise
 from seqwise.compare.report.schema import Family, LearningRateTrial

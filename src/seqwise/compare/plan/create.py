@@ -12,25 +12,22 @@ from pathlib import Path
 
 from seqwise import environment
 from seqwise.budget import Budget, parse_count
-from seqwise.compare.plan.budget_limits import check_tokens, estimate_min_tokens, suggest_budget
-from seqwise.compare.plan.claim import FolderTakenError, check_folder, claim_folder, creation_error
-from seqwise.compare.plan.options import ComparisonOptions
-from seqwise.compare.plan.plan import (
+from seqwise.compare.plan.budgets import TrialBudgets, estimate_token_cost
+from seqwise.compare.plan.folder import (
     PREPROCESSOR_FOLDER,
-    BudgetTooSmallError,
-    Plan,
-    TrialBudgets,
-    list_seeds,
-    prepare_settings,
+    FolderTakenError,
+    check_folder,
+    claim_folder,
+    creation_error,
 )
-from seqwise.compare.plan.sizes import MatchedSizes, count_parameters, match_sizes, resolve_sizes
+from seqwise.compare.plan.options import ComparisonOptions
+from seqwise.compare.plan.plan import Plan, list_seeds, prepare_settings
+from seqwise.compare.plan.sizes import keep_sizes, match_sizes
 from seqwise.compare.plan.variants import build_families, check_distinct, check_family
 from seqwise.compare.report.verdict import MIN_TEST_EXAMPLES
 from seqwise.config import Settings
 from seqwise.errors import SaveError, UsageError
 from seqwise.families import get_family
-from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.defaults import DefaultsContext
 from seqwise.tasks.task import LogFunction, ProgressCallback, Task, no_log
 from seqwise.training.distribution import check_process_count
 from seqwise.training.training_run import (
@@ -43,7 +40,6 @@ from seqwise.training.training_run import (
 
 INDEPENDENT_EXAMPLES = ("texts", "sentences", "pairs", "images")
 MIN_EXAMPLES = 3  # of a split: below, every difference is chance
-LARGE_BUDGET = "1G-tokens"  # can be divided among any number of trials
 BUDGET_UNITS = {"time": "seconds", "tokens": "tokens"}  # required by --match
 # Training settings that a comparison chooses itself, and why.
 FIXED_SETTINGS = {
@@ -112,16 +108,23 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
     settings = fill_in_task(request.settings, request.data, log_about)
     settings, task, vectors = open_data(request.data, settings, log_about, progress)
     _check_splits(task, log_about)
-    budgets, problem = _divide_budget(options, list_seeds(options.seeds, request.settings.seed), task.size().tokens)
+    tokens_per_epoch, seeds = task.size().tokens, list_seeds(options.seeds, request.settings.seed)
+    budgets = TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch)
     families = build_families(options.models, options.variants, settings)
     families = {name: prepare_settings(each, budgets) for name, each in families.items()}
     width = 0 if vectors is None else vectors.keyed.dim
     context = build_defaults_context(task, choose_device(settings), options.nproc, width)
-    sizes = _choose_sizes(task, families, context, options)
+    if options.match == "parameters":
+        sizes = match_sizes(task, families, context, _parse_parameters(options))
+    else:
+        sizes = keep_sizes(task, families, context)
     check_distinct(sizes.settings)
     for name, resolved in sizes.settings.items():
         check_family(task, name, resolved, options.nproc)
-    _check_token_budget(task, sizes.settings, budgets, options, problem)
+    if not budgets.is_timed:  # a time is checked when the speed is known
+        trained = {name: each for name, each in sizes.settings.items() if get_family(each.model).has_gradients}
+        costs = {name: estimate_token_cost(task, each) for name, each in trained.items()}
+        budgets.check(costs, task.unit, tokens_per_epoch if options.budget.endswith(("epoch", "epochs")) else None)
     plan = Plan(
         data=request.data,
         task=str(settings.task),
@@ -144,52 +147,6 @@ def _make_plan(request: Request, log: LogFunction, progress: ProgressCallback | 
         working_folder=os.getcwd(),
     )
     return plan, task
-
-
-def _divide_budget(
-    options: ComparisonOptions, seeds: tuple[int, ...], tokens_per_epoch: int
-) -> tuple[TrialBudgets, str]:
-    """Returns the budgets of trials. If there are too few tokens: those of a large budget, and the problem.
-
-    With the large budget the models can be built, and `_check_token_budget` computes which budget would suffice.
-    """
-    try:
-        return TrialBudgets.divide(options.budget, options.lr_trials, seeds, tokens_per_epoch), ""
-    except BudgetTooSmallError as error:
-        if Budget.parse(options.budget).unit == "seconds":
-            raise
-        return TrialBudgets.divide(LARGE_BUDGET, options.lr_trials, seeds, tokens_per_epoch), error.problem
-
-
-def _choose_sizes(
-    task: Task, families: dict[str, Settings], context: DefaultsContext, options: ComparisonOptions
-) -> MatchedSizes:
-    if options.match == "parameters":
-        return match_sizes(task, families, context, _parse_parameters(options))
-    settings = {name: resolve_sizes(each, context) for name, each in families.items()}
-    return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
-
-
-def _check_token_budget(
-    task: Task,
-    families: Mapping[str, ResolvedSettings],
-    budgets: TrialBudgets,
-    options: ComparisonOptions,
-    problem: str | None,
-) -> None:
-    """Refuses a budget in tokens that is too small, for the known problem or for another."""
-    for name, settings in families.items():
-        problem = problem or check_tokens(task, settings, budgets.training, name)
-        if budgets.lr_trials > 1:
-            problem = problem or check_tokens(task, settings, budgets.lr_trial, name, "lr")
-    if not problem:
-        return
-    training = max(1.0, *(estimate_min_tokens(task, settings) for settings in families.values()))
-    lr_trial = max(1.0, *(estimate_min_tokens(task, settings, "lr") for settings in families.values()))
-    minimum = budgets.smallest_total(training, lr_trial)
-    if Budget.parse(options.budget).unit == "epochs":
-        minimum = Budget(minimum.amount / task.size().tokens, "epochs")
-    raise UsageError(problem, repair=suggest_budget(minimum, budgets.lr_trials))
 
 
 def _check_splits(task: Task, log: LogFunction) -> None:

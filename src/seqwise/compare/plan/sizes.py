@@ -61,6 +61,12 @@ def resolve_sizes(requested: Settings, context: DefaultsContext, width: int | No
     return resolve(requested, context)[0]
 
 
+def keep_sizes(task: Task, families: Mapping[str, Settings], context: DefaultsContext) -> MatchedSizes:
+    """Gives every family its default size."""
+    settings = {name: resolve_sizes(each, context) for name, each in families.items()}
+    return MatchedSizes(settings, {name: count_parameters(task, each) for name, each in settings.items()}, None, ())
+
+
 def match_sizes(
     task: Task, families: Mapping[str, Settings], context: DefaultsContext, target: int | None = None
 ) -> MatchedSizes:

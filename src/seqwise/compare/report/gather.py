@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from seqwise import environment
-from seqwise.compare.plan.plan import Plan, Trial, resume_command
+from seqwise.compare.plan.folder import resume_command
+from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.baselines import collect_baselines
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
 from seqwise.compare.report.fairness import describe_rules, make_repeat_command

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.budget_limits import MIN_UPDATES
+from seqwise.compare.plan.budgets import MIN_UPDATES
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.jobs import TrainingResult, load_training_results
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from seqwise.compare.plan.plan import WORKER_LOG
+from seqwise.compare.plan.folder import WORKER_LOG
 from seqwise.compare.run.jobs import Job, Outcome
 
 # event: begin, progress, end or lost, with kind and name of the job and its report; or waiting, with a reason.

@@ -22,13 +22,8 @@ from typing import Any
 import torch
 
 from seqwise.budget import Budget
-from seqwise.compare.plan.plan import (
-    DEVICE_WORKERS_VARIABLE,
-    WORKERS_VARIABLE,
-    Plan,
-    get_preprocessor_folder,
-    resume_command,
-)
+from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.engine import OnEvent
 from seqwise.compare.run.jobs import (
     EvaluationResult,
@@ -40,7 +35,6 @@ from seqwise.compare.run.jobs import (
     choose_rate,
 )
 from seqwise.compare.run.latency import measure_latencies
-from seqwise.compare.run.locks import try_lock
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings

@@ -18,7 +18,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
-from seqwise.compare.plan.plan import TRIALS_FOLDER, Plan, Trial
+from seqwise.compare.plan.folder import TRIALS_FOLDER
+from seqwise.compare.plan.plan import Plan, Trial
 from seqwise.compare.report.schema import accept_old_key
 from seqwise.files import explain_write_errors, write_text
 from seqwise.metrics.evaluation import Baseline

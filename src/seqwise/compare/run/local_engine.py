@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from seqwise import environment
-from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKER_LOG, WORKERS_VARIABLE
+from seqwise.compare.plan.folder import WORKER_LOG
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
 from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
 from seqwise.compare.run.jobs import Job
 from seqwise.compare.run.worker import STOPPED

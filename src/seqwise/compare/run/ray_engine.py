@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan, resume_command
+from seqwise.compare.plan.folder import resume_command
+from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
 from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
 from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
 from seqwise.compare.run.jobs import Job

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from seqwise.budget import Budget
-from seqwise.compare.plan.budget_limits import SAFETY_FACTOR, check_seconds, estimate_min_seconds, suggest_budget
-from seqwise.compare.plan.plan import Plan, TrialKind, has_trained, remove_untrained, resume_command
+from seqwise.compare.plan.budgets import TrialCost
+from seqwise.compare.plan.folder import has_trained, remove_untrained, resume_command
+from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run.engine import Engine, OnEvent
 from seqwise.compare.run.execute import read_data
 from seqwise.compare.run.jobs import (
@@ -82,7 +82,7 @@ def run_stages(
     else:
         if not run_stage("speed", [Job("speed", name) for name in plan.families]):
             return False
-        if plan.strict:
+        if plan.strict and plan.budgets.is_timed:
             _check_time_budget(folder, plan)
     if not run_stage("learning rates", lr_jobs) or not run_stage("training", training_jobs):
         return False
@@ -93,23 +93,13 @@ def run_stages(
 
 def _check_time_budget(folder: Path, plan: Plan) -> None:
     """Refuses a time that is too short for the measured speed, and removes the folder for another attempt."""
-    budgets = plan.budgets
-    if not budgets.is_timed:
-        return
-    amounts: dict[TrialKind, float] = {"train": Budget.parse(budgets.training).amount}
-    if budgets.lr_trials > 1:
-        amounts["lr"] = Budget.parse(budgets.lr_trial).amount
-    speeds = {}
+    costs = {}
     for name in plan.families:
         speed = load_speed(folder, name)
         if speed.update_seconds is not None and speed.validation_seconds is not None:
-            speeds[name] = speed.update_seconds, speed.validation_seconds
-    for name, seconds in speeds.items():
-        problems = (check_seconds(*seconds, amount, name, kind) for kind, amount in amounts.items())
-        if problem := next(filter(None, problems), None):
-            remove_untrained(folder)
-            minimum = budgets.smallest_total(
-                SAFETY_FACTOR * max(estimate_min_seconds(*each) for each in speeds.values()),
-                SAFETY_FACTOR * max(estimate_min_seconds(*each, "lr") for each in speeds.values()),
-            )
-            raise UsageError(problem, repair=suggest_budget(minimum, budgets.lr_trials))
+            costs[name] = TrialCost(speed.update_seconds, speed.validation_seconds)
+    try:
+        plan.budgets.check(costs, "s")
+    except UsageError:
+        remove_untrained(folder)
+        raise

@@ -1,0 +1,145 @@
+"""Divides the budget of a family among its trials, and refuses one that is too small for them.
+
+A training of a handful of updates shows how a family begins, not how it learns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from seqwise.budget import Budget
+from seqwise.errors import UsageError
+from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.task import Task
+
+SEARCH_SHARE = 0.25  # of a family's budget, for its learning-rate search
+MAX_LR_TRIAL_SHARE = 1 / 3  # of the budget of one seed, for one learning rate
+MIN_SECONDS = 0.01  # of a trial
+ROUNDING = 1e-6  # error of sums and products of decimal numbers
+SAFETY_FACTOR = 1.2  # another measurement of the speed may be slower
+NUM_SAMPLE_BATCHES = 8  # from which the tokens of an update are estimated
+
+TrialKind = Literal["lr", "train"]
+# Below 20 updates even the learning rate has hardly risen and fallen; the search has only to rank learning rates.
+MIN_UPDATES: dict[TrialKind, int] = {"train": 20, "lr": 10}
+TRIAL_NAMES: dict[TrialKind, str] = {"train": "training", "lr": "learning-rate trial"}
+
+
+@dataclass(frozen=True)
+class TrialBudgets:
+    """How the budget of a family is divided: `lr_trials` short trainings, then one training for each seed."""
+
+    total: str  # per seed
+    lr_trials: int
+    seeds: tuple[int, ...]
+    lr_trial: str
+    training: str
+
+    @classmethod
+    def divide(cls, text: str, lr_trials: int, seeds: tuple[int, ...], tokens_per_epoch: int) -> TrialBudgets:
+        """Divides a budget; epochs are converted to tokens."""
+        budget = Budget.parse(text)
+        if budget.unit == "epochs":
+            budget = Budget(float(round(budget.amount * tokens_per_epoch)), "tokens")
+        lr_trial = _lr_trial_share(lr_trials, len(seeds)) * budget.amount
+        training = budget.amount - lr_trial * lr_trials / len(seeds)
+        smallest = min(training, lr_trial) if lr_trials > 1 else training
+        if budget.unit == "seconds" and smallest < MIN_SECONDS:
+            raise UsageError(
+                f"the budget {text} is too small to be divided among the trials.",
+                repair="Give a larger --budget, or fewer --lr-trials.",
+            )
+        if budget.unit == "tokens" and smallest < 1:  # `check` refuses it, and names a budget that suffices
+            lr_trial, training = 1.0, 1.0
+        total, *parts = (_format_amount(amount, budget.unit) for amount in (budget.amount, lr_trial, training))
+        return cls(total, lr_trials, seeds, *parts)
+
+    @property
+    def is_timed(self) -> bool:
+        return Budget.parse(self.training).unit == "seconds"
+
+    def check(self, costs: Mapping[str, TrialCost], unit: str, tokens_per_epoch: int | None = None) -> None:
+        """Refuses budgets below the costs of some family; proposes a total in epochs if `tokens_per_epoch` is given."""
+        kinds: list[TrialKind] = ["train", "lr"] if self.lr_trials > 1 else ["train"]
+        for name, cost in costs.items():
+            for kind in kinds:
+                amount = Budget.parse(self.training if kind == "train" else self.lr_trial).amount
+                if amount < cost.minimum(kind):
+                    also = " and one validation" if kind == "train" and cost.validation else ""
+                    raise UsageError(
+                        f"{name}: a {TRIAL_NAMES[kind]} of {amount:,.10g} {unit} is too short: {MIN_UPDATES[kind]} "
+                        f"updates{also} take {_format_minimum(cost.minimum(kind))} {unit}.",
+                        repair=self._suggest_total(costs, tokens_per_epoch),
+                    )
+
+    def _suggest_total(self, costs: Mapping[str, TrialCost], tokens_per_epoch: int | None) -> str:
+        """Returns advice with the smallest total that gives every trial what it needs."""
+        training, lr_trial = (max(cost.minimum(kind) for cost in costs.values()) for kind in ("train", "lr"))
+        share = _lr_trial_share(self.lr_trials, len(self.seeds))
+        factor = SAFETY_FACTOR
+        if not self.is_timed:
+            training, lr_trial, factor = math.ceil(training), math.ceil(lr_trial), 1.0  # parts are rounded down
+        total = max(training / (1 - share * self.lr_trials / len(self.seeds)), lr_trial / share if share else 0.0)
+        minimum = Budget(factor * total, "seconds" if self.is_timed else "tokens")
+        if tokens_per_epoch is not None:
+            minimum = Budget(total / tokens_per_epoch, "epochs")
+        fewer = ", or fewer --lr-trials" if self.lr_trials > 1 else ""
+        return f"Give a larger --budget, at least {format_option(minimum)}{fewer}."
+
+
+@dataclass(frozen=True)
+class TrialCost:
+    """What an update and a validation of a family cost, in the unit of the budget."""
+
+    update: float
+    validation: float = 0.0
+
+    def minimum(self, kind: TrialKind) -> float:
+        """Returns what one trial needs at least; a trial of the learning-rate search is validated after its budget."""
+        return MIN_UPDATES[kind] * self.update + (self.validation if kind == "train" else 0.0)
+
+
+def estimate_token_cost(task: Task, settings: ResolvedSettings) -> TrialCost:
+    """Returns the mean tokens of an update, by the first few; tokens of validations are not counted."""
+    sizes = [batch.num_tokens for batch in islice(task.batches(settings).epoch(0), NUM_SAMPLE_BATCHES)]
+    return TrialCost(sum(sizes) / len(sizes))
+
+
+def format_option(minimum: Budget) -> str:
+    """Formats a budget as a short value of --budget, rounded up."""
+    if minimum.unit == "epochs":
+        return f"{_round_up(max(minimum.amount, 0.01)):.10g}-epochs"
+    if minimum.unit == "tokens":
+        count = _round_up(max(minimum.amount, 1.0))
+        size, letter = next((size, letter) for size, letter in ((1e6, "M"), (1e3, "k"), (1.0, "")) if count >= size)
+        return f"{count / size:.10g}{letter}-tokens"
+    if minimum.amount <= 120:
+        return f"{max(1, math.ceil(minimum.amount))}s"
+    minutes = math.ceil(minimum.amount / 60)
+    return f"{minutes}m" if minutes <= 120 else f"{math.ceil(minutes / 30) / 2:g}h"
+
+
+def _round_up(amount: float) -> float:
+    """Rounds up to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(amount)) - 1)
+    return math.ceil(amount / step - 1e-9) * step
+
+
+def _format_minimum(amount: float) -> str:
+    return f"{amount:,.3g}" if amount < 1000 else f"{amount:,.0f}"
+
+
+def _lr_trial_share(lr_trials: int, seeds: int) -> float:
+    """Returns the share of one seed's budget that one learning rate gets."""
+    return min(SEARCH_SHARE * seeds / lr_trials, MAX_LR_TRIAL_SHARE) if lr_trials > 1 else 0.0
+
+
+def _format_amount(amount: float, unit: str) -> str:
+    """Formats whole tokens or hundredths of seconds for `Budget.parse`, rounded down lest parts exceed the total."""
+    if unit == "tokens":
+        return f"{math.floor(amount + ROUNDING)}-tokens"
+    return f"{math.floor(100 * amount + ROUNDING) / 100:.2f}".rstrip("0").rstrip(".") + "s"
