@@ -8,7 +8,7 @@ budgets or trials.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -146,7 +146,10 @@ class _SizeSolver:
         self.is_free = get_family(requested.model).has_gradients and requested.network.width is None
         has_heads = requested.model == "transformer" or self.default.caption.encoder == "patches"
         self.heads = self.default.transformer.heads if has_heads else None
-        self.narrows_embedding = self._may_change("embedding") and self._has_fixed_embedding()
+        network = self.default.network
+        double = resolve_sizes(requested, context, 2 * network.width).network
+        # The rules give every width the same embedding, which would dominate a much narrower network.
+        self.narrows_embedding = self._may_change("embedding") and double.embedding == network.embedding
         self._counts: dict[_Sizes, int | None] = {}
         if self.is_free:
             step = self.get_step(self.heads)
@@ -167,27 +170,14 @@ class _SizeSolver:
         if sizes is None:
             return self.default
         requested, embedding = self.requested, sizes.embedding
-        if embedding is None and self.narrows_embedding:
-            embedding = self._narrow_embedding(sizes.width)
+        default = self.default.network
+        if embedding is None and self.narrows_embedding and NARROW_FACTOR * sizes.width < default.width:
+            embedding = math.ceil(default.embedding * NARROW_FACTOR * sizes.width / default.width)
         if embedding is not None:
             requested = _replace_values(requested, "network", embedding=embedding)
-        if sizes.heads is not None:
-            requested = _replace_values(requested, "transformer", heads=sizes.heads)
-        if sizes.hidden is not None:
-            requested = _replace_values(requested, "transformer", hidden=sizes.hidden)
+        transformer = {"heads": sizes.heads, "hidden": sizes.hidden}
+        requested = _replace_values(requested, "transformer", **{k: v for k, v in transformer.items() if v is not None})
         return resolve_sizes(requested, self.context, sizes.width)
-
-    def _has_fixed_embedding(self) -> bool:
-        """Returns whether the rules give every width the same embedding."""
-        network = self.default.network
-        return resolve_sizes(self.requested, self.context, 2 * network.width).network.embedding == network.embedding
-
-    def _narrow_embedding(self, width: int) -> int | None:
-        """Returns a narrower embedding for a network much narrower than the default, which it would dominate."""
-        network = self.default.network
-        if NARROW_FACTOR * width >= network.width:
-            return None
-        return math.ceil(network.embedding * NARROW_FACTOR * width / network.width)
 
     def count(self, sizes: _Sizes) -> int | None:
         """Returns the parameters at these sizes; None where a layer refuses them."""
@@ -211,7 +201,7 @@ class _SizeSolver:
             return self.start
         tried: list[_Sizes] = []
         for heads in range(self.heads, 0, -1) if self.heads and self._may_change("heads") else (self.heads,):
-            by_width = self._bracket_width(heads, target)
+            by_width = self._bracket(_Sizes(0, heads), "width", self.start.width, MAX_WIDTH, target)
             tried += by_width
             nearest = min(by_width, key=log_error, default=None)
             if nearest is not None and log_error(nearest) <= MAX_LOG_ERROR:
@@ -225,33 +215,41 @@ class _SizeSolver:
         counts = sorted(count for sizes in tried if (count := self.count(sizes)) is not None)
         raise self._unreachable_error(target, counts)
 
-    def _bracket_width(self, heads: int | None, target: int) -> list[_Sizes]:
-        """Returns the widths on both sides of the target."""
-        step = self.get_step(heads)
+    def _bracket(self, sizes: _Sizes, key: str, start: int, limit: int, target: int) -> list[_Sizes]:
+        """Returns sizes that differ in one of them: the largest below the target, and the smallest that is not.
 
-        def sizes(multiple: int) -> _Sizes:
-            return _Sizes(multiple * step, heads)
+        They are found by bisection from `start`. Sizes that cannot be built are treated as too small, and left out.
+        """
+        step = self.get_step(sizes.heads) if key == "width" else 1
 
-        start = max(1, self.start.width // step)
-        multiples = _bracket(lambda multiple: self.count(sizes(multiple)), start, target, MAX_WIDTH // step)
-        return [sizes(multiple) for multiple in multiples]
+        def change(multiple: int) -> _Sizes:
+            return replace(sizes, **{key: multiple * step})
+
+        def is_small(multiple: int) -> bool:
+            count = self.count(change(multiple))
+            return count is None or count < target
+
+        low, high, limit = 0, max(1, min(start, limit) // step), limit // step
+        while is_small(high) and high < limit:
+            low, high = high, min(2 * high, limit)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if is_small(middle) else (low, middle)
+        return [change(multiple) for multiple in (low, high) if multiple and self.count(change(multiple)) is not None]
 
     def _bracket_second(self, sizes: _Sizes, second: SecondSize, target: int) -> list[tuple[float, _Sizes]]:
         """Returns sizes on both sides of the target with another second size, each after its relative change."""
         if not self._may_change(second):
             return []
-        settings, step = self.make_settings(sizes), self.get_step(sizes.heads) if second == "width" else 1
+        settings = self.make_settings(sizes)
         embedding = settings.network.embedding
         value = {"hidden": settings.transformer.hidden, "embedding": embedding, "width": sizes.width}[second]
         if second == "width":
             sizes = replace(sizes, embedding=embedding)
-
-        def change(multiple: int) -> _Sizes:
-            return replace(sizes, **{second: multiple * step})
-
-        start, factor = value // step, SECOND_SIZES[second]
-        multiples = _bracket(lambda multiple: self.count(change(multiple)), start, target, start * factor)
-        return [(abs(math.log(n / start)), change(n)) for n in multiples if n * factor >= start]
+        factor = SECOND_SIZES[second]
+        options = self._bracket(sizes, second, value, value * factor, target)
+        changes = [(getattr(option, second) / value, option) for option in options]
+        return [(abs(math.log(ratio)), option) for ratio, option in changes if ratio * factor >= 1]
 
     def _may_change(self, size: str) -> bool:
         """Returns whether a size is not set by the user and exists in this model."""
@@ -291,25 +289,6 @@ class _SizeSolver:
         if not changes:
             return []
         return [f"{self.name}: width {sizes.width} with {', '.join(changes)}, to match the number of parameters."]
-
-
-def _bracket(count: Callable[[int], int | None], start: int, target: int, limit: int) -> list[int]:
-    """Returns the largest number whose count is below the target, and the smallest whose count is not, by bisection.
-
-    A number that cannot be counted is treated as too small, and left out of the result.
-    """
-
-    def is_small(number: int) -> bool:
-        counted = count(number)
-        return counted is None or counted < target
-
-    low, high = 0, max(1, min(start, limit))
-    while is_small(high) and high < limit:
-        low, high = high, min(2 * high, limit)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if is_small(middle) else (low, middle)
-    return [number for number in (low, high) if number and count(number) is not None]
 
 
 def _replace_values(settings: Settings, section: str, **values: int) -> Settings:

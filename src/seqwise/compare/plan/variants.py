@@ -12,8 +12,8 @@ another tokeniser, split, evaluation or budget than the others are refused. The 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,58}[A-Za-z0-9_-])?")
 
 _NEW_NAMES = renamed_settings(Settings)  # old dotted name → new one
 _EXAMPLE = "wide-gru: {model: gru, network: {width: 512}}"
-_COMMON_ADVICE = "Set these for all families, on the command line."
 _SAME_DATA = "the data is read, cut and split once for all"
 _SAME_TOKENIZER = "one tokeniser serves all"
 _SAME_EVALUATION = "all are evaluated in the same way"
@@ -64,20 +63,67 @@ COMMON_SETTINGS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
 class _Variant:
-    """A variant as written by the user: settings by dotted key, and their lines in the file."""
+    """A variant as written by the user: settings by dotted key, their lines in the file, and what is wrong."""
 
-    name: str
-    values: dict[str, Any]
-    lines: dict[str, int]  # dotted key → line; "" is the name
-    mistakes: tuple[str, ...] = ()
+    def __init__(self, name: str, values: Any, lines: dict[str, int]):
+        self.name, self.lines = name, lines  # dotted key → line; "" is the name
+        self.values: dict[str, Any] = {}
+        self.problems: list[str] = []
+        if not isinstance(values, Mapping | None):
+            self.refuse(f"expected settings, found {values!r}; write {_EXAMPLE}")
+            return
+        for key, value in ({} if values is None else values).items():
+            if isinstance(value, Mapping):
+                self.values |= {f"{key}.{inner}": each for inner, each in value.items()}
+            else:
+                self.values[str(key)] = value
 
-    def describe(self, problem: str, key: str = "") -> str:
-        """Returns a line of an error message, with the line of the file."""
+    def refuse(self, problem: str, key: str = "") -> None:
+        """Adds a problem, with the line of the file."""
         inside = [line for path, line in self.lines.items() if key and f"{path}.".startswith(f"{key}.")]
         line = inside[0] if inside else self.lines.get("")
-        return f"{self.name}: {problem}" if line is None else f"line {line}, {self.name}: {problem}"
+        self.problems.append(f"{self.name}: {problem}" if line is None else f"line {line}, {self.name}: {problem}")
+
+    def remove_common_settings(self) -> bool:
+        """Refuses settings that a variant may not change; returns whether there were any."""
+        reasons = {key: reason for key, value in self.values.items() if (reason := _why_common(key, value))}
+        for key, reason in reasons.items():
+            self.refuse(f"{key} cannot be set for one variant alone, because {reason}.", key)
+            del self.values[key]
+        return bool(reasons)
+
+    def check_name(self, others: Mapping[str, Settings]) -> None:
+        """Refuses a name that cannot become a folder, also on disks that ignore case."""
+        if not NAME_PATTERN.fullmatch(self.name):
+            self.refuse(
+                "a name has at most 60 letters (a to z), digits, - _ and ., with a letter or digit first and no . "
+                "last, as a folder is named after it."
+            )
+        for other in others:
+            if other == self.name:
+                self.refuse("the name is taken by a family of --models or by another variant.")
+            elif other.casefold() == self.name.casefold():
+                self.refuse(f"the name differs from {other!r} only in case.")
+
+    def make_settings(self, base: Settings) -> Settings:
+        """Returns its settings; the base where they are wrong."""
+        is_family = self.name in FAMILIES
+        if "model" not in self.values and not is_family:
+            self.refuse(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model")
+        model = self.values.setdefault("model", self.name if is_family else base.model)
+        if isinstance(model, str) and model not in FAMILIES:
+            self.refuse(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model")
+            model = self.values["model"] = base.model
+        elif is_family and model != self.name:
+            self.refuse(f"it is named like a family, but its model is {model!r}. Rename it.", "model")
+        try:
+            family = model if isinstance(model, str) else base.model  # the settings refuse other types
+            return parse_settings(_merge(_make_family_settings(family, base), self.values))
+        except UsageError as error:
+            for problem in error.problem.splitlines():
+                self.refuse(problem, problem.partition(": ")[0])
+            return base
 
 
 def build_families(
@@ -91,16 +137,16 @@ def build_families(
         raise UsageError("a comparison starts every family from scratch; received --init.", repair="Leave out --init.")
     families = {name: _make_family_settings(name, base) for name in _check_names(models)}
     file = variants if isinstance(variants, Path | str) else None
-    mistakes: list[str] = []
+    problems: list[str] = []
     repair = ""
     for variant in _read_variants(variants):
-        refused = _refuse_common_settings(variant)
-        problems, settings = _check_variant(variant, base, families)
-        mistakes += [*refused, *problems]
-        repair = _COMMON_ADVICE if refused else repair
-        families[variant.name] = settings
-    if mistakes:
-        raise UsageError("\n".join(mistakes), file=file, repair=repair)
+        if variant.remove_common_settings():
+            repair = "Set these for all families, on the command line."
+        variant.check_name(families)
+        families[variant.name] = variant.make_settings(base)
+        problems += variant.problems
+    if problems:
+        raise UsageError("\n".join(problems), file=file, repair=repair)
     if not families:
         raise UsageError("there is nothing to compare.", file=file, repair="Name families: --models rnn,gru,lstm")
     check_distinct(families)
@@ -151,53 +197,6 @@ def _make_family_settings(family: str, base: Settings) -> Settings:
     return settings
 
 
-# One variant
-
-
-def _refuse_common_settings(variant: _Variant) -> list[str]:
-    """Returns a message for each setting that a variant may not change."""
-    reasons = {key: _why_common(key, value) for key, value in variant.values.items()}
-    return [
-        variant.describe(f"{key} cannot be set for one variant alone, because {reason}.", key)
-        for key, reason in reasons.items()
-        if reason
-    ]
-
-
-def _check_variant(variant: _Variant, base: Settings, others: Mapping[str, Settings]) -> tuple[list[str], Settings]:
-    """Returns the other mistakes of a variant, and its settings; those of the base where they are wrong."""
-    problems = [*variant.mistakes, *_check_variant_name(variant, others)]
-    values = {key: value for key, value in variant.values.items() if not _why_common(key, value)}
-    if "model" not in values and variant.name not in FAMILIES and not variant.mistakes:
-        problems.append(variant.describe(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model"))
-    model = values.setdefault("model", variant.name if variant.name in FAMILIES else base.model)
-    if isinstance(model, str) and model not in FAMILIES:
-        problems.append(variant.describe(f"there is no family {model!r}. {suggest(model, FAMILIES)}", "model"))
-        model = values["model"] = base.model
-    elif variant.name in FAMILIES and model != variant.name:
-        problems.append(variant.describe(f"it is named like a family, but its model is {model!r}. Rename it.", "model"))
-    try:
-        family = model if isinstance(model, str) else base.model  # the settings refuse other types
-        return problems, parse_settings(_merge(_make_family_settings(family, base), values))
-    except UsageError as error:
-        problems += [variant.describe(each, each.partition(": ")[0]) for each in error.problem.splitlines()]
-        return problems, base
-
-
-def _check_variant_name(variant: _Variant, others: Mapping[str, Settings]) -> Iterator[str]:
-    """Yields what is wrong with a name: it becomes a folder, also on disks that ignore case."""
-    if not NAME_PATTERN.fullmatch(variant.name):
-        yield variant.describe(
-            "a name has at most 60 letters (a to z), digits, - _ and ., with a letter or digit first and no . last, "
-            "as a folder is named after it."
-        )
-    for other in others:
-        if other == variant.name:
-            yield variant.describe("the name is taken by a family of --models or by another variant.")
-        elif other.casefold() == variant.name.casefold():
-            yield variant.describe(f"the name differs from {other!r} only in case.")
-
-
 def _why_common(key: str, value: Any) -> str:
     """Returns why a variant may not change a setting; empty if it may."""
     key = _NEW_NAMES.get(key, key)
@@ -223,15 +222,12 @@ def _merge(settings: Settings, values: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-# Reading
-
-
 def _read_variants(variants: Path | str | Mapping[str, Any] | None) -> Iterator[_Variant]:
     if variants is None:
         return
     if isinstance(variants, Mapping):
         for name, values in variants.items():
-            yield _make_variant(str(name), values, {})
+            yield _Variant(str(name), values, {})
         return
     try:
         text = Path(variants).read_text(encoding="utf-8")
@@ -257,12 +253,13 @@ def _parse_file(text: str, file: Path | str) -> Iterator[_Variant]:
             kind = "nothing" if is_empty else f"a {type(top).__name__.removesuffix('Node').lower()}"
             raise UsageError(f"expected names with settings, found {kind}.", file=file, repair=f"Write {_EXAMPLE}")
         for key, node in top.value:
-            lines, repeated = {"": key.start_mark.line + 1}, []
-            for path, line in _find_lines(node):
-                if path in lines:
-                    repeated.append(f"line {line}, {key.value}: {path} is given twice.")
-                lines[path] = line
-            yield _make_variant(str(key.value), loader.construct_object(node, deep=True), lines, tuple(repeated))
+            found = list(_find_lines(node))
+            lines = {"": key.start_mark.line + 1, **dict(found)}
+            variant = _Variant(str(key.value), loader.construct_object(node, deep=True), lines)
+            counts = Counter(path for path, _ in found)
+            for path in (path for path, count in counts.items() if count > 1):
+                variant.refuse(f"{path} is given twice.", path)
+            yield variant
     finally:
         loader.dispose()
 
@@ -274,18 +271,3 @@ def _find_lines(node: yaml.Node, prefix: str = "", depth: int = 0) -> Iterator[t
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 yield f"{prefix}{key.value}", key.start_mark.line + 1
                 yield from _find_lines(value, f"{prefix}{key.value}.", depth + 1)
-
-
-def _make_variant(name: str, values: Any, lines: dict[str, int], mistakes: tuple[str, ...] = ()) -> _Variant:
-    """Returns a variant with nested sections flattened to dotted keys."""
-    values = {} if values is None else values  # a name without settings
-    if not isinstance(values, Mapping):
-        problem = _Variant(name, {}, lines).describe(f"expected settings, found {values!r}; write {_EXAMPLE}")
-        return _Variant(name, {}, lines, (*mistakes, problem))
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{key}.{inner}": each for inner, each in value.items()}
-        else:
-            flat[str(key)] = value
-    return _Variant(name, flat, lines, mistakes)
