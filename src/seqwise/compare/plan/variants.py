@@ -70,7 +70,8 @@ class _Variant:
         self.name, self.lines = name, lines  # dotted key → line; "" is the name
         self.values: dict[str, Any] = {}
         self.problems: list[str] = []
-        if not isinstance(values, Mapping | None):
+        self.is_mapping = values is None or isinstance(values, Mapping)
+        if not self.is_mapping:
             self.refuse(f"expected settings, found {values!r}; write {_EXAMPLE}")
             return
         for key, value in ({} if values is None else values).items():
@@ -109,7 +110,7 @@ class _Variant:
     def make_settings(self, base: Settings) -> Settings:
         """Returns its settings; the base where they are wrong."""
         is_family = self.name in FAMILIES
-        if "model" not in self.values and not is_family:
+        if "model" not in self.values and not is_family and self.is_mapping:
             self.refuse(f"it names no model. Add model: one of {', '.join(FAMILIES)}.", "model")
         model = self.values.setdefault("model", self.name if is_family else base.model)
         if isinstance(model, str) and model not in FAMILIES:
