@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,10 @@ SUFFIXES = (".csv", ".tsv", ".jsonl")
 BLANK_LINES = "blank lines, which are skipped"
 HEADER_READ_AS_EXAMPLE = "first lines that look like column names are read as examples, since --columns gives numbers"
 SEPARATOR_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
+RAGGED_ROW_FIXES = {
+    ",": 'A text that contains a comma must be quoted: "one, two",label',
+    "\t": "Fields are separated by one tab each; remove tabs inside a text.",
+}
 WORD = re.compile(r"[^\W\d][\w.-]{0,29}")
 
 
@@ -39,10 +45,8 @@ class Row:
 class Table:
     """All rows of a file."""
 
-    columns: list[str]
     rows: list[Row]
     has_header: bool  # the file contains the column names
-    file: str
 
 
 def read_text(path: Path) -> str:
@@ -69,23 +73,20 @@ def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Se
 def _read_delimited(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None) -> Table:
     separator = "," if get_format_suffix(path) == ".csv" else "\t"
     num_errors = len(findings.errors)
-    records = list(parse_records(read_text(path).rstrip("\n"), separator, path, findings))
-    if not records and len(findings.errors) > num_errors:
-        return Table([], [], False, str(path))
-    if not records:
+    records = parse_records(read_text(path).rstrip("\n"), separator, path, findings, RAGGED_ROW_FIXES[separator])
+    first_line, first = next(records, (1, None))
+    if first is None:
+        if len(findings.errors) > num_errors:
+            return Table([], False)
         raise DataError("the file is empty.", repair=f"Give a file with the columns {', '.join(names)}.", file=path)
-    first_line, first = records[0]
     indices, has_header = _find_columns(first, names, columns, path, first_line)
-    rows = []
-    for line, fields in records[1:] if has_header else records:
-        if len(fields) == len(first):
-            rows.append(Row({name: fields[index] for name, index in indices.items()}, str(path), line))
-        else:
-            problem = f"expected {len(first)} fields as in line {first_line}, found {len(fields)}."
-            findings.error(problem, repair=_ragged_row_fix(separator), file=path, line=line)
+    rows = [
+        Row({name: fields[index] for name, index in indices.items()}, str(path), line)
+        for line, fields in (records if has_header else chain([(first_line, first)], records))
+    ]
     if columns is not None and not has_header and _begins_with_names(rows):
         findings.warn(HEADER_READ_AS_EXAMPLE, path, first_line)
-    return Table(first if has_header else [], rows, has_header, str(path))
+    return Table(rows, has_header)
 
 
 def _begins_with_names(rows: Sequence[Row]) -> bool:
@@ -105,23 +106,30 @@ def _is_words(row: Row) -> bool:
     return all(WORD.fullmatch(field.strip()) for field in row.values.values())
 
 
-def _ragged_row_fix(separator: str) -> str:
-    if separator == ",":
-        return 'A text that contains a comma must be quoted: "one, two",label'
-    return "Fields are separated by one tab each; remove tabs inside a text."
+def parse_records(
+    text: str, separator: str, path: Path, findings: Findings, ragged_row_fix: str
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line it begins in, fields) of each record that has as many fields as the first.
 
-
-def parse_records(text: str, separator: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line it begins in, fields) of each record. Tab-separated files have no quotes."""
+    Tab-separated files have no quotes.
+    """
     if separator == ",":
         records = _parse_csv(text, path, findings)
     else:
         records = ((number, line.split("\t")) for number, line in enumerate(text.split("\n"), start=1))
+    first_line = num_fields = 0
     for line, fields in records:
-        if len(fields) > 1 or "".join(fields).strip():
+        if len(fields) <= 1 and not "".join(fields).strip():
+            if text.strip():
+                findings.warn(BLANK_LINES, path, line)
+            continue
+        if not first_line:
+            first_line, num_fields = line, len(fields)
+        if len(fields) == num_fields:
             yield line, fields
-        elif text.strip():
-            findings.warn(BLANK_LINES, path, line)
+        else:
+            problem = f"expected {num_fields} fields as in line {first_line}, found {len(fields)}."
+            findings.error(problem, repair=ragged_row_fix, file=path, line=line)
 
 
 def _parse_csv(text: str, path: Path, findings: Findings) -> Iterator[tuple[int, list[str]]]:
@@ -134,14 +142,11 @@ def _parse_csv(text: str, path: Path, findings: Findings) -> Iterator[tuple[int,
         except StopIteration:
             return
         except csv.Error as error:
-            is_unclosed = "unexpected end of data" in str(error)
             until = f" (read up to line {reader.line_num})" if reader.line_num > line else ""
-            findings.error(
-                "a quote is opened here and never closed." if is_unclosed else f"not valid CSV{until}: {error}.",
-                repair='Close the quote, or double a quote that is part of the text: ""',
-                file=path,
-                line=line,
-            )
+            is_unclosed = "unexpected end of data" in str(error)
+            problem = "a quote is opened here and never closed." if is_unclosed else f"not valid CSV{until}: {error}."
+            repair = 'Close the quote, or double a quote that is part of the text: ""'
+            findings.error(problem, repair=repair, file=path, line=line)
             continue
         yield line, fields
 
@@ -150,42 +155,29 @@ def _find_columns(
     first: list[str], names: Sequence[str], columns: Sequence[str] | None, path: Path, line: int
 ) -> tuple[dict[str, int], bool]:
     """Return the index of each column, and whether the first record, which begins in `line`, is a header."""
+    error = partial(DataError, file=path, line=line)
     header = [field.strip() for field in first]
     lowered = [field.lower() for field in header]
-    if columns is None:
-        return _match_names(header, lowered, names, path, line)
-    by_name = all(column in header for column in columns)
-    if not by_name and not all(column.isdecimal() for column in columns):
-        missing = next(column for column in columns if column not in header)
-        raise DataError(f"there is no column {missing!r}.", repair=suggest(missing, header), file=path, line=line)
-    indices = {name: header.index(c) if by_name else int(c) - 1 for name, c in zip(names, columns)}
-    for index in indices.values():
-        if not 0 <= index < len(header):
-            raise DataError(f"there is no column {index + 1}: the first line has {len(header)}.", file=path, line=line)
-    return indices, by_name or all(name in lowered for name in names)
-
-
-def _match_names(
-    header: list[str], lowered: list[str], names: Sequence[str], path: Path, line: int
-) -> tuple[dict[str, int], bool]:
-    if all(name in lowered for name in names):
+    missing = [name for name in names if name not in lowered]
+    if columns is not None:
+        by_name = all(column in header for column in columns)
+        if not by_name and not all(column.isdecimal() for column in columns):
+            unknown = next(column for column in columns if column not in header)
+            raise error(f"there is no column {unknown!r}.", repair=suggest(unknown, header))
+        indices = {name: header.index(c) if by_name else int(c) - 1 for name, c in zip(names, columns)}
+        for index in indices.values():
+            if not 0 <= index < len(header):
+                raise error(f"there is no column {index + 1}: the first line has {len(header)}.")
+        return indices, by_name or not missing
+    if not missing:
         return {name: lowered.index(name) for name in names}, True
-    if any(name in lowered for name in names):
-        missing = [name for name in names if name not in lowered]
-        raise DataError(
-            f"the header has no column {' nor '.join(missing)}; it has {', '.join(header)}.",
-            repair=f"Rename a column, or say which ones to read: --columns {','.join(header[: len(names)])}",
-            file=path,
-            line=line,
-        )
+    if len(missing) < len(names):
+        repair = f"Rename a column, or say which ones to read: --columns {','.join(header[: len(names)])}"
+        raise error(f"the header has no column {' nor '.join(missing)}; it has {', '.join(header)}.", repair=repair)
     if len(header) == len(names):
         return {name: index for index, name in enumerate(names)}, False
-    raise DataError(
-        f"expected the columns {', '.join(names)}, found {len(header)} columns: {', '.join(header)[:80]}.",
-        repair=_column_count_fix(header, names),
-        file=path,
-        line=line,
-    )
+    found = f"found {len(header)} columns: {', '.join(header)[:80]}"
+    raise error(f"expected the columns {', '.join(names)}, {found}.", repair=_column_count_fix(header, names))
 
 
 def _column_count_fix(header: list[str], names: Sequence[str]) -> str:
@@ -215,17 +207,13 @@ def _read_json(path: Path, names: Sequence[str], findings: Findings, columns: Se
         missing = [key for key in keys.values() if not isinstance(content, dict) or key not in content]
         if missing:
             found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-            findings.error(
-                f"expected {', '.join(missing)}, found {found or 'an empty object'}.",
-                repair=f"{expected}; or name the keys with --columns.",
-                file=path,
-                line=line,
-            )
+            problem = f"expected {', '.join(missing)}, found {found or 'an empty object'}."
+            findings.error(problem, repair=f"{expected}; or name the keys with --columns.", file=path, line=line)
             continue
         rows.append(Row({name: _clean(content[key]) for name, key in keys.items()}, str(path), line))
     if not rows and len(findings.errors) == num_errors:
         raise DataError("the file is empty.", repair=expected, file=path)
-    return Table(list(keys.values()), rows, True, str(path))
+    return Table(rows, True)
 
 
 def _clean(value: Any) -> Any:
