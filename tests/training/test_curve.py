@@ -7,20 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from seqwise.training.curve import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    MAX_POINTS,
-    RIGHT,
-    TOP,
-    WIDTH,
-    curve_svg,
-    downsample,
-    format_count,
-    nice_ticks,
-    smooth,
-)
+from seqwise.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, choose_ticks
+from seqwise.training.curve import HEIGHT, MAX_POINTS, curve_svg, downsample, format_count, smooth
 
 ROWS = [
     {"tokens": 1000, "loss": 4.0},
@@ -69,10 +57,16 @@ def test_a_long_curve_is_drawn_with_few_points_and_keeps_its_ends():
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0, 10, [0, 2, 4, 6, 8, 10]), (1.9, 4.1, [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]), (3, 3, [3])],
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (1.9, 4.1, [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]),
+        (-0.3, 190, [-50, 0, 50, 100, 150, 200]),
+        (3, 3, [3, 4]),
+        (0, 0, [0, 0.2]),
+    ],
 )
 def test_ticks_are_round_numbers_that_cover_the_range(low, high, expected):
-    assert nice_ticks(low, high) == expected
+    assert choose_ticks(low, high) == expected
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0"), (999, "999"), (1_500, "1.5k"), (2e6, "2M"), (3e9, "3G")])

@@ -1,17 +1,15 @@
-"""The learning curve as an SVG image: training and validation loss over tokens, readable on light and dark pages."""
+"""The learning curve as an SVG image: training and validation loss over tokens."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 320, 56, 16, 34, 44
-MAX_POINTS = 500  # of the training curve: more would be closer together than a line is wide
-GREY, TRAIN, VALID = "#888", "#5b8def", "#e07a3f"
+from seqwise.svg import BLUE, BOTTOM, GREY, ORANGE, RIGHT, WIDTH, Chart, Point, build_document, choose_ticks
 
-Point = tuple[float, float]
+HEIGHT = 320
+MAX_POINTS = 500  # of the training curve: more would be closer together than a line is wide
 
 
 def curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
@@ -20,29 +18,21 @@ def curve_svg(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> str:
     valid = [(row["tokens"], row["validation"]["loss"]) for row in rows if row.get("validation")]
     points = train + valid
     if not points:
-        return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"></svg>\n'
-    x_end = max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    ticks = nice_ticks(low, high)
-    low, high = min(low, ticks[0]), max(high, ticks[-1])
-
-    def to_pixels(point: Point) -> str:
-        x = LEFT + (WIDTH - LEFT - RIGHT) * point[0] / x_end
-        y = TOP + (HEIGHT - TOP - BOTTOM) * (high - point[1]) / ((high - low) or 1)
-        return f"{x:.1f},{y:.1f}"
-
-    parts = [_grid_line(y, to_pixels((0, y)), to_pixels((x_end, y))) for y in ticks]
-    parts += [_x_label(x, to_pixels((x, low))) for x in nice_ticks(0, x_end)]
-    parts += [_line(train, to_pixels, TRAIN, 1.5), _line(valid, to_pixels, VALID, 2.5)]
-    parts += [
-        f'<circle cx="{x}" cy="{y}" r="3" fill="{VALID}"/>' for x, y in (to_pixels(point).split(",") for point in valid)
-    ]
-    parts.append(_legend(valid, unit))
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="learning curve">\n{body}\n</svg>\n'
-    )
+        return build_document([], HEIGHT, "learning curve")
+    chart = Chart(HEIGHT, max(x for x, _ in points), [y for _, y in points])
+    for tokens in choose_ticks(0, chart.x_end):
+        x, _ = chart.to_pixels((tokens, chart.low))
+        if x <= WIDTH - RIGHT + 1:
+            chart.add_text(x, HEIGHT - BOTTOM + 18, format_count(tokens), anchor="middle")
+    chart.add_line(train, BLUE, 1.5)
+    chart.add_line(valid, ORANGE, 2.5)
+    for x, y in map(chart.to_pixels, valid):
+        chart.parts.append(f'<circle cx="{x}" cy="{y}" r="3" fill="{ORANGE}"/>')
+    best = f" (best {min(y for _, y in valid):.3f})" if valid else ""
+    chart.add_legend([("training loss", BLUE, ""), (f"validation loss{best}", ORANGE, "")])
+    chart.add_text(WIDTH - RIGHT, 18, "per target", GREY, "end")
+    chart.add_text(WIDTH - RIGHT, HEIGHT - 8, f"{unit} trained on", GREY, "end")
+    return build_document(chart.parts, HEIGHT, "learning curve")
 
 
 def smooth(points: list[Point], keep: float = 0.7) -> list[Point]:
@@ -68,51 +58,9 @@ def _mean(points: list[Point]) -> Point:
     return sum(xs) / len(xs), sum(ys) / len(ys)
 
 
-def nice_ticks(low: float, high: float, num_ticks: int = 5) -> list[float]:
-    """Return round numbers (1, 2 or 5 times a power of ten) that cover the range."""
-    span = (high - low) or abs(high) or 1.0
-    raw = span / num_ticks
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw)
-    first = math.floor(low / step)
-    return [round(i * step, 10) for i in range(first, math.ceil(high / step) + 1)]
-
-
 def format_count(number: float) -> str:
     """Abbreviate a number: 1,500,000 → 1.5M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:g}{letter}"
     return f"{number:g}"
-
-
-def _grid_line(value: float, start: str, end: str) -> str:
-    (x1, y1), (x2, y2) = start.split(","), end.split(",")
-    return (
-        f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{GREY}" stroke-opacity="0.25"/>'
-        f'<text x="{LEFT - 8}" y="{float(y1) + 4:.1f}" text-anchor="end" fill="{GREY}">{value:g}</text>'
-    )
-
-
-def _x_label(value: float, at: str) -> str:
-    x = float(at.split(",")[0])
-    if x > WIDTH - RIGHT + 1:
-        return ""
-    return (
-        f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" fill="{GREY}">{format_count(value)}</text>'
-    )
-
-
-def _line(points: list[Point], to_pixels: Any, colour: str, width: float) -> str:
-    path = " ".join(to_pixels(point) for point in points)
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>'
-
-
-def _legend(valid: list[Point], unit: str) -> str:
-    best = f" (best {min(y for _, y in valid):.3f})" if valid else ""
-    return (
-        f'<text x="{LEFT}" y="18" fill="{TRAIN}">training loss</text>'
-        f'<text x="{LEFT + 100}" y="18" fill="{VALID}">validation loss{best}</text>'
-        f'<text x="{WIDTH - RIGHT}" y="18" text-anchor="end" fill="{GREY}">per target</text>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 8}" text-anchor="end" fill="{GREY}">{unit} trained on</text>'
-    )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-import pytest
-
-from seqwise.tasks.forecast.output import HEIGHT, MAX_PANELS, choose_ticks, forecast_svg, split_at_gaps
+from seqwise.tasks.forecast.output import HEIGHT, MAX_PANELS, forecast_svg, split_at_gaps
 
 
 def panel(**more) -> dict:
@@ -50,18 +48,6 @@ def test_larger_values_are_drawn_higher():
     line = re.findall(r'<polyline points="([^"]+)"', svg)[-1].split()
     heights = [float(point.split(",")[1]) for point in line]
     assert heights == sorted(heights, reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [(0, 4, [0, 1, 2, 3, 4]), (-0.3, 190, [-50, 0, 50, 100, 150, 200]), (5, 5, [4, 6]), (0, 0, [0, 0.5])],
-)
-def test_ticks_are_round_and_cover_the_range(low: float, high: float, ticks: list[float]):
-    found = choose_ticks(low, high)
-    assert found[0] <= low <= high <= found[-1]
-    assert len(found) >= 2
-    if low < high:
-        assert found == ticks
 
 
 def test_missing_values_break_a_line():

@@ -236,7 +236,7 @@ def test_a_prediction_continues_after_the_end(trained):
     assert values["series"]["a"]["history"]["timestamps"][-1] == "119"
 
 
-@pytest.mark.parametrize("scoring", [compute_validation_sums, lambda *given: compute_errors(*given, 12)])
+@pytest.mark.parametrize("scoring", [compute_validation_sums, compute_errors])
 def test_each_window_is_prepared_and_forecast_once(trained, monkeypatch, scoring):
     run, path = trained
     task = Forecast.prepare(str(path), run.settings, run.run.preprocessor)

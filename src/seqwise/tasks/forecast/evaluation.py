@@ -1,6 +1,6 @@
 """Rolling evaluation: forecasts every window of a split and compares it with the naive forecasts of the same windows.
 
-It knows nothing of files, and of the model only `forecast(batch)`.
+Errors are sums that can be added over batches. It knows nothing of files, and of the model only `forecast(batch)`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,141 @@ from torch import Tensor
 
 from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, ScoreSums, Table
 from seqwise.tasks.forecast.model import ForecastModel, Forecasts
-from seqwise.tasks.forecast.windows import RollingWindows, SeriesStatistics, WindowBatch
-from seqwise.tasks.task import ProgressCallback
+from seqwise.tasks.forecast.windows import RollingWindows, WindowBatch
+from seqwise.tasks.task import ProgressCallback, no_progress
 
+MODEL, NAIVE, SEASONAL_NAIVE = FORECASTERS = "model", "naive", "seasonal_naive"
 BATCH_SIZE = 1024  # windows at a time
 MAX_PLOTTED_SERIES = 4  # in the plot of an evaluation
+MAX_SHOWN_VALUES = 12  # of a window, as text
+
+
+def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
+    """Returns what each metric means."""
+    scope = "over all windows, steps and series, on standardised values"
+    definitions = {
+        "mse": f"mean squared error {scope}",
+        "mae": f"mean absolute error {scope}",
+        "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training part; any scale",
+    }
+    for name, forecast in ((NAIVE, "the last value again"), (SEASONAL_NAIVE, f"the last {season} values again")):
+        definitions |= {f"{name}_{metric}": f"the same of: {forecast}" for metric in ("mse", "mae", "mase")}
+    if quantiles:
+        definitions["quantile_loss"] = f"mean of max(q e, (q-1) e), e = truth - forecast of quantile q, {scope}"
+    if len(quantiles) > 1:
+        low, high = min(quantiles), max(quantiles)
+        between = f"between the quantiles {low:g} and {high:g}"
+        definitions["coverage"] = f"share of true values {between}; ideal {high - low:g}"
+    return definitions | {"windows": "forecasts made, one per step and series (rolling, stride 1)"}
+
+
+class ErrorSums:
+    """Errors of the model and both naive forecasts on standardised values, summed over the windows of C series."""
+
+    def __init__(self, num_series: int, quantiles: Sequence[float] = ()):
+        self.quantiles = tuple(quantiles)
+        self.count = np.zeros(num_series)
+        self.windows = 0
+        self.squared = {name: np.zeros(num_series) for name in FORECASTERS}
+        self.absolute = {name: np.zeros(num_series) for name in FORECASTERS}
+        self.pinball = self.covered = 0.0
+
+    def add(self, series: np.ndarray, truth: np.ndarray, mask: np.ndarray, forecasts: dict[str, np.ndarray]) -> None:
+        """Adds windows of the series (B,); truth, mask and each forecast are (B, N)."""
+        np.add.at(self.count, series, mask.sum(axis=1))
+        self.windows += len(series)
+        for name, forecast in forecasts.items():
+            error = np.where(mask, truth - forecast, 0.0).astype(np.float64)
+            np.add.at(self.squared[name], series, (error**2).sum(axis=1))
+            np.add.at(self.absolute[name], series, np.abs(error).sum(axis=1))
+
+    def add_quantiles(self, truth: np.ndarray, mask: np.ndarray, forecasts: np.ndarray) -> None:
+        """Adds forecasts of the quantiles (B, N, Q)."""
+        for index, q in enumerate(self.quantiles):
+            error = truth - forecasts[..., index]  # pinball loss: Koenker & Bassett 1978
+            self.pinball += float(np.where(mask, np.maximum(q * error, (q - 1) * error), 0.0).sum())
+        low, high = int(np.argmin(self.quantiles)), int(np.argmax(self.quantiles))
+        self.covered += float(((truth >= forecasts[..., low]) & (truth <= forecasts[..., high]) & mask).sum())
+
+    def metrics(self, deviation: np.ndarray, in_sample_error: np.ndarray) -> dict[str, float]:
+        """Returns all metrics by name. `deviation` brings a series back to its original scale, for MASE."""
+        count = max(1.0, float(self.count.sum()))
+        metrics: dict[str, float] = {}
+        for name in FORECASTERS:
+            prefix = "" if name == MODEL else f"{name}_"
+            metrics[f"{prefix}mse"] = float(self.squared[name].sum()) / count
+            metrics[f"{prefix}mae"] = float(self.absolute[name].sum()) / count
+            mase = self.mase_per_series(name, deviation, in_sample_error)
+            metrics[f"{prefix}mase"] = float(np.nanmean(mase)) if not np.isnan(mase).all() else float("nan")
+        if self.quantiles:
+            metrics["quantile_loss"] = self.pinball / count / len(self.quantiles)
+        if len(self.quantiles) > 1:
+            metrics["coverage"] = self.covered / count
+        return metrics | {"windows": self.windows}
+
+    def mase_per_series(self, name: str, deviation: np.ndarray, in_sample_error: np.ndarray) -> np.ndarray:
+        """MASE of each series (Hyndman & Koehler 2006); NaN if it never changes in training, or is not part of it."""
+        mae = self.mean_per_series(self.absolute[name]) * deviation
+        return np.divide(mae, in_sample_error, out=np.full_like(mae, np.nan), where=in_sample_error > 0)
+
+    def mean_per_series(self, sums: np.ndarray) -> np.ndarray:
+        """Returns sums divided by the number of targets of each series; NaN where it has none."""
+        return np.divide(sums, self.count, out=np.full_like(sums, np.nan), where=self.count > 0)
+
+
+class BlockErrors:
+    """Squared errors at the steps start … stop-1 by block of time, the independent examples of a comparison.
+
+    Neighbouring windows forecast nearly the same steps, so they are no independent examples. A block is as many steps
+    as the horizon, of all series at once; a remainder at the end belongs to the last block. An error belongs to the
+    block of the forecast step, whatever window it comes from: a step that is hard to forecast is so for every window
+    that reaches it, and must not count in two blocks as if it had happened twice.
+    """
+
+    def __init__(self, rolling: RollingWindows, start: int, stop: int):
+        self.rolling, self.start, self.length = rolling, start, rolling.horizon
+        self.sums = ScoreSums(max(1, (stop - start) // self.length))
+        self.first_windows: dict[int, tuple[int, int, np.ndarray]] = {}  # block → (origin, series, point forecast)
+
+    def add(self, windows: np.ndarray, batch: WindowBatch, point: Tensor) -> None:
+        """Adds windows (B, 2) in the order of time, with their forecasts (B, N)."""
+        mask = batch.mask.numpy()
+        blocks = self.find_block(windows[:, :1] + np.arange(self.length))  # (B, N)
+        error = np.where(mask, batch.future.numpy() - point.numpy(), 0.0).astype(np.float64)
+        self.sums.add(blocks.ravel(), (error**2).ravel(), mask.ravel())
+        # A block is illustrated by the first window that begins in it or, where values are missing, that reaches it.
+        for window_blocks in (blocks[:, 0], blocks[:, -1]):
+            for block, row in zip(*(array.tolist() for array in np.unique(window_blocks, return_index=True))):
+                origin, series = windows[row].tolist()
+                known = self.first_windows.get(block)
+                if known is None or self.find_block(known[0]) < block == self.find_block(origin):
+                    self.first_windows[block] = origin, series, point[row].double().numpy()
+
+    def find_block(self, step: np.ndarray | int) -> np.ndarray:
+        """Returns the block of a step, or of many."""
+        return np.minimum((step - self.start) // self.length, len(self.sums.sums) - 1)
+
+    def to_scores(self) -> ExampleScores:
+        """Returns the blocks with an observed step, each with its first window on the original scale as text."""
+        blocks = np.flatnonzero(self.sums.sums[:, 1]).tolist()
+        texts = tuple(self._format_window(*self.first_windows[block]) for block in blocks)
+        return ExampleScores("mse", f"blocks of {self.length} steps", self.sums.sums[blocks], texts)
+
+    def _format_window(self, origin: int, series: int, point: np.ndarray) -> ExampleText:
+        rolling = self.rolling
+        past = rolling.original[max(0, origin - MAX_SHOWN_VALUES) : origin, series]
+        truth = rolling.original[origin : origin + rolling.horizon, series]
+        point = rolling.statistics.scaler.inverse_transform(point, series)
+        history = f"{rolling.series.names[series]} before {rolling.series.grid.label(origin)}: …"
+        return ExampleText.single_line(
+            f"{history} {_format_values(past)}", _format_values(truth), _format_values(point)
+        )
+
+
+def _format_values(values: np.ndarray) -> str:
+    """Returns the first values; a missing one is a dash."""
+    texts = ["–" if np.isnan(value) else f"{value:.4g}" for value in values[:MAX_SHOWN_VALUES]]
+    return ", ".join([*texts, *(["…"] if len(values) > MAX_SHOWN_VALUES else [])])
 
 
 @torch.no_grad()
@@ -49,12 +179,11 @@ def compute_errors(
     model: ForecastModel,
     rolling: RollingWindows,
     windows: np.ndarray,
-    season: int,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     block_errors: BlockErrors | None = None,
 ) -> ErrorSums:
     """Returns the errors of the model and of both naive forecasts on all windows."""
-    errors = ErrorSums(len(rolling.series.names), model.quantiles)
+    errors, season = ErrorSums(len(rolling.series.names), model.quantiles), rolling.statistics.season
     for start in range(0, len(windows), BATCH_SIZE):
         some = windows[start : start + BATCH_SIZE]
         batch = rolling.collate(some)
@@ -66,16 +195,14 @@ def compute_errors(
             errors.add_quantiles(truth, mask, forecasts.quantiles.numpy())
         if block_errors is not None:
             block_errors.add(some, batch, forecasts.point)
-        if progress is not None:
-            progress(start + len(some), len(windows))
+        progress(start + len(some), len(windows))
     return errors
 
 
-def build_evaluation(
-    errors: ErrorSums, statistics: SeriesStatistics, on: str, rolling: RollingWindows, warnings: list[str]
-) -> Evaluation:
+def build_evaluation(errors: ErrorSums, on: str, rolling: RollingWindows, warnings: list[str]) -> Evaluation:
     """Returns the metrics with their definitions, and a table with a row per series on its original scale."""
-    deviation, in_sample_error = statistics.scaler.deviation, statistics.in_sample_error
+    statistics = rolling.statistics
+    deviation, in_sample_error, season = statistics.scaler.deviation, statistics.in_sample_error, statistics.season
     columns = {"mse": errors.mean_per_series(errors.squared[MODEL]) * deviation**2}
     for name, absolute in errors.absolute.items():
         prefix = "" if name == MODEL else f"{name.replace('_', ' ')} "
@@ -86,7 +213,6 @@ def build_evaluation(
         for index, name in enumerate(statistics.names)
         if errors.count[index]
     }
-    season = statistics.season
     return Evaluation(
         errors.metrics(deviation, in_sample_error),
         get_definitions(season, errors.quantiles),
@@ -98,33 +224,29 @@ def build_evaluation(
     )
 
 
-def forecast_first_windows(
-    model: ForecastModel, rolling: RollingWindows, windows: np.ndarray, statistics: SeriesStatistics
-) -> dict[str, Any]:
+def forecast_first_windows(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> dict[str, Any]:
     """Returns the forecast of the first window of some series with the true values, for a plot."""
     _, first_windows = np.unique(windows[:, 1], return_index=True)
     windows = windows[np.sort(first_windows)[:MAX_PLOTTED_SERIES]]
-    forecasts = format_forecasts(model, rolling, windows, statistics)
+    forecasts = format_forecasts(model, rolling, windows)
     for (origin, series), forecast in zip(windows, forecasts.values()):
         forecast["truth"] = _to_list(rolling.original[origin : origin + rolling.horizon, series])
     return forecasts
 
 
-def format_forecasts(
-    model: ForecastModel, rolling: RollingWindows, windows: np.ndarray, statistics: SeriesStatistics
-) -> dict[str, Any]:
+def format_forecasts(model: ForecastModel, rolling: RollingWindows, windows: np.ndarray) -> dict[str, Any]:
     """Forecasts windows; returns by series the timestamps, point and quantiles on the original scale, and history."""
     grid, formatted = rolling.series.grid, {}
     forecasts = forecast_windows(model, rolling.collate(windows))
+    restore = rolling.statistics.scaler.inverse_transform
     for row, (origin, series) in enumerate(windows):
-        mean, deviation = statistics.scaler.mean[series], statistics.scaler.deviation[series]
         start = max(origin - rolling.lookback, origin - 3 * rolling.horizon)
         forecast: dict[str, Any] = {
             "timestamps": [grid.label(step) for step in range(origin, origin + rolling.horizon)],
-            "point": (forecasts.point[row].double().numpy() * deviation + mean).tolist(),
+            "point": restore(forecasts.point[row].double().numpy(), series).tolist(),
         }
         if forecasts.quantiles is not None:
-            levels = forecasts.quantiles[row].double().numpy() * deviation + mean
+            levels = restore(forecasts.quantiles[row].double().numpy(), series)
             forecast["quantiles"] = {f"{q:g}": levels[:, k].tolist() for k, q in enumerate(model.quantiles)}
         forecast["history"] = {
             "timestamps": [grid.label(step) for step in range(start, origin)],
@@ -136,135 +258,3 @@ def format_forecasts(
 
 def _to_list(values: np.ndarray) -> list[float | None]:
     return [None if np.isnan(value) else float(value) for value in values]
-
-
-MODEL, NAIVE, SEASONAL_NAIVE = "model", "naive", "seasonal_naive"
-
-
-def get_definitions(season: int, quantiles: Sequence[float]) -> dict[str, str]:
-    """Returns what each metric means."""
-    scope = "over all windows, steps and series, on standardised values"
-    definitions = {
-        "mse": f"mean squared error {scope}",
-        "mae": f"mean absolute error {scope}",
-        "mase": f"mean over series of MAE / mean |y(t) - y(t-{season})| in the training part; any scale",
-    }
-    for name, forecast in ((NAIVE, "the last value again"), (SEASONAL_NAIVE, f"the last {season} values again")):
-        definitions |= {f"{name}_{metric}": f"the same of: {forecast}" for metric in ("mse", "mae", "mase")}
-    if quantiles:
-        definitions["quantile_loss"] = f"mean of max(q e, (q-1) e), e = truth - forecast of quantile q, {scope}"
-    if len(quantiles) > 1:
-        low, high = min(quantiles), max(quantiles)
-        between = f"between the quantiles {low:g} and {high:g}"
-        definitions["coverage"] = f"share of true values {between}; ideal {high - low:g}"
-    return definitions | {"windows": "forecasts made, one per step and series (rolling, stride 1)"}
-
-
-def pinball_loss(truth: np.ndarray, forecast: np.ndarray, quantile: float) -> np.ndarray:
-    """max(q e, (q − 1) e) with e = truth − forecast (Koenker & Bassett 1978)."""
-    error = truth - forecast
-    return np.maximum(quantile * error, (quantile - 1) * error)
-
-
-class ErrorSums:
-    """Errors of the model and both naive forecasts on standardised values, summed over the windows of C series."""
-
-    def __init__(self, num_series: int, quantiles: Sequence[float] = ()):
-        self.quantiles = tuple(quantiles)
-        self.count = np.zeros(num_series)
-        self.windows = 0
-        self.squared = {name: np.zeros(num_series) for name in (MODEL, NAIVE, SEASONAL_NAIVE)}
-        self.absolute = {name: np.zeros(num_series) for name in (MODEL, NAIVE, SEASONAL_NAIVE)}
-        self.pinball = self.covered = 0.0
-
-    def add(self, series: np.ndarray, truth: np.ndarray, mask: np.ndarray, forecasts: dict[str, np.ndarray]) -> None:
-        """Adds windows of the series (B,); truth, mask and each forecast are (B, N)."""
-        np.add.at(self.count, series, mask.sum(axis=1))
-        self.windows += len(series)
-        for name, forecast in forecasts.items():
-            error = np.where(mask, truth - forecast, 0.0).astype(np.float64)
-            np.add.at(self.squared[name], series, (error**2).sum(axis=1))
-            np.add.at(self.absolute[name], series, np.abs(error).sum(axis=1))
-
-    def add_quantiles(self, truth: np.ndarray, mask: np.ndarray, forecasts: np.ndarray) -> None:
-        """Adds forecasts of the quantiles (B, N, Q)."""
-        for index, quantile in enumerate(self.quantiles):
-            self.pinball += float(np.where(mask, pinball_loss(truth, forecasts[..., index], quantile), 0.0).sum())
-        low, high = int(np.argmin(self.quantiles)), int(np.argmax(self.quantiles))
-        self.covered += float(((truth >= forecasts[..., low]) & (truth <= forecasts[..., high]) & mask).sum())
-
-    def metrics(self, deviation: np.ndarray, in_sample_error: np.ndarray) -> dict[str, float]:
-        """Returns all metrics by name. `deviation` brings a series back to its original scale, for MASE."""
-        count = max(1.0, float(self.count.sum()))
-        metrics: dict[str, float] = {}
-        for name in (MODEL, NAIVE, SEASONAL_NAIVE):
-            prefix = "" if name == MODEL else f"{name}_"
-            metrics[f"{prefix}mse"] = float(self.squared[name].sum()) / count
-            metrics[f"{prefix}mae"] = float(self.absolute[name].sum()) / count
-            mase = self.mase_per_series(name, deviation, in_sample_error)
-            metrics[f"{prefix}mase"] = float(np.nanmean(mase)) if not np.isnan(mase).all() else float("nan")
-        if self.quantiles:
-            metrics["quantile_loss"] = self.pinball / count / len(self.quantiles)
-        if len(self.quantiles) > 1:
-            metrics["coverage"] = self.covered / count
-        return metrics | {"windows": self.windows}
-
-    def mase_per_series(self, name: str, deviation: np.ndarray, in_sample_error: np.ndarray) -> np.ndarray:
-        """MASE of each series (Hyndman & Koehler 2006); NaN if it never changes in training, or is not part of it."""
-        mae = self.mean_per_series(self.absolute[name]) * deviation
-        return np.divide(mae, in_sample_error, out=np.full_like(mae, np.nan), where=in_sample_error > 0)
-
-    def mean_per_series(self, sums: np.ndarray) -> np.ndarray:
-        """Returns sums divided by the number of targets of each series; NaN where it has none."""
-        return np.divide(sums, self.count, out=np.full_like(sums, np.nan), where=self.count > 0)
-
-
-MAX_SHOWN_VALUES = 12  # of a window, as text
-
-
-class BlockErrors:
-    """Squared errors at the steps start … stop-1, by block."""
-
-    def __init__(self, rolling: RollingWindows, start: int, stop: int):
-        self.rolling, self.start, self.length = rolling, start, rolling.horizon
-        self.sums = ScoreSums(max(1, (stop - start) // self.length))
-        self.first_windows: dict[int, tuple[int, int, np.ndarray]] = {}  # block → (origin, series, point forecast)
-
-    def add(self, windows: np.ndarray, batch: WindowBatch, point: Tensor) -> None:
-        """Adds windows (B, 2) in the order of time, with their forecasts (B, N)."""
-        mask = batch.mask.numpy()
-        blocks = self.find_block(windows[:, :1] + np.arange(self.length))  # (B, N)
-        error = np.where(mask, batch.future.numpy() - point.numpy(), 0.0).astype(np.float64)
-        self.sums.add(blocks.ravel(), (error**2).ravel(), mask.ravel())
-        # A block is illustrated by the first window that begins in it or, where values are missing, that reaches it.
-        for window_blocks in (blocks[:, 0], blocks[:, -1]):
-            for block, row in zip(*(array.tolist() for array in np.unique(window_blocks, return_index=True))):
-                origin, series = windows[row].tolist()
-                known = self.first_windows.get(block)
-                if known is None or self.find_block(known[0]) < block == self.find_block(origin):
-                    self.first_windows[block] = origin, series, point[row].double().numpy()
-
-    def find_block(self, step: np.ndarray | int) -> np.ndarray:
-        """Returns the block of a step, or of many."""
-        return np.minimum((step - self.start) // self.length, len(self.sums.sums) - 1)
-
-    def to_scores(self, statistics: SeriesStatistics) -> ExampleScores:
-        """Returns the blocks with an observed step, each with its first window on the original scale as text."""
-        blocks = np.flatnonzero(self.sums.sums[:, 1]).tolist()
-        texts = tuple(self._format_window(*self.first_windows[block], statistics) for block in blocks)
-        return ExampleScores("mse", f"blocks of {self.length} steps", self.sums.sums[blocks], texts)
-
-    def _format_window(self, origin: int, series: int, point: np.ndarray, statistics: SeriesStatistics) -> ExampleText:
-        rolling = self.rolling
-        mean, deviation = statistics.scaler.mean[series], statistics.scaler.deviation[series]
-        past = rolling.original[max(0, origin - MAX_SHOWN_VALUES) : origin, series]
-        truth = rolling.original[origin : origin + rolling.horizon, series]
-        name, timestamp = rolling.series.names[series], rolling.series.grid.label(origin)
-        history = f"{name} before {timestamp}: … {_format_values(past)}"
-        return ExampleText.single_line(history, _format_values(truth), _format_values(point * deviation + mean))
-
-
-def _format_values(values: np.ndarray) -> str:
-    """Returns the first values; a missing one is a dash."""
-    texts = ["–" if np.isnan(value) else f"{value:.4g}" for value in values[:MAX_SHOWN_VALUES]]
-    return ", ".join([*texts, *(["…"] if len(values) > MAX_SHOWN_VALUES else [])])

@@ -1,12 +1,10 @@
-"""Forecasts the steps after the end of a table, as CSV and as data. It knows nothing of training."""
+"""Forecasts the steps after the end of a table, as CSV, as data and as a plot. It knows nothing of training."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,20 @@ import numpy as np
 
 from seqwise.errors import DataError
 from seqwise.files import check_output_path, write_text
+from seqwise.svg import BLUE, BOTTOM, GREY, LEFT, ORANGE, RIGHT, TOP, WIDTH, Chart, Point, build_document
 from seqwise.tasks.forecast.evaluation import format_forecasts
 from seqwise.tasks.forecast.model import ForecastModel
-from seqwise.tasks.forecast.windows import RollingWindows, SeriesStatistics
+from seqwise.tasks.forecast.windows import RollingWindows
 from seqwise.tasks.task import Prediction
 
+SUFFIXES = (".svg",)
+HEIGHT = 240  # of the panel of a series
+MAX_PANELS = 8  # more series make the plot unreadable
 
-def forecast_next_steps(model: ForecastModel, rolling: RollingWindows, statistics: SeriesStatistics) -> Prediction:
+
+def forecast_next_steps(model: ForecastModel, rolling: RollingWindows) -> Prediction:
     """Returns the next steps of every series. In a long table each begins after its own last row with a value."""
-    forecasts = format_forecasts(model, rolling, _find_last_windows(rolling), statistics)
+    forecasts = format_forecasts(model, rolling, _find_last_windows(rolling))
     values = {"step": rolling.series.grid.step_name, "horizon": rolling.horizon, "series": forecasts}
     return Prediction(_format_csv(rolling, forecasts, model.quantiles), values)
 
@@ -35,20 +38,15 @@ def _find_last_windows(rolling: RollingWindows) -> np.ndarray:
         origin = int(np.flatnonzero(has_value)[-1]) + 1
         history = origin - int(rolling.first_steps[index])
         if history < rolling.lookback:
-            raise DataError(
-                f"the history of {name!r} has {history:,} steps; the model sees {rolling.lookback:,}.",
-                repair="Give a longer history.",
-                file=series.source,
-            )
+            problem = f"the history of {name!r} has {history:,} steps; the model sees {rolling.lookback:,}."
+            raise DataError(problem, repair="Give a longer history.", file=series.source)
         future = series.known[series.group[index], origin : origin + rolling.horizon]
         num_known = int((~np.isnan(future)).all(axis=1).sum())
         if series.columns.known and num_known < rolling.horizon:
-            raise DataError(
-                f"{', '.join(series.columns.known)} must be known for the {rolling.horizon:,} steps after "
-                f"{series.grid.label(origin - 1)}; {num_known:,} rows follow.",
-                repair="Add rows with the timestamps to forecast: what is known filled in, the targets empty.",
-                file=series.source,
-            )
+            needed = f"{', '.join(series.columns.known)} must be known for the {rolling.horizon:,} steps after"
+            problem = f"{needed} {series.grid.label(origin - 1)}; {num_known:,} rows follow."
+            repair = "Add rows with the timestamps to forecast: what is known filled in, the targets empty."
+            raise DataError(problem, repair=repair, file=series.source)
         windows.append((origin, index))
     return np.array(windows)
 
@@ -73,13 +71,7 @@ def _format_csv(rolling: RollingWindows, forecasts: dict[str, Any], quantiles: t
     return text.getvalue().rstrip("\n")
 
 
-SUFFIXES = (".svg",)
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 240, 64, 16, 34, 36
-MAX_PANELS = 8  # more series make the plot unreadable
-GREY, HISTORY_COLOUR, FORECAST_COLOUR = "#888", "#5b8def", "#e07a3f"
-
-Point = tuple[float, float]  # (step, value)
-Transform = Callable[[Point], str]  # to SVG coordinates, "x,y"
+# The plot: the end of the history, the point, the band of the quantiles and, if known, the truth; a panel per series
 
 
 def save_plot(path: Path, forecasts: Mapping[str, Any]) -> None:
@@ -91,47 +83,38 @@ def save_plot(path: Path, forecasts: Mapping[str, Any]) -> None:
 def forecast_svg(forecasts: Mapping[str, Any]) -> str:
     """Returns the plot of `Prediction.values["series"]`: name → timestamps, point, quantiles, history, truth."""
     plotted = list(forecasts.items())[:MAX_PANELS]
-    body = "\n".join(
+    parts = [
         f'<g transform="translate(0 {index * HEIGHT})">\n{_draw_panel(name, forecast)}\n</g>'
         for index, (name, forecast) in enumerate(plotted)
-    )
-    num_omitted = len(forecasts) - len(plotted)
-    height = len(plotted) * HEIGHT + (20 if num_omitted else 0)
+    ]
+    height, num_omitted = len(plotted) * HEIGHT, len(forecasts) - len(plotted)
     if num_omitted:
-        body += f'\n<text x="{LEFT}" y="{height - 6}" fill="{GREY}">and {num_omitted:,} more series</text>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="forecast">\n{body}\n</svg>\n'
-    )
+        height += 20
+        parts.append(f'<text x="{LEFT}" y="{height - 6}" fill="{GREY}">and {num_omitted:,} more series</text>')
+    return build_document(parts, height, "forecast")
 
 
 def _draw_panel(name: str, forecast: Mapping[str, Any]) -> str:
     past, point, truth = forecast["history"]["values"], forecast["point"], forecast.get("truth", [])
-    quantiles = forecast.get("quantiles", {})
+    quantiles, start = forecast.get("quantiles", {}), len(past)
     levels = sorted(quantiles, key=float)
     lower, upper = (quantiles[levels[0]], quantiles[levels[-1]]) if len(levels) > 1 else ([], [])
     values = [value for part in (past, point, lower, upper, truth) for value in part if value is not None]
-    ticks = choose_ticks(min(values), max(values))
-    low, high, num_steps = ticks[0], ticks[-1], max(1, len(past) + len(point) - 1)
-
-    def transform(at: Point) -> str:
-        x = LEFT + (WIDTH - LEFT - RIGHT) * at[0] / num_steps
-        return f"{x:.1f},{TOP + (HEIGHT - TOP - BOTTOM) * (high - at[1]) / (high - low):.1f}"
-
-    start = len(past)
+    chart = Chart(HEIGHT, max(1, len(past) + len(point) - 1), values, num_ticks=4)
     last_value = [(start - 1, past[-1])] if past and past[-1] is not None else []
-    parts = [_draw_grid_line(tick, transform) for tick in ticks]
+    legend = [(name, GREY, ' font-weight="bold"'), ("history", BLUE, ""), ("forecast", ORANGE, "")]
     if lower:
-        outline = [*last_value, *enumerate(upper, start), *reversed(list(enumerate(lower, start)))]
-        points = " ".join(map(transform, outline))
-        parts.append(f'<polygon points="{points}" fill="{FORECAST_COLOUR}" fill-opacity="0.22"/>')
-    parts += [_draw_line(piece, transform, HISTORY_COLOUR, 1.5) for piece in split_at_gaps(past, 0)]
-    dashes = ' stroke-dasharray="4 3"'
-    parts += [_draw_line(piece, transform, HISTORY_COLOUR, 1.5, dashes) for piece in split_at_gaps(truth, start)]
-    parts.append(_draw_line([*last_value, *enumerate(point, start)], transform, FORECAST_COLOUR, 2.0))
-    parts += _draw_timestamps(forecast, float(transform((start, low)).split(",")[0]))
-    band = f"quantiles {levels[0]} to {levels[-1]}" if lower else ""
-    return "\n".join([*parts, _draw_legend(name, band, bool(truth))])
+        chart.add_area([*last_value, *enumerate(upper, start), *reversed(list(enumerate(lower, start)))], ORANGE)
+        legend.append((f"quantiles {levels[0]} to {levels[-1]}", ORANGE, ' fill-opacity="0.7"'))
+    if truth:
+        legend.append(("true values (dashed)", BLUE, ""))
+    for series, first, style in ((past, 0, ""), (truth, start, ' stroke-dasharray="4 3"')):
+        for piece in split_at_gaps(series, first):
+            chart.add_line(piece, BLUE, 1.5, style)
+    chart.add_line([*last_value, *enumerate(point, start)], ORANGE, 2.0)
+    _add_timestamps(chart, forecast, chart.to_pixels((start, chart.low))[0])
+    chart.add_legend(legend)
+    return "\n".join(chart.parts)
 
 
 def split_at_gaps(values: Sequence[float | None], start: int) -> list[list[Point]]:
@@ -145,54 +128,16 @@ def split_at_gaps(values: Sequence[float | None], start: int) -> list[list[Point
     return [piece for piece in pieces if piece]
 
 
-def choose_ticks(low: float, high: float, target_count: int = 4) -> list[float]:
-    """Returns round numbers (1, 2 or 5 times a power of ten) that cover the range."""
-    raw_step = ((high - low) or abs(high) or 1.0) / target_count
-    power = 10.0 ** math.floor(math.log10(raw_step))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw_step * 0.999)
-    first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
-
-
-def _draw_grid_line(value: float, transform: Transform) -> str:
-    y = float(transform((0, value)).split(",")[1])
-    return (
-        f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{GREY}" stroke-opacity="0.25"/>'
-        f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="{GREY}">{value:g}</text>'
-    )
-
-
-def _draw_line(points: Sequence[Point], transform: Transform, colour: str, width: float, style: str = "") -> str:
-    coordinates = " ".join(map(transform, points))
-    return (
-        f'<polyline points="{coordinates}" fill="none" stroke="{colour}" stroke-width="{width}" '
-        f'stroke-linejoin="round" stroke-linecap="round"{style}/>'
-    )
-
-
-def _draw_timestamps(forecast: Mapping[str, Any], x: float) -> list[str]:
+def _add_timestamps(chart: Chart, forecast: Mapping[str, Any], x: float) -> None:
     """Draws a line at the first forecast step, the first timestamps of history and forecast, and the last one."""
     history, future = forecast["history"]["timestamps"], forecast["timestamps"]
-    line = (
-        f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="{FORECAST_COLOUR}" stroke-opacity="0.5" '
+    chart.parts.append(
+        f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="{ORANGE}" stroke-opacity="0.5" '
         'stroke-dasharray="2 3"/>'
     )
-    labels: list[tuple[float, str, str]] = [(WIDTH - RIGHT, "end", future[-1])] if len(future) > 1 else []
     anchor = "middle" if len(future[0]) < 12 else "end"  # a long timestamp would overlap the last one
-    labels += [(x, anchor, future[0])] if history else [(LEFT, "start", future[0])]
+    labels = [(x, anchor, future[0]) if history else (LEFT, "start", future[0])]
+    labels += [(WIDTH - RIGHT, "end", future[-1])] if len(future) > 1 else []
     labels += [(LEFT, "start", history[0])] if len(history) > 2 else []
-    return [line] + [
-        f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="{side}" fill="{GREY}">{escape(label)}</text>'
-        for at, side, label in labels
-    ]
-
-
-def _draw_legend(name: str, band: str, has_truth: bool) -> str:
-    entries = [(name, GREY, ' font-weight="bold"'), ("history", HISTORY_COLOUR, ""), ("forecast", FORECAST_COLOUR, "")]
-    entries += [(band, FORECAST_COLOUR, ' fill-opacity="0.7"')] if band else []
-    entries += [("true values (dashed)", HISTORY_COLOUR, "")] if has_truth else []
-    spans = "".join(
-        f'<tspan dx="{14 if index else 0}" fill="{colour}"{style}>{escape(text)}</tspan>'
-        for index, (text, colour, style) in enumerate(entries)
-    )
-    return f'<text x="{LEFT}" y="18">{spans}</text>'
+    for at, side, label in labels:
+        chart.add_text(at, HEIGHT - BOTTOM + 18, label, anchor=side)

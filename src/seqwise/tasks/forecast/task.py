@@ -82,9 +82,8 @@ class Forecast(Task):
         self.split_rule = describe_splits(series, settings.forecast.splits)
         self.fingerprint = compute_fingerprint(series, self.split_rule)
         self.preprocessor = Preprocessor(facts=statistics.to_facts() | {"example": series.source})
-        self.rolling = build_windows(series, statistics.select(series), settings)
-        season = statistics.season
-        self.windows = {split: self.rolling.find(start, stop, season) for split, (start, stop) in self.borders.items()}
+        self.rolling = build_windows(series, statistics, settings)
+        self.windows = {split: self.rolling.find(start, stop) for split, (start, stop) in self.borders.items()}
 
     @classmethod
     def prepare(
@@ -120,14 +119,10 @@ class Forecast(Task):
     def _check_windows(self) -> None:
         for split, (start, stop) in self.borders.items():
             if not len(self.windows[split]):
-                needed = self.rolling.horizon
-                if split == "train":
-                    needed += max(self.rolling.lookback, self.statistics.season)
-                raise DataError(
-                    f"the {split} split has {stop - start:,} steps, and no window of {needed:,} fits into it.",
-                    repair="Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits.",
-                    file=self.series.source,
-                )
+                needed = self.rolling.horizon + (self.rolling.min_history if split == "train" else 0)
+                problem = f"the {split} split has {stop - start:,} steps, and no window of {needed:,} fits into it."
+                repair = "Give more rows, a smaller --horizon or --forecast.lookback, or other --forecast.splits."
+                raise DataError(problem, repair=repair, file=self.series.source)
 
     def _describe(self) -> list[str]:
         series, rolling = self.series, self.rolling
@@ -160,24 +155,18 @@ class Forecast(Task):
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         if settings.recurrent.bidirectional:
-            raise UsageError(
-                "a forecast uses the last state, which a second direction does not reach.",
-                repair="Leave out --recurrent.bidirectional.",
-            )
+            problem = "a forecast uses the last state, which a second direction does not reach."
+            raise UsageError(problem, repair="Leave out --recurrent.bidirectional.")
 
     def run_layers(self, model: ForecastModel) -> None:
         model.forecast(self.rolling.collate(self.windows["train"][:1]).to("meta"))
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[WindowBatch]:
         """Returns shuffled training windows, which all have the same length."""
-        windows = self.windows["train"]
-
-        def collate(indices: np.ndarray) -> WindowBatch:
-            return self.rolling.collate(windows[indices])
-
+        windows, collate = self.windows["train"], self.rolling.collate
         lengths = np.full(len(windows), self.rolling.lookback)
         batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(lengths, collate, batch_size, max_tokens, settings.seed, rank, world)
+        return BucketLoader(lengths, lambda i: collate(windows[i]), batch_size, max_tokens, settings.seed, rank, world)
 
     def validate(self, model: ForecastModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Returns errors over windows of the validation split; the best weights have the smallest `mse`."""
@@ -213,47 +202,41 @@ class Forecast(Task):
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
         """Rolls over the test split of the training data or of a folder, or over the whole of another table."""
         check_output_path(options.out, SUFFIXES)
-        model, settings = bundle.model, bundle.settings
-        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
-        rolling, selected = _read_windows(data, settings, statistics)
-        series, season = rolling.series, statistics.season
-        start, stop, part = _select_part(series, settings, split, bundle.trained_on)
-        windows = rolling.find(start, stop, season)
+        rolling = _read_windows(bundle, data)
+        series = rolling.series
+        start, stop, part = _select_part(series, bundle, split)
+        windows = rolling.find(start, stop)
         if not len(windows):
-            needed = max(rolling.lookback, season) + rolling.horizon
-            raise DataError(
-                f"no window of {needed:,} steps fits into {part} ({stop - start:,} steps).",
-                repair="Give a longer table.",
-                file=series.source,
-            )
+            needed = rolling.min_history + rolling.horizon
+            problem = f"no window of {needed:,} steps fits into {part} ({stop - start:,} steps)."
+            raise DataError(problem, repair="Give a longer table.", file=series.source)
         block_errors = BlockErrors(rolling, start, stop) if options.examples else None
         with Stopwatch() as watch:
-            errors = compute_errors(model, rolling, windows, season, options.progress, block_errors)
+            errors = compute_errors(bundle.model, rolling, windows, options.progress, block_errors)
         if options.out is not None:
-            save_plot(options.out, forecast_first_windows(model, rolling, windows, selected))
+            save_plot(options.out, forecast_first_windows(bundle.model, rolling, windows))
         warnings = series.findings.warning_messages()
-        if new := statistics.find_new(series):
+        new = [name for name in series.names if name not in bundle.preprocessor.facts["names"]]
+        if new:
             warnings.append(f"{len(new):,} series are new to the run and scaled by their own values ({new[0]} …).")
-        evaluation = build_evaluation(errors, selected, f"{series.source}, {part}", rolling, warnings)
-        examples = None if block_errors is None else block_errors.to_scores(selected)
+        evaluation = build_evaluation(errors, f"{series.source}, {part}", rolling, warnings)
+        examples = None if block_errors is None else block_errors.to_scores()
         return replace(evaluation, seconds=watch.seconds, examples=examples)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         """Returns single windows of the split."""
-        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
-        rolling, _ = _read_windows(data, bundle.settings, statistics)
-        start, stop, _ = _select_part(rolling.series, bundle.settings, split, bundle.trained_on)
-        windows = rolling.find(start, stop, statistics.season)
-        return list(windows), lambda window: forecast_windows(bundle.model, rolling.collate(window[None]))
+        rolling = _read_windows(bundle, data)
+        start, stop, _ = _select_part(rolling.series, bundle, split)
+        windows = list(rolling.find(start, stop))
+        return windows, lambda window: forecast_windows(bundle.model, rolling.collate(window[None]))
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yields the steps after the end of each table. `options.out` is a plot of the last of them."""
         check_output_path(options.out, SUFFIXES)
-        statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
         for spec in inputs:
-            prediction = forecast_next_steps(bundle.model, *_read_windows(spec, bundle.settings, statistics))
+            prediction = forecast_next_steps(bundle.model, _read_windows(bundle, spec))
             if options.out is not None:
                 save_plot(options.out, prediction.values["series"])
             yield prediction
@@ -266,16 +249,14 @@ class Forecast(Task):
 
 def build_windows(series: SeriesData, statistics: SeriesStatistics, settings: ResolvedSettings) -> RollingWindows:
     forecast = settings.forecast
-    return RollingWindows(series, statistics, forecast.lookback, settings.horizon, forecast.missing)
+    return RollingWindows(series, statistics.select(series), forecast.lookback, settings.horizon, forecast.missing)
 
 
-def _read_windows(
-    spec: str, settings: ResolvedSettings, statistics: SeriesStatistics
-) -> tuple[RollingWindows, SeriesStatistics]:
-    """Reads a table as the training data was read; returns its windows and the statistics of its series."""
-    series = read_series(spec, settings, statistics.columns, statistics.grid)
-    selected = statistics.select(series)
-    return build_windows(series, selected, settings), selected
+def _read_windows(bundle: ModelBundle, spec: str) -> RollingWindows:
+    """Reads a table as the training data was read."""
+    statistics = SeriesStatistics.from_facts(bundle.preprocessor.facts)
+    series = read_series(spec, bundle.settings, statistics.columns, statistics.grid)
+    return build_windows(series, statistics, bundle.settings)
 
 
 def compute_fingerprint(series: SeriesData, split_rule: str) -> str:
@@ -305,10 +286,8 @@ def parse_quantiles(settings: ResolvedSettings) -> tuple[float, ...]:
     except ValueError:
         levels = [0.0]
     if not all(0 < level < 1 for level in levels):
-        raise UsageError(
-            f"--forecast.quantiles: expected numbers between 0 and 1, received {text!r}.",
-            repair="For example --forecast.quantiles 0.1,0.9, or none.",
-        )
+        problem = f"--forecast.quantiles: expected numbers between 0 and 1, received {text!r}."
+        raise UsageError(problem, repair="For example --forecast.quantiles 0.1,0.9, or none.")
     return tuple(levels)
 
 
@@ -347,17 +326,15 @@ def _choose_lengths(settings: Settings, stop: int) -> None:
         settings.forecast.lookback = max(1, min(whole_seasons, stop // 3))
 
 
-def _select_part(
-    series: SeriesData, settings: ResolvedSettings, split: str | None, trained_on: str
-) -> tuple[int, int, str]:
+def _select_part(series: SeriesData, bundle: ModelBundle, split: str | None) -> tuple[int, int, str]:
     """Returns the first step to evaluate, the step after the last, and which part of the data they are, in words."""
     if split not in (None, "all", *SPLITS):
         raise UsageError(f"there is no split {split!r}.", repair=suggest(str(split), [*SPLITS, "all"]))
-    splits = settings.forecast.splits
+    splits = bundle.settings.forecast.splits
     has_splits = split is not None or series.split_ends is not None
     if not has_splits:
         with suppress(UsageError):  # another table may be too short for these splits
-            has_splits = compute_fingerprint(series, describe_splits(series, splits)) == trained_on
+            has_splits = compute_fingerprint(series, describe_splits(series, splits)) == bundle.trained_on
     if split == "all" or not has_splits:
         return 0, series.end, "all of it"
     start, stop = compute_borders(series, splits)[split or "test"]

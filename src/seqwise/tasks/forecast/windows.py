@@ -1,6 +1,12 @@
-"""Statistics of the training part of series, saved with a run: means and deviations, season, calendar features.
+"""Rolling windows over series: splits by time, statistics of the training part, batches of (past, future).
 
-Validation and test values have no influence on them. It knows nothing of windows or models.
+    … past past past past | future future …         one window: the last `lookback` steps, and the `horizon` to forecast
+        past past past past | future future …       the next one, one step later
+
+Splits are consecutive in time. A window of a later split may look back into the split before, but its targets are
+inside its own. The statistics (means and deviations, season, calendar features) are saved with a run; validation and
+test values have no influence on them. Every series is a row of its own: a model sees one series at a time. It knows
+nothing of models.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from seqwise.tasks.forecast.timestamps import TimeGrid
 
 MIN_CYCLES = 2  # that the training part must have of a calendar cycle to use it as a feature
 MIN_AUTOCORRELATION = 0.2  # of a peak that counts as a season
+DEFAULT_SPLITS = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
 ROUNDING = 1e-12  # of the largest value: numbers that differ by less are equal
 
 
@@ -44,8 +51,9 @@ class Standardizer:
     def transform(self, values: np.ndarray) -> np.ndarray:
         return (values - self.mean) / self.deviation
 
-    def inverse_transform(self, values: np.ndarray) -> np.ndarray:
-        return values * self.deviation + self.mean
+    def inverse_transform(self, values: np.ndarray, column: int | slice = slice(None)) -> np.ndarray:
+        """Returns standardised values of all columns, or of one, on their original scale."""
+        return values * self.deviation[column] + self.mean[column]
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class SeriesStatistics:
     @classmethod
     def fit(cls, series: SeriesData, stop: int, season: int, calendar: bool) -> SeriesStatistics:
         """Computes the statistics of the steps before `stop`."""
-        values = series.values[:stop]
+        values, phases = series.values[:stop], series.grid.calendar_phases(np.arange(1))
         return cls(
             series.columns,
             series.grid,
@@ -73,7 +81,7 @@ class SeriesStatistics:
             Standardizer.fit(np.concatenate(list(series.known[:, :stop]))),
             compute_in_sample_error(values, season),
             season,
-            choose_calendar_features(series, stop) if calendar else [],
+            [name for name, (_, length) in phases.items() if length * MIN_CYCLES <= stop] if calendar else [],
         )
 
     def select(self, series: SeriesData) -> SeriesStatistics:
@@ -90,16 +98,9 @@ class SeriesStatistics:
             columns=series.columns,
             grid=series.grid,
             names=series.names,
-            scaler=Standardizer(
-                pick(self.scaler.mean, own.mean),
-                pick(self.scaler.deviation, own.deviation),
-            ),
+            scaler=Standardizer(pick(self.scaler.mean, own.mean), pick(self.scaler.deviation, own.deviation)),
             in_sample_error=pick(self.in_sample_error, np.full(len(trained), np.nan)),
         )
-
-    def find_new(self, series: SeriesData) -> list[str]:
-        """Returns the series of a table that training did not have."""
-        return [name for name in series.names if name not in self.names]
 
     def to_facts(self) -> dict[str, Any]:
         """Returns the statistics as plain data, for JSON."""
@@ -142,12 +143,6 @@ def _rounding_error(values: np.ndarray) -> np.ndarray:
     return ROUNDING * np.fmax.reduce(np.abs(values), axis=0, initial=0.0)
 
 
-def choose_calendar_features(series: SeriesData, num_steps: int) -> list[str]:
-    """Returns the calendar features whose cycle occurs at least MIN_CYCLES times in the first steps."""
-    phases = series.grid.calendar_phases(np.arange(1))
-    return [name for name, (_, length) in phases.items() if length * MIN_CYCLES <= num_steps]
-
-
 def compute_calendar_features(series: SeriesData, names: Sequence[str], num_steps: int) -> np.ndarray:
     """Returns (num_steps, 2 × names): sine and cosine of the phase in each cycle."""
     phases = series.grid.calendar_phases(np.arange(num_steps))
@@ -187,14 +182,9 @@ def check_training_values(series: SeriesData, stop: int) -> None:
     """Refuses series without a value in the training part: they cannot be scaled."""
     for index, name in enumerate(series.names):
         if np.isnan(series.values[:stop, index]).all():
-            raise DataError(
-                f"series {name!r} has no value in the training part, which ends at {series.grid.label(stop - 1)}.",
-                repair="Leave it out, or move the border with --forecast.splits.",
-                file=series.source,
-            )
-
-
-DEFAULT_SPLITS = "0.7,0.1,0.2"  # of the steps, for training, validation and testing
+            problem = f"series {name!r} has no value in the training part, which ends at {series.grid.label(stop - 1)}."
+            repair = "Leave it out, or move the border with --forecast.splits."
+            raise DataError(problem, repair=repair, file=series.source)
 
 
 @dataclass(frozen=True)
@@ -256,7 +246,8 @@ class RollingWindows:
     """All windows of some series. A window is identified by (first step to forecast, series)."""
 
     def __init__(self, series: SeriesData, statistics: SeriesStatistics, lookback: int, horizon: int, missing: str):
-        self.series, self.lookback, self.horizon = series, lookback, horizon
+        self.series, self.statistics, self.lookback, self.horizon = series, statistics, lookback, horizon
+        self.min_history = max(lookback, statistics.season)  # steps of its series before a window
         num_table_steps = len(series.values)
         num_steps = max(num_table_steps, series.end + horizon)  # a forecast from the end reaches beyond the table
         self.original = np.full((num_steps, len(series.names)), np.nan)
@@ -275,17 +266,16 @@ class RollingWindows:
         self.known = np.moveaxis(np.ascontiguousarray(np.moveaxis(known, 2, 0), dtype=np.float32), 0, 2)
         self.first_steps = np.where(self.observed.any(axis=0), self.observed.argmax(axis=0), num_steps)
 
-    def find(self, start: int, stop: int, season: int = 1) -> np.ndarray:
+    def find(self, start: int, stop: int) -> np.ndarray:
         """Returns (windows, 2): all whose targets are in start … stop-1, in the order of time.
 
         At least one target is observed, and the whole past and one season before the window are inside the series.
         """
-        min_history = max(self.lookback, season)
-        first = max(start, min_history)
+        first = max(start, self.min_history)
         origins = np.arange(first, stop - self.horizon + 1)
         if not len(origins):
             return np.zeros((0, 2), dtype=np.int64)
-        has_history = origins[:, None] - min_history >= self.first_steps
+        has_history = origins[:, None] - self.min_history >= self.first_steps
         counts = np.vstack([np.zeros((1, self.observed.shape[1]), dtype=np.int64), self.observed.cumsum(axis=0)])
         has_target = counts[origins + self.horizon] > counts[origins]
         return np.argwhere(self.may_end[origins - 1] & has_history & has_target) + np.array([first, 0])

@@ -1,0 +1,76 @@
+"""`Chart`: lines over a grid as SVG, readable on light and dark pages. It knows nothing of what is plotted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760, 64, 16, 34, 40  # pixels: of the image, and of its margins
+GREY, BLUE, ORANGE = "#888", "#5b8def", "#e07a3f"
+
+Point = tuple[float, float]
+
+
+class Chart:
+    """A plot area `height` pixels high, with x from 0 to `x_end` and y over the range of `values`.
+
+    Elements are added to `parts` in the order in which they cover each other.
+    """
+
+    def __init__(self, height: int, x_end: float, values: Iterable[float], num_ticks: int = 5):
+        values = list(values)
+        ticks = choose_ticks(min(values), max(values), num_ticks)
+        self.height, self.x_end, self.low, self.high = height, x_end or 1, ticks[0], ticks[-1]
+        self.parts: list[str] = []
+        for tick in ticks:
+            (x, y), (end, _) = self.to_pixels((0, tick)), self.to_pixels((self.x_end, tick))
+            self.parts.append(f'<line x1="{x}" y1="{y}" x2="{end}" y2="{y}" stroke="{GREY}" stroke-opacity="0.25"/>')
+            self.add_text(LEFT - 8, y + 4, f"{tick:g}", anchor="end")
+
+    def to_pixels(self, point: Point) -> Point:
+        x = LEFT + (WIDTH - LEFT - RIGHT) * point[0] / self.x_end
+        y = TOP + (self.height - TOP - BOTTOM) * (self.high - point[1]) / (self.high - self.low)
+        return round(x, 1), round(y, 1)
+
+    def add_line(self, points: Iterable[Point], colour: str, width: float, style: str = "") -> None:
+        self.parts.append(
+            f'<polyline points="{self._join(points)}" fill="none" stroke="{colour}" stroke-width="{width}" '
+            f'stroke-linejoin="round" stroke-linecap="round"{style}/>'
+        )
+
+    def add_area(self, outline: Iterable[Point], colour: str) -> None:
+        self.parts.append(f'<polygon points="{self._join(outline)}" fill="{colour}" fill-opacity="0.22"/>')
+
+    def add_text(self, x: float, y: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
+        """Adds a text at a position in pixels."""
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>')
+
+    def add_legend(self, entries: Sequence[tuple[str, str, str]]) -> None:
+        """Adds a line of texts above the plot; an entry is (text, colour, attributes)."""
+        spans = "".join(
+            f'<tspan dx="{14 if index else 0}" fill="{colour}"{attributes}>{escape(text)}</tspan>'
+            for index, (text, colour, attributes) in enumerate(entries)
+        )
+        self.parts.append(f'<text x="{LEFT}" y="18">{spans}</text>')
+
+    def _join(self, points: Iterable[Point]) -> str:
+        return " ".join(f"{x},{y}" for x, y in map(self.to_pixels, points))
+
+
+def build_document(parts: Iterable[str], height: int, label: str) -> str:
+    """Returns an SVG file of some elements."""
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{label}">\n{body}\n</svg>\n'
+    )
+
+
+def choose_ticks(low: float, high: float, num_ticks: int = 5) -> list[float]:
+    """Returns round numbers (1, 2 or 5 times a power of ten) that cover the range; at least two."""
+    raw_step = ((high - low) or abs(high) or 1.0) / num_ticks
+    power = 10.0 ** math.floor(math.log10(raw_step))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw_step * 0.999)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [round(number * step, 10) for number in range(first, max(last, first + 1) + 1)]
