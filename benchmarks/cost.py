@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from measuring import QUICK_REPEATS, Column, Report, build_parser, set_up_device, time_interleaved
 
-from seqwise.backbones.build import build_backbone
+from seqwise.backbones.encoder import build_backbone
 from seqwise.config import DataSettings, NetworkSettings, Settings, TransformerSettings
 from seqwise.resolved_settings import ResolvedSettings
 

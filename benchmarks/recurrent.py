@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqwise.backbones.recurrent import build_bidirectional_layers
+from seqwise.backbones.encoder import build_recurrent_layers
 from seqwise.layers.cells import make_cell
 from seqwise.layers.recurrent import Recurrent, StackedRecurrent
 from seqwise.layers.scan import scan
@@ -135,7 +135,7 @@ def build_layer(row: Row) -> Recurrent | StackedRecurrent:
         reset="before" if row.variant == "reset before" else "after", layer_norm=row.variant == "layer norm"
     )
     if row.kind == "bidirectional":
-        return StackedRecurrent(build_bidirectional_layers(row.cell, row.units, row.units, 2, settings))
+        return StackedRecurrent(build_recurrent_layers(row.cell, row.units, row.units, 2, settings, bidirectional=True))
     return Recurrent(make_cell(row.cell, row.units, row.units, settings))
 
 

@@ -1,6 +1,6 @@
 """The model families and what other code may ask about them, instead of comparing names.
 
-It knows nothing of layers: `backbones/build.py` builds the network of a family, `tasks/language/ngram.py` the
+It knows nothing of layers: `backbones/encoder.py` builds the network of a family, `tasks/language/ngram.py` the
 n-gram model.
 """
 

@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqwise.backbones.decoder import Decoder, Memory, build_decoder
-from seqwise.backbones.memory import concat_memories
-from seqwise.backbones.recurrent_decoder import BahdanauDecoder, InitialStateDecoder, InputFeedingDecoder, LuongDecoder
+from seqwise.backbones.decoder import (
+    BahdanauDecoder,
+    InitialStateDecoder,
+    InputFeedingDecoder,
+    LuongDecoder,
+    build_decoder,
+)
+from seqwise.backbones.memory import Decoder, Memory, concat_memories
 from seqwise.backbones.transformer_decoder import TransformerDecoder
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, ScaledDot

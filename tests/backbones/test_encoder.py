@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.backbones.encoder import BidirectionalBackbone, SeparateDirections, build_encoder
-from seqwise.backbones.layerwise import compute_layer_states
+from seqwise.backbones.encoder import BidirectionalBackbone, SeparateDirections, build_encoder, compute_layer_states
 from seqwise.errors import UsageError
 from seqwise.resolved_settings import ResolvedSettings
 

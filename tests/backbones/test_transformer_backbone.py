@@ -8,16 +8,16 @@ import torch
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
 from seqwise.layers.record import record
-from seqwise.resolved_settings import ResolvedTransformerSettings
+from seqwise.resolved_settings import ResolvedSettings
 
 WIDTH, WINDOW = 64, 32
 
 
 def build(positions: str, inputs: int = WIDTH) -> TransformerBackbone:
     torch.manual_seed(0)
-    return TransformerBackbone(
-        inputs, WIDTH, 1, WINDOW, ResolvedTransformerSettings(heads=2, hidden=4 * WIDTH, positions=positions)
-    ).eval()
+    transformer = {"heads": 2, "hidden": 4 * WIDTH, "positions": positions}
+    settings = {"network": {"width": WIDTH, "depth": 1}, "transformer": transformer}
+    return TransformerBackbone(ResolvedSettings.model_validate(settings), inputs, WINDOW).eval()
 
 
 @pytest.mark.parametrize(

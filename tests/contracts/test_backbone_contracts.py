@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.backbones.build import build_backbone
+from seqwise.backbones.encoder import build_backbone
 from seqwise.errors import UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings

@@ -1,62 +1,111 @@
-"""Encoders: backbones that read whole sequences and may be bidirectional.
+"""Backbones and encoders of every family, built from settings; the Transformer's is in `transformer.py`.
 
-An encoder is called as `encoder(vectors, lengths=…) → States`. It never continues a sequence; the state that it returns
-is the one after the last valid step, or None.
+An encoder is a backbone that reads whole sequences and may be bidirectional. It is called as
+`encoder(vectors, lengths=…) → States` and never continues a sequence; the state that it returns is the one after the
+last valid step, or None.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.build import build_backbone
-from seqwise.backbones.feedforward import FeedForwardBackbone
-from seqwise.backbones.recurrent import build_bidirectional_layers
 from seqwise.backbones.states import ModelState, States
 from seqwise.backbones.transformer import TransformerBackbone
-from seqwise.layers.recurrent import StackedRecurrent, reverse_steps, valid_steps
+from seqwise.errors import UsageError
+from seqwise.layers.attentive import StateAttention
+from seqwise.layers.cells import make_cell
+from seqwise.layers.initialise import he_
+from seqwise.layers.record import record, record_value
+from seqwise.layers.recurrent import Bidirectional, Recurrent, StackedRecurrent, reverse_steps, valid_steps
 from seqwise.layers.scan import zero_padding
-from seqwise.resolved_settings import ResolvedSettings
+from seqwise.resolved_settings import ResolvedRecurrentSettings, ResolvedSettings
 
-CELLS = ("rnn", "gru", "lstm")
+
+def build_backbone(settings: ResolvedSettings, inputs: int) -> nn.Module:
+    """The causal backbone that the settings describe, for vectors of width `inputs`."""
+    network, recurrent, window = settings.network, settings.recurrent, settings.data.window
+    if settings.model == "feedforward":
+        return FeedForwardBackbone(inputs, network.width, network.depth, settings.context.length, network.dropout)
+    if settings.model == "transformer":
+        assert isinstance(window, int)  # the language task refuses "full"
+        return TransformerBackbone(settings, inputs, window)
+    layers = build_recurrent_layers(get_cell_name(settings), inputs, network.width, network.depth, recurrent)
+    if settings.model == "attentive-rnn":
+        return AttentiveBackbone(layers, network.dropout, recurrent.attention_span)
+    return RecurrentBackbone(layers, network.dropout)
 
 
 def build_encoder(settings: ResolvedSettings, inputs: int, max_length: int) -> nn.Module:
     """The encoder that the settings describe, for vectors of width `inputs` and sequences up to `max_length`."""
-    network = settings.network
-    width, depth, dropout = network.width, network.depth, network.dropout
-    bidirectional = settings.recurrent.bidirectional
+    network, recurrent = settings.network, settings.recurrent
     if settings.model == "transformer":
-        return TransformerBackbone(inputs, width, depth, max_length, settings.transformer, dropout, causal=False)
+        return TransformerBackbone(settings, inputs, max_length, causal=False)
     if settings.model == "feedforward":
-        return CentredFeedForward(inputs, width, depth, settings.context.length, dropout)
-    if settings.model in CELLS and bidirectional and settings.recurrent.concat_directions:
-        return BidirectionalBackbone(settings.model, inputs, width, depth, settings, dropout)
-    if not bidirectional:
+        return CentredFeedForward(inputs, network.width, network.depth, settings.context.length, network.dropout)
+    if not recurrent.bidirectional:
         return build_backbone(settings, inputs)
-    half = settings.model_copy(update={"network": network.model_copy(update={"width": -(-width // 2)})})
+    units = -(-network.width // 2)  # of each direction
+    if settings.model != "attentive-rnn" and recurrent.concat_directions:
+        layers = build_recurrent_layers(settings.model, inputs, units, network.depth, recurrent, bidirectional=True)
+        return BidirectionalBackbone(layers, network.dropout)
+    half = settings.model_copy(update={"network": network.model_copy(update={"width": units})})
     return SeparateDirections(build_backbone(half, inputs), build_backbone(half, inputs))
 
 
-class BidirectionalBackbone(nn.Module):
+def get_cell_name(settings: ResolvedSettings) -> str:
+    """The cell of a recurrent family: rnn, gru or lstm."""
+    return settings.recurrent.cell if settings.model == "attentive-rnn" else settings.model
+
+
+def build_recurrent_layers(
+    cell: str, inputs: int, units: int, depth: int, settings: ResolvedRecurrentSettings, bidirectional: bool = False
+) -> list[Any]:
+    """`depth` recurrent layers, or bidirectional ones with `units` in each direction."""
+
+    def build(size: int) -> Recurrent:
+        return Recurrent(make_cell(cell, size, units, settings), settings.weight_dropout)
+
+    sizes = [inputs, *[units * (1 + bidirectional)] * (depth - 1)]
+    return [Bidirectional(build(size), build(size)) if bidirectional else build(size) for size in sizes]
+
+
+class RecurrentBackbone(nn.Module):
+    """RNN, GRU or LSTM, one cell scanned over time per layer."""
+
+    stateful = True
+
+    def __init__(self, layers: Sequence[nn.Module], dropout: float = 0.0):
+        super().__init__()
+        self.deep = StackedRecurrent(layers, dropout=dropout)
+        self.width: int = self.deep.units  # type: ignore[assignment]
+
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        return States(*self.deep(vectors, state, lengths))
+
+
+class BidirectionalBackbone(RecurrentBackbone):
     """Stacked bidirectional layers: each layer reads both directions of the layer below. `width` counts both."""
 
     stateful = False
 
-    def __init__(
-        self, cell: str, inputs: int, width: int, depth: int, settings: ResolvedSettings, dropout: float = 0.0
-    ):
-        super().__init__()
-        units = -(-width // 2)
-        self.width = 2 * units
-        self.deep = StackedRecurrent(
-            build_bidirectional_layers(cell, inputs, units, depth, settings.recurrent), dropout=dropout
-        )
+
+class AttentiveBackbone(RecurrentBackbone):
+    """Recurrent layers, then self-attention: h_t = s_t + a_t, where a_t attends to the last `memory` states."""
+
+    def __init__(self, layers: Sequence[nn.Module], dropout: float, memory: int):
+        super().__init__(layers, dropout)
+        self.look_back = StateAttention(self.width, memory)
 
     def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
-        outputs, state = self.deep(vectors, state, lengths)
-        return States(outputs, state)
+        recurrent_state, past = (None, None) if state is None else state
+        outputs, recurrent_state = self.deep(vectors, recurrent_state, lengths)
+        outputs, past = self.look_back(outputs, past, lengths)
+        return States(outputs, (recurrent_state, past))
 
 
 class SeparateDirections(nn.Module):
@@ -76,6 +125,47 @@ class SeparateDirections(nn.Module):
         return States(vectors, (forward.state, backward.state))
 
 
+class FeedForwardBackbone(nn.Module):
+    """The fixed-window network: the last n vectors side by side, through a multilayer perceptron (Bengio et al. 2003).
+
+    h = relu(W [x_{t-n+1}; …; x_t] + b), then further layers of the same width, each added to its input. It has no
+    memory beyond its window; its state is the end of the segment before.
+    """
+
+    stateful = True
+
+    def __init__(self, inputs: int, width: int, depth: int, window: int, dropout: float = 0.0):
+        super().__init__()
+        self.inputs, self.window, self.width = inputs, window, width
+        self.first = nn.Linear(window * inputs, width)
+        self.layer = nn.ModuleList(nn.Linear(width, width) for _ in range(depth - 1))
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.first, *self.layer):
+            he_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, vectors: Tensor, state: ModelState = None, lengths: Tensor | None = None) -> States:
+        valid = valid_steps(vectors, self.inputs, lengths)
+        vectors = zero_padding(vectors, valid)
+        past = vectors.new_zeros(vectors.shape[0], self.window - 1, vectors.shape[2]) if state is None else state
+        padded = torch.cat([past, vectors], dim=1)  # (B, window - 1 + T, D)
+        windows = padded.unfold(1, self.window, 1)  # (B, T, D, window)
+        h = self.dropout(F.relu(self.first(windows.flatten(2))))
+        record_value(self, "hidden.0", h)
+        for depth, linear in enumerate(self.layer, start=1):
+            h = h + self.dropout(F.relu(linear(h)))
+            record_value(self, f"hidden.{depth}", h)
+        return States(zero_padding(h, valid), self._last(padded, lengths))
+
+    def _last(self, padded: Tensor, lengths: Tensor | None) -> Tensor:
+        """The last window - 1 valid vectors, (B, window - 1, D)."""
+        count = self.window - 1
+        if lengths is None:
+            return padded[:, padded.shape[1] - count :]
+        index = lengths.to(padded.device)[:, None] + torch.arange(count, device=padded.device)
+        return padded.gather(1, index[..., None].expand(-1, -1, padded.shape[2]))
+
+
 class CentredFeedForward(FeedForwardBackbone):
     """A fixed window centred on its position: it covers as many vectors before as after it."""
 
@@ -86,3 +176,30 @@ class CentredFeedForward(FeedForwardBackbone):
         valid = valid_steps(vectors, self.inputs, lengths)
         h = super().forward(F.pad(zero_padding(vectors, valid), (0, 0, 0, future))).vectors[:, future:]
         return States(zero_padding(h, valid))
+
+
+def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
+    """The vectors (B, T, D), then the states (B, T, ·) of each layer; the last are those the backbone returns."""
+    if isinstance(backbone, SeparateDirections):
+        forward = compute_layer_states(backbone.forwards, vectors, lengths)
+        backward = compute_layer_states(backbone.backwards, reverse_steps(vectors, lengths), lengths)
+        pairs = zip(forward[1:], backward[1:])
+        return [vectors, *(torch.cat([a, reverse_steps(b, lengths)], dim=-1) for a, b in pairs)]
+    if isinstance(backbone, FeedForwardBackbone):
+        with record(backbone, "hidden.*") as recording:
+            last = backbone(vectors, lengths=lengths).vectors
+        inner = [recording[f"hidden.{depth}"][:, -vectors.shape[1] :] for depth in range(len(backbone.layer))]
+        return [vectors, *inner, last]
+    stack: Any = backbone.encoder if isinstance(backbone, TransformerBackbone) else getattr(backbone, "deep", None)
+    if stack is None:
+        raise UsageError(f"the layers of {type(backbone).__name__} cannot be listed.")
+    outputs: list[Tensor] = []
+    hooks = [
+        layer.register_forward_hook(lambda module, inputs, output: outputs.append(output[0])) for layer in stack.layer
+    ]
+    try:
+        last = backbone(vectors, None, lengths).vectors
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [vectors, *outputs[:-1], last]

@@ -12,8 +12,7 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.encoder import build_encoder
-from seqwise.backbones.feedforward import FeedForwardBackbone
+from seqwise.backbones.encoder import FeedForwardBackbone, build_encoder
 from seqwise.layers.record import record_value
 from seqwise.resolved_settings import ResolvedSettings
 

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from seqwise.backbones.memory import Decoder, DecoderOutput, Memory
-from seqwise.backbones.states import ModelState
-from seqwise.backbones.transformer import build_layers, build_positions, build_projection, compute_position_scale
+from seqwise.backbones.states import ModelState, map_state
+from seqwise.backbones.transformer import build_layers, build_positions, build_projection
 from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
 from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
 from seqwise.layers.positions import rotary as rotate
 from seqwise.layers.record import is_recorded
 from seqwise.layers.transformer import Decoder as DecoderStack
 from seqwise.layers.transformer import DecoderLayer, PreNormDecoderLayer
-from seqwise.resolved_settings import ResolvedTransformerSettings
+from seqwise.resolved_settings import ResolvedSettings
 
 MIN_SLOTS = 16  # allocated at first; they double when full
 
@@ -43,23 +43,13 @@ class SearchState:
 class TransformerDecoder(Decoder):
     """Positions, then layers of causal self-attention, attention over the memory and feed-forward."""
 
-    def __init__(
-        self,
-        inputs: int,
-        memory_width: int,
-        width: int,
-        depth: int,
-        max_length: int,
-        settings: ResolvedTransformerSettings,
-        dropout: float = 0.0,
-    ):
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, max_length: int):
         super().__init__()
-        self.width = width
-        self.enter, self.remember = build_projection(inputs, width), build_projection(memory_width, width)
-        self.positions = build_positions(settings.positions, width, max_length)
-        self.factor = compute_position_scale(settings.positions)
-        kind = PreNormDecoderLayer if settings.norm == "pre" else DecoderLayer
-        self.decoder = DecoderStack(build_layers(kind, width, depth, settings, dropout))
+        self.width = settings.network.width
+        self.enter = build_projection(inputs, self.width)
+        self.remember = build_projection(memory_width, self.width)
+        self.positions, self.factor = build_positions(settings.transformer.positions, self.width, max_length)
+        self.decoder = DecoderStack(build_layers(DecoderLayer, PreNormDecoderLayer, settings))
 
     def forward(
         self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
@@ -88,27 +78,21 @@ class TransformerDecoder(Decoder):
         state = replace(state, visible=state.visible.index_select(0, rows))
         if sources is None:
             return state
-        return replace(
-            state,
-            memory=tuple(
-                (keys.index_select(0, sources), values.index_select(0, sources)) for keys, values in state.memory
-            ),
-            memory_mask=None if state.memory_mask is None else state.memory_mask.index_select(0, sources),
-            slots=tuple(slots.index_select(0, sources) for slots in state.slots),
-        )
+        tensors = state.memory, state.memory_mask, state.slots
+        memory, memory_mask, slots = map_state(lambda part: part.index_select(0, sources), tensors)
+        return replace(state, memory=memory, memory_mask=memory_mask, slots=slots)
 
     def _step(self, x: Tensor, state: SearchState, weights: bool) -> DecoderOutput:
         rows, steps = len(state.memory[0][0]), x.shape[1]
-        beams, filled = len(x) // rows, state.visible.shape[1]
+        beams = len(x) // rows
         visible = _extend_visible(state.visible, beams, steps)  # (R, T, slots)
         mask = _to_additive(visible.view(rows, 1, beams * steps, -1), x)
-        context = StepContext(mask, state.memory_mask, filled, state.time, steps)
         x = x.reshape(rows, beams * steps, self.width)  # the beams of a row side by side
         all_slots, memory_weights = [], None
         for number, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
-            x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, context)
+            x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, state, mask, steps)
             is_last = number == len(state.layers) - 1
-            x, memory_weights = stepper.attend_memory(x, memory, context, weights and is_last)
+            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, weights and is_last)
             x = stepper.feed_forward(x)
             all_slots.append(slots)
         vectors = self.decoder.norm(x).view(rows * beams, steps, self.width)
@@ -118,19 +102,11 @@ class TransformerDecoder(Decoder):
         return DecoderOutput(vectors, state, memory_weights)
 
 
-@dataclass(frozen=True)
-class StepContext:
-    """What all layers share in one call. Masks are added to scores: 0 or -inf."""
-
-    mask: Tensor  # (B, 1, k·T, slots)
-    memory_mask: Tensor | None  # (B, 1, 1, S)
-    filled: int  # slots before this call
-    time: int  # steps before this call
-    steps: int
-
-
 class LayerStepper:
-    """One layer, part by part, over slots; equal to the layer itself. Its weights are packed for the processor."""
+    """One layer, part by part, over slots; equal to the layer itself. Its weights are packed for the processor.
+
+    Masks are added to scores: 0 or -inf.
+    """
 
     def __init__(self, layer: Any, rows: int):
         self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
@@ -147,31 +123,32 @@ class LayerStepper:
         self.widen = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
         self.narrow = pack(feedforward.outward.weight, feedforward.outward.bias)
 
-    def attend_self(self, x: Tensor, slots: Tensor | None, context: StepContext) -> tuple[Tensor, Tensor]:
-        """Self-attention. The new keys and values (B, k·T, …) fill the next slots."""
-        layer, norm = self.layer, self.layer.attention_norm
+    def attend_self(
+        self, x: Tensor, slots: Tensor | None, state: SearchState, mask: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """Self-attention with a mask (B, 1, k·T, slots). The new keys and values (B, k·T, …) fill the next slots."""
+        layer, norm, filled = self.layer, self.layer.attention_norm, state.visible.shape[1]
         stacked = self.project_self(layer.enter(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
         if layer.attention.rotary:
-            rotated = stacked[:, :, :2].unflatten(1, (-1, context.steps)).transpose(2, -2)
-            rotated = rotate(rotated, context.time).transpose(2, -2).flatten(1, 2)
+            rotated = stacked[:, :, :2].unflatten(1, (-1, steps)).transpose(2, -2)
+            rotated = rotate(rotated, state.time).transpose(2, -2).flatten(1, 2)
             stacked = torch.cat([rotated, stacked[:, :, 2:]], dim=2)
-        slots = _fill(slots, stacked[:, :, 1:], context.filled)
-        queries, (keys, values) = stacked[:, :, 0], slots[:, : context.filled + x.shape[1]].unbind(2)
+        slots = _fill(slots, stacked[:, :, 1:], filled)
+        queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
-        attended = self.join_self(_attend(layer.attention, queries, keys, values, context.mask))
+        attended = self.join_self(_attend(layer.attention, queries, keys, values, mask))
         return layer.add(norm, x, attended), slots
 
     def attend_memory(
-        self, x: Tensor, memory: KeysValues, context: StepContext, weights: bool
+        self, x: Tensor, memory: KeysValues, mask: Tensor | None, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Attention over the memory; with `weights` also its weights (B, k·T, S), the mean over heads."""
         layer, norm = self.layer, self.layer.cross_norm
         queries = self.project_queries(layer.enter(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         mean_weights = None
         if weights:
-            mask = None if context.memory_mask is None else context.memory_mask == 0
-            mean_weights = attend_with_weights(queries, *memory, mask)[1].mean(1)
-        attended = self.join_cross(_attend(layer.cross, queries, *memory, context.memory_mask))
+            mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
+        attended = self.join_cross(_attend(layer.cross, queries, *memory, mask))
         return layer.add(norm, x, attended), mean_weights
 
     def feed_forward(self, x: Tensor) -> Tensor:

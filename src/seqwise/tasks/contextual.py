@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.layerwise import compute_layer_states
+from seqwise.backbones.encoder import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError

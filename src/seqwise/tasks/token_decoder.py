@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.decoder import DecoderOutput, Memory, build_decoder, continue_or_start
+from seqwise.backbones.decoder import build_decoder
+from seqwise.backbones.memory import DecoderOutput, Memory, continue_or_start
 from seqwise.backbones.states import ModelState
 from seqwise.decoding.sequences import StepOutput
 from seqwise.heads.next_token import NextToken

@@ -76,7 +76,7 @@ def test_gradients_are_those_of_finite_differences(model: str, attention: str):
     lengths, ids = torch.tensor([3, 1]), torch.tensor([[1, 4], [1, 5]])
 
     def loss(vectors: torch.Tensor) -> torch.Tensor:
-        from seqwise.backbones.decoder import Memory
+        from seqwise.backbones.memory import Memory
 
         memory = Memory(model_.encoder(vectors, lengths=lengths).vectors, lengths)
         return model_.writer(0).losses(memory, ids, torch.tensor([[4, 2], [5, 2]]))

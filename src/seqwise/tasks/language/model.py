@@ -8,7 +8,7 @@ from itertools import chain, islice
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.build import build_backbone
+from seqwise.backbones.encoder import build_backbone
 from seqwise.backbones.states import ModelState
 from seqwise.data.batch import TokenBatch
 from seqwise.decoding.generate import generate

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.decoder import Memory
 from seqwise.backbones.encoder import build_encoder
+from seqwise.backbones.memory import Memory
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import pad_sequences
 from seqwise.layers.dropout import VariationalDropout
