@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
@@ -356,18 +357,15 @@ class Settings(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def renamed_settings(model: type[BaseModel]) -> dict[str, str]:
-    """Old dotted name → new dotted name, for every setting that was renamed."""
-    names: dict[str, str] = {}
-    for name, field in model.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            names |= {f"{name}.{old}": f"{name}.{new}" for old, new in section.renamed.items()}
-    return names
+RENAMED_SETTINGS = {
+    f"{section}.{old}": f"{section}.{new}"
+    for section, field in Settings.model_fields.items()
+    for old, new in getattr(field.annotation, "renamed", {}).items()
+}  # old dotted name → new one
 
 
 def load_settings(path: str | Path) -> Settings:
-    """Settings from a YAML file; every mistake in it is reported at once."""
+    """Return settings from a YAML file; all errors in it are reported at once."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -393,55 +391,36 @@ def parse_settings(
     file: str | Path | None = None,
     kind: type[AnySettings] = Settings,  # type: ignore[assignment]
 ) -> AnySettings:
-    """Settings from plain values; unknown keys are named with the nearest known one."""
+    """Return settings from plain values; unknown keys are named with the most similar known one."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise UsageError("\n".join(map(_sentence, mistakes(error, kind))), file=file) from None
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A wrong setting: its path, what is wrong with it as part of a sentence, and its value."""
-
-    place: tuple[str, ...]
-    text: str
-    value: Any
-    unknown: bool = False  # there is no setting of that name
+        raise UsageError(describe_errors(error, kind), file=file) from None
 
 
 # Parts of pydantic's messages to leave out: the value, which follows the message, and names of Python types.
 _SURPLUS = re.compile(r"^Value error, |, (?:unable|got) .*| or instance of \w+")
 
 
-def mistakes(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
-    """Returns the errors of pydantic, one per setting: for a union it reports one error per type."""
-    found: dict[tuple[str, ...], Mistake] = {}
-    for each in error.errors():
-        place = _place(each["loc"], model)
-        text = _SURPLUS.sub("", each["msg"])
-        text = text[:1].lower() + text[1:]
-        if place in found:
-            text = f"{found[place].text} or {text.removeprefix('input should be ')}"
-        found[place] = Mistake(place, text, each["input"], each["type"] == "extra_forbidden")
-    return list(found.values())
+def describe_errors(error: ValidationError, model: type[BaseModel], format_name: Callable[[str], str] = str) -> str:
+    """Return one line per wrong setting; `format_name` turns its dotted name into the form that the user typed."""
+    lines = []
+    # A setting with a union of types has one error for each of them.
+    for (path, section), group in groupby(error.errors(), key=lambda each: _find_setting(each["loc"], model)):
+        errors = list(group)
+        problem = " or ".join(_SURPLUS.sub("", each["msg"]) for each in errors).replace("or Input should be", "or")
+        problem = f"{problem[:1].lower()}{problem[1:]}; received {errors[0]['input']!r}."
+        if errors[0]["type"] == "extra_forbidden":
+            problem = f"no such setting. {suggest(path[-1], section.model_fields)}"
+        lines.append(f"{format_name('.'.join(path))}: {problem}")
+    return "\n".join(lines)
 
 
-def _place(location: tuple[int | str, ...], model: Any) -> tuple[str, ...]:
-    """Returns the path to a setting, without the types of a union that pydantic appends."""
-    for depth, part in enumerate(location, start=1):
-        model = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
-            return tuple(map(str, location[:depth]))
-    return tuple(map(str, location))
-
-
-def _sentence(mistake: Mistake) -> str:
-    place = ".".join(mistake.place)
-    if not mistake.unknown:
-        return f"{place}: {mistake.text}; received {mistake.value!r}."
-    *parents, key = mistake.place
-    section: Any = Settings
-    for parent in parents:
-        section = section.model_fields[parent].annotation
-    return f"{place}: no such setting. {suggest(key, section.model_fields)}"
+def _find_setting(location: Sequence[int | str], model: Any) -> tuple[tuple[str, ...], Any]:
+    """Return the path to a setting, without the types of a union that pydantic appends, and the section it is in."""
+    for depth, part in enumerate(location[:-1], start=1):
+        section = model.model_fields[part].annotation
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+            return tuple(map(str, location[:depth])), model
+        model = section
+    return tuple(map(str, location)), model

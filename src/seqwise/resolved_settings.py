@@ -12,25 +12,10 @@ from typing import Any, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from seqwise.config import (
-    CaptionSettings,
-    ClassifySettings,
-    DataSettings,
-    ForecastSettings,
-    NetworkSettings,
-    RecurrentSettings,
-    Section,
-    Settings,
-    TagSettings,
-    TextSettings,
-    TokenizerKind,
-    TrainingSettings,
-    TransformerSettings,
-    TranslateSettings,
-)
+from seqwise import config
 
 
-class ResolvedSection(Section):
+class ResolvedSection(config.Section):
     """A section whose missing values are the neutral ones."""
 
     @model_validator(mode="before")
@@ -40,27 +25,27 @@ class ResolvedSection(Section):
 
     @model_serializer(mode="wrap")
     def _write_neutral_as_null(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Writes null for fields that were never chosen and that `Settings` leaves open."""
-        asked = type(self).__mro__[2].model_fields  # type: ignore[attr-defined]  # of the section in `Settings`
+        """Write null for fields that were never chosen and that `Settings` leaves open."""
+        unresolved = type(self).__mro__[2].model_fields  # type: ignore[attr-defined]  # of the section in `Settings`
         return {
-            name: None if name not in self.model_fields_set and asked[name].default is None else value
+            name: None if name not in self.model_fields_set and unresolved[name].default is None else value
             for name, value in write(self).items()
         }
 
 
-class ResolvedTextSettings(ResolvedSection, TextSettings):
-    tokenizer: TokenizerKind = "words"
+class ResolvedTextSettings(ResolvedSection, config.TextSettings):
+    tokenizer: config.TokenizerKind = "words"
     vocabulary: int = 0
 
 
-class ResolvedDataSettings(ResolvedSection, DataSettings):
+class ResolvedDataSettings(ResolvedSection, config.DataSettings):
     window: int | Literal["full"] = 1
     order: Literal["streams", "windows"] = "windows"
     max_length: int = 512
     max_tokens: int = 0  # 0: no limit
 
 
-class ResolvedNetworkSettings(ResolvedSection, NetworkSettings):
+class ResolvedNetworkSettings(ResolvedSection, config.NetworkSettings):
     width: int = 1
     depth: int = 1
     embedding: int = 0  # replaced by the width
@@ -73,34 +58,34 @@ class ResolvedNetworkSettings(ResolvedSection, NetworkSettings):
         return self
 
 
-class ResolvedRecurrentSettings(ResolvedSection, RecurrentSettings):
+class ResolvedRecurrentSettings(ResolvedSection, config.RecurrentSettings):
     weight_dropout: float = 0.0
     bidirectional: bool = False
     concat_directions: bool = True
 
 
-class ResolvedTransformerSettings(ResolvedSection, TransformerSettings):
+class ResolvedTransformerSettings(ResolvedSection, config.TransformerSettings):
     heads: int = 1
     hidden: int = 0  # replaced by four times the width of the network
 
 
-class ResolvedClassifySettings(ResolvedSection, ClassifySettings):
+class ResolvedClassifySettings(ResolvedSection, config.ClassifySettings):
     pooling: Literal["last", "mean", "max", "attention"] = "mean"
     word_dropout: float = 0.0
     label_smoothing: float = 0.0
 
 
-class ResolvedTagSettings(ResolvedSection, TagSettings):
+class ResolvedTagSettings(ResolvedSection, config.TagSettings):
     crf: bool = False
     characters: int = 0
 
 
-class ResolvedTranslateSettings(ResolvedSection, TranslateSettings):
+class ResolvedTranslateSettings(ResolvedSection, config.TranslateSettings):
     vocabulary: Literal["shared", "separate"] = "shared"
     label_smoothing: float = 0.0
 
 
-class ResolvedCaptionSettings(ResolvedSection, CaptionSettings):
+class ResolvedCaptionSettings(ResolvedSection, config.CaptionSettings):
     encoder: Literal["convolutional", "patches", "features"] = "convolutional"
     image_size: int = 0
     frames: bool = False
@@ -111,7 +96,7 @@ class ResolvedCaptionSettings(ResolvedSection, CaptionSettings):
     shift: int = 0
 
 
-class ResolvedForecastSettings(ResolvedSection, ForecastSettings):
+class ResolvedForecastSettings(ResolvedSection, config.ForecastSettings):
     lookback: int = 1
     season: int = 1
     quantiles: str = ""
@@ -122,7 +107,7 @@ class ResolvedForecastSettings(ResolvedSection, ForecastSettings):
     patch: int = 1
 
 
-class ResolvedTrainingSettings(ResolvedSection, TrainingSettings):
+class ResolvedTrainingSettings(ResolvedSection, config.TrainingSettings):
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     ema: float = 0.0
@@ -133,7 +118,7 @@ class ResolvedTrainingSettings(ResolvedSection, TrainingSettings):
     precision: Literal["float32", "bfloat16"] = "float32"
 
 
-class ResolvedSettings(ResolvedSection, Settings):
+class ResolvedSettings(ResolvedSection, config.Settings):
     """Everything that determines a run, without a gap."""
 
     task: str = "language"
@@ -162,6 +147,6 @@ class ResolvedSettings(ResolvedSection, Settings):
         return self
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> Self:
-        """Returns the settings with neutral values where nothing is chosen."""
+    def from_settings(cls, settings: config.Settings) -> Self:
+        """Return the settings with neutral values where nothing is chosen."""
         return cls.model_validate(settings.model_dump())

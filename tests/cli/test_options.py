@@ -9,7 +9,7 @@ import pytest
 import tyro
 from pydantic import BaseModel, ConfigDict, Field
 
-from seqwise.cli.options import options, parse
+from seqwise.cli.options import list_options, parse
 from seqwise.errors import UsageError
 
 
@@ -80,8 +80,8 @@ def test_a_command_may_do_without_some_settings():
     class Narrow(Command):
         without = ("model",)
 
-    assert "--model" not in options(Narrow)
-    assert "--window" in options(Narrow)
+    assert "--model" not in list_options(Narrow)
+    assert "--window" in list_options(Narrow)
     kept = Narrow("a.txt", settings=Outer(model="rnn"))
     assert parse(Narrow, ["b.txt"], prog="", example="", default=kept).settings.model == "rnn"
     with pytest.raises(UsageError, match="unknown option '--model'"):
@@ -104,7 +104,7 @@ def test_help_ends_with_the_example(capsys):
 
 
 def test_every_option_is_known_by_name_and_flags_have_no_twin():
-    assert sorted(options(Command)) == [
+    assert sorted(list_options(Command)) == [
         *("--help", "--json", "--model", "--on-empty"),
         *("--training.batch-size", "--training.learning-rate", "--training.no-tied", "--window"),
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse, value_of
+from seqwise.cli.options import UNSET, find_value, parse
 from seqwise.compare.plan.options import ComparisonOptions, Match
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
@@ -71,7 +71,7 @@ class Compare:
 
 def main(argv: Sequence[str]) -> int:
     _check_words(argv)
-    config = value_of(argv, "--config")
+    config = find_value(argv, "--config")
     common = load_settings(config) if config else Settings()
     default = Compare(settings=common, budget=common.budget or ComparisonOptions.budget)
     arguments = parse(Compare, argv, prog="seqwise compare", example=EXAMPLE, default=default)

@@ -7,12 +7,12 @@ whole. A command with subcommands dispatches them itself: unions of types are no
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import io
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from seqwise.cli.console import warn, write
-from seqwise.config import Mistake, Settings, mistakes, renamed_settings
+from seqwise.config import RENAMED_SETTINGS, Settings, describe_errors
 from seqwise.errors import UsageError, suggest
 from seqwise.task_registry import task_names
 
@@ -29,100 +29,93 @@ Spec = TypeVar("Spec")
 
 # For options whose help text explains the default better than "(default: None)".
 UNSET = tyro.conf.arg(help_behavior_hint="")
-_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen automatically)")
-
-_CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone)
+CHOSEN_BY_RULE = tyro.conf.arg(help_behavior_hint="(default: chosen automatically)")
 
 
-def parse(
-    spec: type[Spec],
-    argv: Sequence[str],
-    *,
-    prog: str,
-    example: str,
-    description: str | None = None,
-    default: Spec | None = None,
-) -> Spec:
+def parse(spec: type[Spec], argv: Sequence[str], *, prog: str, example: str, default: Spec | None = None) -> Spec:
     """Fill the dataclass or settings model `spec` from `argv`.
 
     `--help` prints the options, then `example`, and raises `SystemExit(0)`. Invalid input raises `UsageError`, with all
     wrong values at once. `default` provides values for missing options, such as settings read from a file. A class
     variable `without` names settings that are not options of this command.
     """
-    argv = _with_new_names(spec, argv)
-    if _asks_for_help(argv):
+    argv = _replace_old_names(spec, argv)
+    if not {"--help", "-h"}.isdisjoint(_before_dashes(argv)):
         try:
-            _read(spec, ["--help"], prog, description, default)
+            _run_tyro(spec, ["--help"], prog, default)
         except SystemExit:
             write(f"\nexample:\n  {example}")
             raise
-    mistakes = io.StringIO()
+    message = io.StringIO()
+    problem = ""
     try:
-        with _columns(10_000), redirect_stderr(mistakes):
-            parsed, unknown = _read(spec, argv, prog, description, default)
+        with _columns(10_000), redirect_stderr(message):
+            parsed, unknown = _run_tyro(spec, argv, prog, default)
+        if unknown:
+            problem = _describe_unknown_options(unknown, spec) or f"unexpected argument {unknown[0]!r}."
     except SystemExit:
         # An unknown option often causes tyro's first error, such as a missing value.
-        problem = _unknown_options(argv, options(spec)) or _sentence(mistakes.getvalue(), argv)
-        raise UsageError(problem, repair=f"See {prog} --help.") from None
-    if unknown:
-        problem = _unknown_options(unknown, options(spec)) or f"unexpected argument {unknown[0]!r}."
+        problem = _describe_unknown_options(argv, spec) or _describe_tyro_error(message.getvalue(), argv)
+    if problem:
         raise UsageError(problem, repair=f"See {prog} --help.")
-    return _validated(parsed)
+    return _validate(parsed)
 
 
-def _with_new_names(spec: type, argv: Sequence[str]) -> list[str]:
-    """`argv` with the new names of renamed options, and a deprecation note for each old one.
+def _replace_old_names(spec: type, argv: Sequence[str]) -> list[str]:
+    """Return `argv` with the new names of renamed options, after a deprecation note for each old one.
 
     Settings know their old names; other options are listed in the class variable `renamed` of `spec`.
     """
-    settings = {f"--{old}": f"--{new}" for old, new in renamed_settings(Settings).items()}
+    settings = {f"--{old}": f"--{new}" for old, new in RENAMED_SETTINGS.items()}
     renamed = {**settings, **getattr(spec, "renamed", {})}
     renamed = {old.replace("_", "-"): new.replace("_", "-") for old, new in renamed.items()}
     words = list(argv)
-    for place, word in enumerate(_before_dashes(argv)):
+    for index, word in enumerate(_before_dashes(argv)):
         name, equals, value = word.partition("=")
         switch = name.replace("_", "-").replace(".no-", ".")
         if switch in renamed:
             new = renamed[switch].replace(".", ".no-") if ".no-" in name else renamed[switch]
             warn(f"{name} is now called {new}; the old name works until version 0.3.")
-            words[place] = f"{new}{equals}{value}"
+            words[index] = f"{new}{equals}{value}"
     return words
 
 
-def options(spec: type) -> list[str]:
-    """Every option of `spec` as it is typed on the command line, such as `--training.learning-rate`."""
+def list_options(spec: type) -> list[str]:
+    """Return every option of `spec` as it is typed on the command line, such as `--training.learning-rate`."""
     page = io.StringIO()
     with suppress(SystemExit), _columns(80), redirect_stdout(page):  # a wider page would have two columns
-        _read(spec, ["--help"], "", None, None)
-    return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _bare(page.getvalue()), flags=re.MULTILINE)
+        _run_tyro(spec, ["--help"])
+    return re.findall(r"^\W*(?:-h, )?(--[a-z][\w.-]*)", _strip_colours(page.getvalue()), flags=re.MULTILINE)
 
 
-def _read(spec: type, argv: Sequence[str], prog: str, description: str | None, default: Any) -> tuple[Any, list[str]]:
+def _run_tyro(spec: type, argv: Sequence[str], prog: str = "", default: Any = None) -> tuple[Any, list[str]]:
     registry = ConstructorRegistry()
     registry.struct_rule(partial(_model_rule, without=getattr(spec, "without", ())))
     return tyro.cli(
         spec,
         args=list(argv),
         prog=prog,
-        description=description,
         default=tyro.MISSING_NONPROP if default is None else default,
         return_unknown_args=True,
-        config=_CONFIG,
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
         registry=registry,
     )
 
 
 def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructConstructorSpec | None:
-    """Build settings models without validation. `_validated` validates the whole tree afterwards, so that a message
-    names the full option and reports every wrong value, not only those of the first section."""
+    """Build settings models without validation.
+
+    `_validate` validates the whole tree afterwards, so that a message names the full option and reports every wrong
+    value, not only those of the first section.
+    """
     model = info.type
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return None
 
-    def unchecked(**values: Any) -> BaseModel:
+    def construct(**values: Any) -> BaseModel:
         return model.model_construct(**values)
 
-    unchecked.__doc__ = model.__doc__
+    construct.__doc__ = model.__doc__
     fields = []
     for name, field in model.model_fields.items():
         value = tyro.MISSING_NONPROP if field.is_required() else field.get_default(call_default_factory=True)
@@ -132,57 +125,47 @@ def _model_rule(info: StructTypeInfo, without: Sequence[str] = ()) -> StructCons
         if model is Settings and name == "task":
             kind = Literal[tuple(task_names())] | None
         if value is None:
-            kind = Annotated[kind, _BY_RULE]
+            kind = Annotated[kind, CHOSEN_BY_RULE]
         if bool in get_args(field.annotation):  # an explicit True or False, because the default may be either
             kind = Annotated[kind, tyro.conf.FlagConversionOff]
         if name in without:
             kind = Annotated[kind, tyro.conf.Suppress]
         fields.append(StructFieldSpec(name=name, type=kind, default=value, helptext=field.description))
-    return StructConstructorSpec(instantiate=unchecked, fields=tuple(fields))
+    return StructConstructorSpec(instantiate=construct, fields=tuple(fields))
 
 
-def _validated(parsed: Any) -> Any:
-    """The same value with every settings model inside it validated."""
+def _validate(parsed: Any) -> Any:
+    """Return the same value with every settings model inside it validated."""
     if isinstance(parsed, BaseModel):
         try:
             return type(parsed).model_validate(parsed.model_dump(warnings=False))
         except ValidationError as error:
-            raise UsageError("\n".join(map(_wrong_value, mistakes(error, type(parsed))))) from None
+            raise UsageError(describe_errors(error, type(parsed), lambda name: f"--{name.replace('_', '-')}")) from None
     if dataclasses.is_dataclass(parsed):
         for field in dataclasses.fields(parsed):
             value = getattr(parsed, field.name)
             if isinstance(value, BaseModel):
-                object.__setattr__(parsed, field.name, _validated(value))
+                object.__setattr__(parsed, field.name, _validate(value))
     return parsed
 
 
-def _wrong_value(mistake: Mistake) -> str:
-    option = "--" + ".".join(mistake.place).replace("_", "-")
-    return f"{option}: {mistake.text}; received {mistake.value!r}."
-
-
-def _unknown_options(words: Sequence[str], known: Sequence[str]) -> str:
-    """A sentence for each unknown option; empty if there is none."""
-    names = [word.partition("=")[0] for word in _before_dashes(words) if re.match(r"--?[a-zA-Z]", word)]
-    wrong = [name for name in names if name.replace("_", "-") not in known]
-    return "\n".join(f"unknown option {name!r}.{_suggestion(name, known)}" for name in wrong)
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
-    word = name.lstrip("-").replace("_", "-")
-    inside = [option for option in known if re.search(rf"\.{re.escape(word)}(-|$)", option)]
-    close = difflib.get_close_matches(word, [option[2:] for option in known], n=1)
-    found = inside or [f"--{option}" for option in close]
-    return f" Perhaps you meant {found[0]!r}." if found else ""
+def _describe_unknown_options(words: Sequence[str], spec: type) -> str:
+    """Return a sentence for each unknown option; empty if there is none."""
+    known, sentences = list_options(spec), []
+    for word in _before_dashes(words):
+        name = word.partition("=")[0]
+        option = name.lstrip("-").replace("_", "-")
+        if not re.match(r"--?[a-zA-Z]", word) or f"--{option}" in known:
+            continue
+        # `--batch` for `--training.batch-size` is the commonest slip; otherwise the closest spelling.
+        candidates = [each for each in known if re.search(rf"\.{re.escape(option)}(-|$)", each)]
+        candidates += [f"--{each}" for each in get_close_matches(option, [each[2:] for each in known], n=1)]
+        sentences.append(f"unknown option {name!r}.{f' Perhaps you meant {candidates[0]!r}.' if candidates else ''}")
+    return "\n".join(sentences)
 
 
 def _before_dashes(words: Sequence[str]) -> Sequence[str]:
     return words[: list(words).index("--")] if "--" in words else words
-
-
-def _asks_for_help(argv: Sequence[str]) -> bool:
-    return not {"--help", "-h"}.isdisjoint(_before_dashes(argv))
 
 
 @contextmanager
@@ -198,16 +181,16 @@ def _columns(width: int) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _bare(text: str) -> str:
+def _strip_colours(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def _sentence(box: str, argv: Sequence[str]) -> str:
-    """tyro's error message as one sentence. Unknown messages are returned without title and frame.
+def _describe_tyro_error(message: str, argv: Sequence[str]) -> str:
+    """Return tyro's error message as one sentence. Unknown messages are returned without title and frame.
 
     There is no frame if standard output is not UTF-8.
     """
-    rows = [line.strip("│").strip() for line in _bare(box).splitlines()[1:] if not line.startswith("╰")]
+    rows = [line.strip("│").strip() for line in _strip_colours(message).splitlines()[1:] if not line.startswith("╰")]
     rows = [row for row in rows if row.strip("─-") and not row.startswith("For full helptext")]
     text = "\n".join(rows) or "the arguments could not be read."
     if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", text):
@@ -216,7 +199,8 @@ def _sentence(box: str, argv: Sequence[str]) -> str:
             names = sorted({*names} - {"None"})
         return f"{choice[2]}: expected one of {', '.join(names)}; received {choice[1]!r}. {suggest(choice[1], names)}"
     if wrong := re.match(r"Error parsing (\S+): .*Argument helptext:\n(?:--\S+ )?(\S+)", text, flags=re.DOTALL):
-        return f"{wrong[1]}: expected {wrong[2]}{_received(wrong[1], argv)}."
+        value = find_value(argv, wrong[1])
+        return f"{wrong[1]}: expected {wrong[2]}{'' if value is None else f'; received {value!r}'}."
     if absent := re.match(r"Missing value for argument '(.*)'", text):
         return f"{absent[1]}: a value is missing."
     if missing := re.match(r"Missing from [^\n]*:\n(\S+)[^\n]*\n([^\n]*?)\s*\(required\)", text):
@@ -224,18 +208,10 @@ def _sentence(box: str, argv: Sequence[str]) -> str:
     return text
 
 
-def value_of(argv: Sequence[str], option: str) -> str | None:
-    """The value of an option that is needed before the others are parsed."""
-    for word, following in zip(argv, [*argv[1:], ""]):
-        name, equals, value = word.partition("=")
-        if name == option:
-            return value if equals else following or None
-    return None
-
-
-def _received(option: str, argv: Sequence[str]) -> str:
-    for word, following in zip(argv, [*argv[1:], ""]):
+def find_value(argv: Sequence[str], option: str) -> str | None:
+    """Return the value of an option as it was typed; None if there is none."""
+    for word, following in zip(argv, [*argv[1:], None]):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == option:
-            return f"; received {(value if equals else following)!r}"
-    return ""
+            return value if equals else following
+    return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.options import UNSET, parse, value_of
+from seqwise.cli.options import UNSET, find_value, parse
 from seqwise.config import Settings, load_settings
 from seqwise.errors import UsageError
 
@@ -48,7 +48,7 @@ class Train:
 
 
 def main(argv: Sequence[str]) -> int:
-    config = value_of(argv, "--config")
+    config = find_value(argv, "--config")
     default = Train(settings=load_settings(config)) if config else None
     args = parse(Train, argv, prog="seqwise train", example=EXAMPLE, default=default)
     _check(args)

@@ -330,7 +330,7 @@ class SinglePassRun:
             ended=self.model.finished,
         )
         self.run.log(step)
-        size = self.model.describe()
+        size = self.model.ngram.describe()
         self.run.write_text("README.md", build_model_card(self.run, self.task, size))
         self.log(size)
         return step

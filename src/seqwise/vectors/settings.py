@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError
 
-from seqwise.config import Device, Section, mistakes
+from seqwise.config import Device, Section, describe_errors
 from seqwise.environment import cpu_count
 from seqwise.errors import UsageError
 
@@ -137,8 +137,4 @@ def build_settings(**values: Any) -> VectorSettings:
     try:
         return VectorSettings(**values)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(mistake.place)}: {mistake.text}; received {mistake.value!r}."
-            for mistake in mistakes(error, VectorSettings)
-        ]
-        raise UsageError("\n".join(lines), repair="See seqwise vectors train --help.") from None
+        raise UsageError(describe_errors(error, VectorSettings), repair="See seqwise vectors train --help.") from None

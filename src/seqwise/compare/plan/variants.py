@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from seqwise.config import FAMILIES, Settings, parse_settings, renamed_settings
+from seqwise.config import FAMILIES, RENAMED_SETTINGS, Settings, parse_settings
 from seqwise.errors import UsageError, suggest
 from seqwise.families import families_for, get_family
 from seqwise.resolved_settings import ResolvedSettings
@@ -27,7 +27,6 @@ from seqwise.tasks.task import Task
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,58}[A-Za-z0-9_-])?")
 
-_NEW_NAMES = renamed_settings(Settings)  # old dotted name → new one
 _EXAMPLE = "wide-gru: {model: gru, network: {width: 512}}"
 _SAME_DATA = "the data is read, cut and split once for all"
 _SAME_TOKENIZER = "one tokeniser serves all"
@@ -200,7 +199,7 @@ def _make_family_settings(family: str, base: Settings) -> Settings:
 
 def _why_common(key: str, value: Any) -> str:
     """Returns why a variant may not change a setting; empty if it may."""
-    key = _NEW_NAMES.get(key, key)
+    key = RENAMED_SETTINGS.get(key, key)
     if key == "vectors":  # a variant without them is allowed; other vectors would need another vocabulary
         return "" if value is None else "one file of vectors serves all; a variant can do without it (vectors: null)"
     section = key.partition(".")[0]
