@@ -37,7 +37,7 @@ from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read
 from seqwise.vectors.evaluation import Pair, detect_kind, evaluate_similarities, read_similarities
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings
-from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer
+from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 
 MIN_COUNT, MAX_COUNT = 1_000, 10_000  # of the originals; subsampling drops occurrences of more frequent words
 TWIN_COUNTS = (5, 10, 20, 50, 100, 200)  # occurrences of the twins

@@ -34,10 +34,10 @@ import numpy as np
 from seqwise.data.corpus.sources import open_unsplit
 from seqwise.vectors.corpus import Sentences, Vocabulary, choose_tokenizer, read_sentences
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer, build_objective
-from seqwise.vectors.word2vec.hierarchical import HierarchicalSoftmax
 from seqwise.vectors.word2vec.objective import Objective
 from seqwise.vectors.word2vec.sampling_tables import seed_block, subsampling_thresholds
+from seqwise.vectors.word2vec.softmax import HierarchicalSoftmax
+from seqwise.vectors.word2vec.trainer import Word2VecTrainer, build_objective
 
 LOSSES = ("negative", "hierarchical", "softmax")
 MIN_BLOCK_SECONDS, REPEATS = 0.5, 5  # minimum duration of a block, and the number of timed blocks

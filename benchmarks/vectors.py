@@ -91,7 +91,7 @@ def train_seqwise(corpus: str, seed: int, threads: int, settings: dict[str, Any]
             last = step
         save_vectors(out, training.vectors())
         assert last is not None
-        return {"words_per_second": last.speed, "loss": training.losses[-1] or 0.0, "unit": last.unit}  # type: ignore
+        return {"words_per_second": last.speed, "loss": training.trainer.losses[-1] or 0.0, "unit": last.unit}  # type: ignore
 
 
 def train_row(name: str, corpus: str, seed: int, threads: int, out: str) -> dict[str, Any]:

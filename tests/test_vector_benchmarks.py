@@ -15,7 +15,7 @@ from seqwise.vectors.corpus import Sentences, Vocabulary, read_sentences
 from seqwise.vectors.evaluation import Pair
 from seqwise.vectors.keyed import KeyedVectors
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.cpu_trainer import build_objective
+from seqwise.vectors.word2vec.trainer import build_objective
 
 
 @pytest.fixture

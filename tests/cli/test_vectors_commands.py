@@ -14,8 +14,7 @@ from rich.cells import cell_len
 
 from seqwise.cli.vectors import COMMANDS
 from seqwise.vectors.formats import load_vectors, save_vectors
-from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.subwords import Subwords
+from seqwise.vectors.keyed import KeyedVectors, Subwords
 
 # Two numbers say royal or not, man or woman; the third makes "car" a stranger.
 TABLE = {

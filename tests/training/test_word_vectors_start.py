@@ -18,8 +18,7 @@ from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.run import Run
 from seqwise.training.training_run import create_run, open_training
 from seqwise.training.word_vectors import INITIAL_NORM, WordVectors
-from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.subwords import Subwords
+from seqwise.vectors.keyed import KeyedVectors, Subwords
 
 DIM = 6
 KNOWN = ["the", "a", "small", "old", "model", "reads", "word", "der", "alte", "red"]

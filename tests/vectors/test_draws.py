@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from numba import njit
 
-from seqwise.vectors.word2vec.random_draws import draw_word, next_state, random_below, random_bits
+from seqwise.vectors.word2vec.objective import (
+    draw_word,
+    next_state,
+    random_below,
+    random_bits,
+    read_sentence,
+    read_window,
+)
 from seqwise.vectors.word2vec.sampling_tables import UINT32_MAX, build_alias_table, seed_block, subsampling_thresholds
-from seqwise.vectors.word2vec.windows import read_sentence, read_window
 
 ALL = 2**64 - 1
 

@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from seqwise.errors import NonFiniteError
-from seqwise.vectors.glove.adagrad import update_pairs
-from seqwise.vectors.glove.cooccurrence import PairCounter
-from seqwise.vectors.glove.pair_files import PAIR, PairCounts
-from seqwise.vectors.glove.trainer import ALPHA, INITIAL_SQUARES, GloveModel, initialize_rows, shuffle_pairs
+from seqwise.vectors.glove.cooccurrence import PAIR, PairCounter, PairCounts
+from seqwise.vectors.glove.trainer import (
+    ALPHA,
+    INITIAL_SQUARES,
+    GloveModel,
+    initialize_rows,
+    shuffle_pairs,
+    update_pairs,
+)
 from seqwise.vectors.settings import VectorSettings
 
 X_MAX = 10.0

@@ -11,7 +11,7 @@ import torch
 from seqwise.errors import NonFiniteError, UsageError
 from seqwise.vectors.corpus import Sentences, Vocabulary
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.trainer import build_trainer
+from seqwise.vectors.training import build_trainer
 
 gpu = pytest.importorskip("seqwise.vectors.word2vec.gpu_trainer", reason="triton is not installed")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.hierarchical import HierarchicalSoftmax, build_huffman_tree
+from seqwise.vectors.word2vec.softmax import HierarchicalSoftmax, build_huffman_tree
 
 DIM = 6
 FIBONACCI = [1, 1]

@@ -15,19 +15,27 @@ from PIL import Image
 
 from seqwise.errors import UsageError
 from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.map.clusters import MAX_CLUSTERS, cluster, default_num_clusters
-from seqwise.vectors.map.labels import place_labels
 from seqwise.vectors.map.page import NUM_NEIGHBOURS, build_page, find_neighbours
-from seqwise.vectors.map.picture import SCALE, WIDTH, choose_font, draw_picture
-from seqwise.vectors.map.projection import TSNE_MAX_WORDS, compute_principal_axes, project
-from seqwise.vectors.map.tsne import compute_affinities, compute_divergence, compute_gradient, tsne
+from seqwise.vectors.map.picture import SCALE, WIDTH, choose_font, draw_picture, place_labels
+from seqwise.vectors.map.projection import (
+    TSNE_MAX_WORDS,
+    compute_affinities,
+    compute_divergence,
+    compute_gradient,
+    compute_principal_axes,
+    project,
+    tsne,
+)
 from seqwise.vectors.map.word_map import (
     COLOURS,
     COLOURS_ON_DARK,
+    MAX_CLUSTERS,
     WordMap,
     build_word_map,
     choose_frequent,
     choose_neighbourhood,
+    cluster,
+    default_num_clusters,
 )
 
 ODD = [

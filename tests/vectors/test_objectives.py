@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.word2vec.cpu_trainer import build_objective
 from seqwise.vectors.word2vec.objective import Objective
 from seqwise.vectors.word2vec.sampling_tables import seed_block
+from seqwise.vectors.word2vec.trainer import build_objective
 
 KINDS = ("negative", "softmax", "hierarchical", "subwords")
 METHODS = ("skipgram", "cbow")

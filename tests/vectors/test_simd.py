@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from numba import njit
 
-from seqwise.vectors.aligned_rows import CACHE_LINE, LANES, allocate_rows, pad_width, remove_padding
-from seqwise.vectors.simd import (
+from seqwise.vectors.jit import (
+    CACHE_LINE,
+    LANES,
     absolute,
     add,
+    allocate_rows,
     broadcast,
     constant,
     divide,
@@ -22,8 +24,10 @@ from seqwise.vectors.simd import (
     log1p,
     maximum,
     multiply,
+    pad_width,
     power_of_two,
     prefetch,
+    remove_padding,
     select_negative,
     sigmoid,
     store,

@@ -9,7 +9,7 @@ from seqwise.data.corpus.sources import open_unsplit
 from seqwise.vectors.corpus import Sentences, read_sentences
 from seqwise.vectors.settings import VectorSettings
 from seqwise.vectors.word2vec import reference
-from seqwise.vectors.word2vec.cpu_trainer import Word2VecTrainer
+from seqwise.vectors.word2vec.trainer import Word2VecTrainer
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from seqwise.vectors.keyed import KeyedVectors
+from seqwise.vectors.keyed import KeyedVectors, hash_ngrams
 from seqwise.vectors.settings import VectorSettings
-from seqwise.vectors.subwords import hash_ngrams
-from seqwise.vectors.word2vec import subword
+from seqwise.vectors.word2vec import negative_sampling
+from seqwise.vectors.word2vec.negative_sampling import SubwordSampling, list_word_rows
 from seqwise.vectors.word2vec.sampling_tables import seed_block
-from seqwise.vectors.word2vec.subword import SubwordSampling, list_word_rows
 
 WORDS = ["where", "there", "a", "naïve", "here"]
 COUNTS = np.array([9, 7, 5, 4, 2], dtype=np.int64)
@@ -49,7 +48,7 @@ def test_a_word_too_short_for_ngrams_has_its_own_row_alone():
 
 @pytest.mark.parametrize("chunk", [2, 512])
 def test_vectors_are_means_of_rows(monkeypatch, chunk):
-    monkeypatch.setattr(subword, "CHUNK_WORDS", chunk)
+    monkeypatch.setattr(negative_sampling, "CHUNK_WORDS", chunk)
     made = sampling()
     inputs, vectors = made.inputs.copy(), made.vectors()
     for number, word in enumerate(WORDS):

@@ -8,7 +8,7 @@ from gensim.models.fasttext import ft_ngram_hashes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqwise.vectors.subwords import Subwords, hash_ngrams
+from seqwise.vectors.keyed import Subwords, hash_ngrams
 
 
 def fnv(text: str) -> int:

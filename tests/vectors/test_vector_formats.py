@@ -13,8 +13,7 @@ import pytest
 
 from seqwise.errors import SaveError, UsageError
 from seqwise.vectors.formats import KINDS, check_out, load_vectors, save_vectors, text
-from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.subwords import Subwords
+from seqwise.vectors.keyed import KeyedVectors, Subwords
 
 WORDS = ["the", "été", "北京", "</s>", "no\u00a0break", "12", "a.b"]
 

@@ -99,7 +99,7 @@ def test_what_was_learned_before_a_stop_is_there(corpus):
         for step in training.steps():
             if step.finished and step.epoch == 2:
                 break
-        assert 0 < training.progress < 1
+        assert 0 < training.trainer.progress < 1
         vectors = training.vectors()
     assert vectors.nearest("cat", n=1)[0].word in {*GROUPS[2], "topic2"}
 
@@ -230,7 +230,7 @@ def test_an_epoch_is_told_when_all_of_it_is_learned(corpus, monkeypatch):
             if step.finished:
                 told[step.epoch] = step.loss
         # Told too early, a loss would lack the blocks that others were still working on.
-        assert told == dict(enumerate(training.losses))
+        assert told == dict(enumerate(training.trainer.losses))
 
 
 def test_every_file_of_a_folder_is_read(tmp_path):

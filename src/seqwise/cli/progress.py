@@ -14,7 +14,7 @@ from seqwise.cli import console
 
 if TYPE_CHECKING:
     from seqwise.training.loop import Step
-    from seqwise.vectors.trainer import VectorStep
+    from seqwise.vectors.training import VectorStep
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 

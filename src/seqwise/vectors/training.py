@@ -1,21 +1,76 @@
-"""`train_vectors`: a corpus and settings → `KeyedVectors`. This module reads the corpus and runs the trainer."""
+"""`train_vectors`: a corpus and settings → `KeyedVectors`; it reads the corpus, chooses the trainer and runs it.
+
+`VectorTrainer` is what the trainers of word2vec and GloVe have in common. They are imported when they are chosen: until
+then neither numba nor torch is.
+"""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqwise.data.corpus.sources import open_unsplit
-from seqwise.errors import DataError, MemoryLimitError
-from seqwise.vectors.corpus import choose_tokenizer, list_files, read_sentences
-from seqwise.vectors.keyed import KeyedVectors
-from seqwise.vectors.settings import VectorSettings, build_settings
-from seqwise.vectors.trainer import VectorStep, build_trainer, should_use_gpu
+from seqwise.environment import gpu
+from seqwise.errors import DataError, MemoryLimitError, NonFiniteError, UsageError
+from seqwise.vectors.corpus import Sentences, choose_tokenizer, list_files, read_sentences
+from seqwise.vectors.keyed import KeyedVectors, Subwords
+from seqwise.vectors.settings import ResolvedVectorSettings, VectorSettings, build_settings
+
+CUDA_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them exists where CUDA is installed; the second under Windows
+MAX_GPU_WINDOW = 24  # the GPU kernel has room for no more
+LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
 
 LogFunction = Callable[[str], None]
-LARGE_SOFTMAX = 5_000  # words above which a full softmax takes hours on a corpus of useful size
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """Progress of the training."""
+
+    stage: str  # "compiling", "counting" or "training"
+    epoch: int  # from 0
+    progress: float  # of the stage, 0 … 1
+    speed: float  # in `unit` per second, since the stage began
+    loss: float | None = None  # mean per pair of the epoch so far; None before the first pair
+    finished: bool = False  # the epoch is over
+    unit: str = "words"  # words of the corpus, or pairs counted in it
+
+
+class VectorTrainer(ABC):
+    """Trains vectors on a corpus. `steps()` may be left early; all other methods can be called at any time."""
+
+    description: str  # of the training, in one line
+
+    def __init__(self, sentences: Sentences, settings: ResolvedVectorSettings):
+        self.sentences, self.settings = sentences, settings
+
+    @property
+    @abstractmethod
+    def losses(self) -> list[float | None]:
+        """Mean loss of each epoch; None for an epoch that has not begun."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> float:
+        """Share of the training that is done, 0 … 1."""
+
+    @abstractmethod
+    def steps(self) -> Iterator[VectorStep]:
+        """Trains, and yields the progress several times a second."""
+
+    @abstractmethod
+    def vectors(self) -> np.ndarray:
+        """Returns the vectors (V, D) as trained so far. Training cannot continue afterwards."""
+
+    def subwords(self) -> Subwords | None:
+        """Returns the vectors of the n-grams, if there are any."""
+        return None
 
 
 def train_vectors(
@@ -42,20 +97,20 @@ class VectorTraining:
         log: LogFunction | None = None,
         progress: Callable[[int, int], None] | None = None,
     ):
-        self.name, self.log = str(corpus), log or (lambda text: None)
+        self.name, log = str(corpus), log or (lambda text: None)
         should_use_gpu(settings.resolve())  # reports wrong settings and a missing device before anything is read
         for note in settings.find_unused():
-            self.log(note)
+            log(note)
         source = open_unsplit(corpus)
         tokenizer, reason = choose_tokenizer(source, settings.tokenizer)
         self.settings = settings.resolve(tokenizer)
         self.sentences = read_sentences(source, tokenizer, settings.lowercase, settings.min_count, progress=progress)
         vocabulary, words = self.sentences.vocabulary, self.sentences.words
-        self.log(
+        log(
             f"{words:,} words, {vocabulary.num_different:,} different; {len(vocabulary):,} occur at least "
             f"{settings.min_count} times and make up {vocabulary.counts.sum() / words:.1%} of the text."
         )
-        self.log(f"text: {reason}{list_files(source)}.")
+        log(f"text: {reason}{list_files(source)}.")
         try:
             self.trainer = build_trainer(self.sentences, self.settings)
         except MemoryError as error:
@@ -63,9 +118,9 @@ class VectorTraining:
                 f"{len(vocabulary):,} vectors of {settings.dim} numbers do not fit into memory: {error}.",
                 repair="Train with a smaller --dim, a larger --min-count, or fewer --buckets.",
             ) from None
-        self.log(self.trainer.description)
+        log(self.trainer.description)
         if settings.loss == "softmax" and len(vocabulary) > LARGE_SOFTMAX:
-            self.log("The full softmax takes time in proportion to the vocabulary; --loss negative takes a fraction.")
+            log("The full softmax takes time in proportion to the vocabulary; --loss negative takes a fraction.")
         self.seconds = 0.0
 
     def __enter__(self) -> VectorTraining:
@@ -82,31 +137,72 @@ class VectorTraining:
         finally:
             self.seconds = time.monotonic() - start
         if all(loss is None for loss in self.trainer.losses):
-            raise DataError(
-                "no two words were left next to each other.",
-                repair="Subsampling dropped too much of a small corpus: train with --subsample 0.",
-                file=self.name,
-            )
-
-    @property
-    def losses(self) -> list[float | None]:
-        """Mean loss of each epoch; None for an epoch that has not begun."""
-        return self.trainer.losses
-
-    @property
-    def progress(self) -> float:
-        """Share of the training that is done, 0 … 1."""
-        return self.trainer.progress
+            repair = "Subsampling dropped too much of a small corpus: train with --subsample 0."
+            raise DataError("no two words were left next to each other.", repair=repair, file=self.name)
 
     def vectors(self) -> KeyedVectors:
         """Returns the vectors as trained so far. Training cannot continue afterwards."""
+        trainer, vocabulary = self.trainer, self.sentences.vocabulary
         about = {
             "corpus": self.name,
             "words": self.sentences.words,
             "settings": self.settings.model_dump(mode="json"),
             "threads": self.settings.threads,
-            "losses": self.losses,
-            "progress": self.progress,
+            "losses": trainer.losses,
+            "progress": trainer.progress,
         }
-        vocabulary = self.sentences.vocabulary
-        return KeyedVectors(vocabulary.words, self.trainer.vectors(), vocabulary.counts, self.trainer.subwords(), about)
+        return KeyedVectors(vocabulary.words, trainer.vectors(), vocabulary.counts, trainer.subwords(), about)
+
+
+def build_trainer(sentences: Sentences, settings: ResolvedVectorSettings) -> VectorTrainer:
+    """Returns the trainer for the method and device that the settings name."""
+    use_gpu = should_use_gpu(settings)
+    if settings.method == "glove":
+        from seqwise.vectors.glove.trainer import GloveTrainer
+
+        return GloveTrainer(sentences, settings)
+    if use_gpu:
+        from seqwise.vectors.word2vec.gpu_trainer import GpuWord2VecTrainer
+
+        trainer = GpuWord2VecTrainer(sentences, settings)
+        try:
+            trainer.compile()
+            return trainer
+        except UsageError:  # the GPU is too small for the kernel
+            if settings.device == "cuda":
+                raise
+    from seqwise.vectors.word2vec.trainer import Word2VecTrainer
+
+    return Word2VecTrainer(sentences, settings)
+
+
+def should_use_gpu(settings: ResolvedVectorSettings) -> bool:
+    """Whether to train on a GPU; raises `UsageError` if the settings require one that cannot do it.
+
+    torch, which is large, is imported only where a CUDA driver is installed.
+    """
+    if settings.device == "cpu":
+        return False
+    problem = ""
+    if settings.method == "glove" or settings.loss != "negative" or settings.subwords or settings.update != "gradient":
+        problem = "only skipgram and cbow with negative sampling run on a GPU."
+    elif settings.window > MAX_GPU_WINDOW:
+        problem = f"windows wider than {MAX_GPU_WINDOW} do not run on a GPU."
+    if settings.device == "auto":
+        return not problem and any(Path(name).exists() for name in CUDA_DRIVERS) and gpu() is not None
+    if problem:
+        raise UsageError(problem, repair="Leave --device out, or pass --device cpu.")
+    if gpu() is None:
+        raise UsageError("PyTorch finds no CUDA device here.", repair="Leave out --device, or see: seqwise doctor")
+    return True
+
+
+def divergence_error(loss: float, epoch: int, settings: ResolvedVectorSettings) -> NonFiniteError:
+    """Returns the error for a loss that is not finite or far too high."""
+    problem = f"training diverged: the loss is {loss:g} in epoch {epoch + 1}."
+    return NonFiniteError(problem, repair=f"Train with a smaller --learning-rate than {settings.learning_rate:g}.")
+
+
+def format_count(number: int, noun: str) -> str:
+    """Returns "1 epoch" or "2 epochs"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -93,8 +93,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _check_numbers(options: Plot) -> None:
     """Raises an error for invalid numbers before anything is read."""
-    from seqwise.vectors.map.clusters import MAX_CLUSTERS
     from seqwise.vectors.map.projection import MIN_WORDS
+    from seqwise.vectors.map.word_map import MAX_CLUSTERS
 
     minimums = {"seed": 0, "skip": 0, "neighbours": 0, "n": MIN_WORDS}
     for name, minimum in minimums.items():

@@ -74,9 +74,11 @@ def _train(training: VectorTraining) -> bool:
             for step in training.steps():
                 display.show(step)
     except KeyboardInterrupt:
-        if not training.progress:
+        if not training.trainer.progress:
             raise
-        console.warn(f"interrupted after {training.progress:.0%} of the training; the vectors so far are saved.")
+        console.warn(
+            f"interrupted after {training.trainer.progress:.0%} of the training; the vectors so far are saved."
+        )
         return True
     return False
 

@@ -40,8 +40,7 @@ def load_vectors(
 
     Repeated words, of which the first counts, and words that are not UTF-8 are reported to `log`, or as a warning.
     """
-    from seqwise.vectors.formats.binary import read_binary
-    from seqwise.vectors.formats.tensors import read_tensors
+    from seqwise.vectors.formats.binary import read_binary, read_tensors
     from seqwise.vectors.formats.text import read_text
     from seqwise.vectors.formats.vector_table import reject_other_formats
 
@@ -59,8 +58,7 @@ def load_vectors(
 
 def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None) -> None:
     """Writes a file atomically; its suffix determines the kind, `.txt` is word2vec text."""
-    from seqwise.vectors.formats.binary import write_binary
-    from seqwise.vectors.formats.tensors import write_tensors
+    from seqwise.vectors.formats.binary import write_binary, write_tensors
     from seqwise.vectors.formats.text import write_text
 
     path = Path(path)

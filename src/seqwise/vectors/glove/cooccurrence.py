@@ -10,22 +10,212 @@ cleared. In the end the sorted runs are merged range by range. This module knows
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 
 import numpy as np
 
-from seqwise.errors import DataError
-from seqwise.vectors.glove.pair_files import (
-    ENTRY,
-    PAIR,
-    PairCounts,
-    SortedRuns,
-    hash_pairs,
-    invert_keys,
-    report_write_errors,
-)
+from seqwise.errors import DataError, SaveError
+from seqwise.vectors.jit import cached_njit, inline_njit
+
+# While counting: key of the pair and sum so far. A sum of zero marks an empty slot of the hash table.
+ENTRY = np.dtype([("key", "<u8"), ("sum", "<f8")])
+# The result: row ≤ column, because the matrix is symmetric.
+PAIR = np.dtype([("row", "<i4"), ("column", "<i4"), ("count", "<f4")])
+
+# Two odd multipliers with a shift between them. Odd numbers have an inverse modulo 2⁶⁴.
+FIRST, SECOND = 0x9E3779B97F4A7C15, 0xB8AC0AC56F5B3A4D
+FIRST_INVERSE, SECOND_INVERSE = pow(FIRST, -1, 1 << 64), pow(SECOND, -1, 1 << 64)
+
+_TRAIN_AGAIN = "It is a temporary file; something else changed or removed it. Train again."
+_OTHER_FOLDER = "Or choose another folder for temporary files; a smaller window or a higher min-count needs less."
+
+
+def hash_pairs(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Returns the keys of pairs, uint64; `hash_table.hash_pair` is the same for one pair."""
+    keys = (rows.astype(np.uint64) << np.uint64(32)) | columns.astype(np.uint64)
+    keys = keys * np.uint64(FIRST)
+    return (keys ^ (keys >> np.uint64(32))) * np.uint64(SECOND)
+
+
+def invert_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows and columns of the keys, int64."""
+    keys = keys * np.uint64(SECOND_INVERSE)
+    keys = (keys ^ (keys >> np.uint64(32))) * np.uint64(FIRST_INVERSE)
+    return (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """A file of `PAIR` records in a shuffled order that depends only on the pairs."""
+
+    path: Path
+    size: int  # number of pairs with row ≤ column, each once
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Returns the pairs start … start+count-1."""
+        try:
+            pairs = np.fromfile(self.path, dtype=PAIR, count=count, offset=start * PAIR.itemsize)
+        except OSError as error:
+            raise DataError(f"cannot be read: {error.strerror}.", repair=_TRAIN_AGAIN, file=self.path) from None
+        if len(pairs) < count:
+            raise DataError("the file of counted pairs ends too early.", repair=_TRAIN_AGAIN, file=self.path)
+        return pairs
+
+
+class SortedRuns:
+    """Sorted runs of `ENTRY` records, one after the other in an unnamed temporary file."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.bounds = [0]  # run i is the entries bounds[i] … bounds[i+1]-1
+        with report_write_errors(folder, 0):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (closed when the block is left)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def num_entries(self) -> int:
+        return self.bounds[-1]
+
+    def append(self, entries: np.ndarray) -> None:
+        """Writes a sorted run."""
+        with report_write_errors(self.folder, self.num_entries * ENTRY.itemsize):
+            self._file.write(entries.view(np.uint8).data)
+            self._file.flush()
+        self.bounds.append(self.bounds[-1] + len(entries))
+
+    def read(self, start: int, buffer: np.ndarray, stop: int) -> np.ndarray:
+        """Fills `buffer` with entries from `start` on and before `stop`; returns the part that is filled."""
+        part = buffer[: max(0, min(len(buffer), stop - start))]
+        view, offset = part.view(np.uint8).data, start * ENTRY.itemsize
+        while view:
+            count = os.preadv(self._file.fileno(), [view], offset)
+            if not count:
+                raise DataError("a temporary file ends too early.", repair=_TRAIN_AGAIN, file=self.folder)
+            view, offset = view[count:], offset + count
+        return part
+
+    def __enter__(self) -> SortedRuns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # After a full disk, closing flushes the buffer and fails again; the first error is the one to report.
+        with suppress(OSError):
+            self._file.close()
+
+
+@contextmanager
+def report_write_errors(folder: Path, bytes_written: int) -> Iterator[None]:
+    """Turns failed writes inside the block into a `SaveError` that says how to continue."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise SaveError(f"cannot write: {error.strerror}.", repair=_OTHER_FOLDER, file=folder) from error
+        raise SaveError(
+            f"the disk is full after {bytes_written / 1e6:,.1f} MB of counted pairs.",
+            repair=f"Make room there. {_OTHER_FOLDER}",
+            file=folder,
+        ) from error
+
+
+_FIRST, _SECOND = np.uint64(FIRST), np.uint64(SECOND)
+_HALF = np.uint64(32)
+
+
+@inline_njit
+def hash_pair(row, column):
+    """Returns the key of a pair; `pair_files.hash_pairs` is the same for arrays."""
+    key = ((np.uint64(row) << _HALF) | np.uint64(column)) * _FIRST
+    return (key ^ (key >> _HALF)) * _SECOND
+
+
+@cached_njit
+def add_to_table(table, num_slots, prefix_bits, key, amount):
+    """Adds to the sum of a key; returns 1 if it is new, else 0. All keys of the table share the first `prefix_bits`."""
+    slot = np.int64((((key << prefix_bits) >> _HALF) * num_slots) >> _HALF)
+    while slot < len(table):
+        if table[slot].sum == 0.0:
+            table[slot].key = key
+            table[slot].sum = amount
+            return 1
+        if table[slot].key == key:
+            table[slot].sum += amount
+            return 0
+        slot += 1
+    raise RuntimeError("the table of word pairs has no free slot at its end")
+
+
+@cached_njit
+def count_ids(ids, start, stop, window, dense, row_starts, table, num_slots, used, max_used):
+    """Counts the pairs whose later word is at start … stop-1; stops early when the table might overflow.
+
+    Returns (first position that is not counted, number of entries in the table).
+    """
+    dense_rows = len(row_starts) - 1
+    slots = np.uint64(num_slots)
+    for position in range(start, stop):
+        if used + window > max_used:
+            return position, used
+        word = ids[position]
+        if word < 0:
+            continue
+        for distance in range(1, min(window, position) + 1):
+            other = ids[position - distance]
+            if other < 0:
+                break
+            row, column = min(word, other), max(word, other)
+            # On the diagonal one pair counts for both orders.
+            amount = (2.0 if row == column else 1.0) / distance
+            if row < dense_rows and column - row < row_starts[row + 1] - row_starts[row]:
+                dense[row_starts[row] + column - row] += amount
+            else:
+                used += add_to_table(table, slots, np.uint64(0), hash_pair(row, column), amount)
+    return stop, used
+
+
+@cached_njit
+def add_entries(entries, table, num_slots, prefix_bits, prefix, used, max_used):
+    """Adds sorted entries as long as their first `prefix_bits` equal `prefix` and the table has room.
+
+    Returns (number of entries added, number of entries in the table).
+    """
+    slots, bits, expected = np.uint64(num_slots), np.uint64(prefix_bits), np.uint64(prefix)
+    for index in range(len(entries)):
+        key = entries[index].key
+        if used >= max_used or (prefix_bits > 0 and key >> (np.uint64(64) - bits) != expected):
+            return index, used
+        used += add_to_table(table, slots, bits, key, entries[index].sum)
+    return len(entries), used
+
+
+@cached_njit
+def sort_table(table):
+    """Moves the entries to the front, sorted by key; returns their number. The slots behind them are stale."""
+    count = 0
+    for slot in range(len(table)):
+        if table[slot].sum == 0.0:
+            continue
+        key, total = table[slot].key, table[slot].sum
+        index = count
+        while index > 0 and table[index - 1].key > key:
+            table[index].key = table[index - 1].key
+            table[index].sum = table[index - 1].sum
+            index -= 1
+        table[index].key = key
+        table[index].sum = total
+        count += 1
+    return count
+
 
 MEMORY = 64 << 20  # bytes for cells and hash table
 PART = 1 << 16  # ids counted, or entries merged, between two reports of progress
@@ -53,7 +243,7 @@ class PairCounter:
 
     def _count_blocks(self, blocks: Iterable[np.ndarray], runs: SortedRuns) -> Generator[int, None, HashTable]:
         """Writes all counts to sorted runs; returns the empty table, whose memory the merge uses again."""
-        from seqwise.vectors.glove.hash_table import count_ids
+        from seqwise.vectors.glove.cooccurrence import count_ids
 
         row_starts = choose_dense_rows(self.vocabulary_size, self.memory // 2 // 8)
         dense = np.zeros(row_starts[-1])
@@ -152,7 +342,7 @@ class HashTable:
 
     def add(self, entries: np.ndarray, prefix_bits: int = 0, prefix: int = 0) -> int:
         """Adds entries whose keys start with `prefix`, while there is room; returns how many."""
-        from seqwise.vectors.glove.hash_table import add_entries
+        from seqwise.vectors.glove.cooccurrence import add_entries
 
         count, self.used = add_entries(
             entries, self.slots, self.num_slots, prefix_bits, prefix, self.used, self.max_used
@@ -161,7 +351,7 @@ class HashTable:
 
     def sort(self) -> np.ndarray:
         """Returns the entries sorted by key, as a view of the table, which must be cleared before it is used again."""
-        from seqwise.vectors.glove.hash_table import sort_table
+        from seqwise.vectors.glove.cooccurrence import sort_table
 
         return self.slots[: sort_table(self.slots)]
 

@@ -22,12 +22,51 @@ from pathlib import Path
 import numpy as np
 
 from seqwise.errors import NonFiniteError
-from seqwise.vectors.aligned_rows import fill_uniform, pad_width
 from seqwise.vectors.corpus import Sentences
-from seqwise.vectors.glove.cooccurrence import PairCounter
-from seqwise.vectors.glove.pair_files import PairCounts
+from seqwise.vectors.glove.cooccurrence import PairCounter, PairCounts
+from seqwise.vectors.jit import LANES, cached_njit, fill_uniform, inline_njit, pad_width, prefetch
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.trainer import VectorStep, VectorTrainer, format_count
+from seqwise.vectors.training import VectorStep, VectorTrainer, format_count
+
+PREFETCH_DISTANCE = 4  # pairs between prefetching rows and using them; 2 to 8 measured alike
+
+
+@inline_njit
+def update_pair(w, c, squares_w, squares_c, log_count, weight, learning_rate, dim):
+    """Takes one AdaGrad step on f · (w·w̃ + b + b̃ − log X)²; returns this term before the step."""
+    product = np.float32(0)
+    for k in range(len(w)):
+        product += w[k] * c[k]
+    error = product - log_count
+    weighted_error = weight * error
+    for k in range(len(w)):
+        grad_w, grad_c = weighted_error * c[k], weighted_error * w[k]
+        squares_w[k] += grad_w * grad_w
+        squares_c[k] += grad_c * grad_c
+        w[k] -= learning_rate * grad_w / np.sqrt(squares_w[k])
+        c[k] -= learning_rate * grad_c / np.sqrt(squares_c[k])
+    w[dim + 1] = 1  # the ones next to the biases are constants, not parameters
+    c[dim] = 1
+    return weighted_error * error
+
+
+@cached_njit(fastmath=True)
+def update_pairs(rows, first, second, log_counts, weights, learning_rate, dim):
+    """Takes a step for (i, j) and one for (j, i) of each pair; returns the sum of their terms. rows: (V, 4, width)."""
+    loss, last = 0.0, len(first) - 1
+    flat, size = rows.reshape(-1), rows.shape[1] * rows.shape[2]
+    for index in range(len(first)):
+        upcoming = min(index + PREFETCH_DISTANCE, last)
+        for offset in range(0, size, LANES):
+            prefetch(flat, np.int64(first[upcoming]) * size + offset)
+            prefetch(flat, np.int64(second[upcoming]) * size + offset)
+        i, j = first[index], second[index]
+        log_count, weight = log_counts[index], weights[index]
+        loss += update_pair(rows[i, 0], rows[j, 1], rows[i, 2], rows[j, 3], log_count, weight, learning_rate, dim)
+        if i != j:
+            loss += update_pair(rows[j, 0], rows[i, 1], rows[j, 2], rows[i, 3], log_count, weight, learning_rate, dim)
+    return loss
+
 
 BLOCK = 1 << 18  # pairs in memory at once
 PART = 1 << 14  # pairs per call of a compiled loop: some hundredths of a second, after which Ctrl-C is noticed
@@ -119,7 +158,7 @@ class GloveModel:
             yield epoch, pairs_done, loss / terms
 
     def _train_part(self, pairs: np.ndarray) -> float:
-        from seqwise.vectors.glove.adagrad import update_pairs
+        from seqwise.vectors.glove.trainer import update_pairs
 
         logs = np.log(pairs["count"])
         weights = np.exp(np.minimum(0, ALPHA * (logs - np.float32(np.log(self.settings.x_max)))))

@@ -2,14 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from seqwise.errors import UsageError
-from seqwise.vectors.map.tsne import STEPS, tsne
+from seqwise.vectors.search import iterate_row_blocks
+
+STEPS, EARLY_STEPS = 1000, 250  # attraction is exaggerated in the early steps, so that clusters form
+# Factor of attraction in the early steps, as published. The usual 12 for large sets gives a higher divergence on small
+# ones: 0.774 instead of 0.717 on 300 words of film reviews, 1.149 instead of 1.075 on 1,000.
+EXAGGERATION = 4.0
+MOMENTUM = (0.5, 0.8)  # early, later
+BLOCK_NUMBERS = 1 << 18  # numbers in a block of rows: 1 MB
+
+
+def tsne(
+    vectors: np.ndarray,
+    start: np.ndarray,
+    perplexity: float,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    steps: int = STEPS,
+) -> tuple[np.ndarray, float]:
+    """Returns the points, (N, 2), and their divergence KL(p ‖ q).
+
+    `start` initialises the points: principal axes preserve the global structure (Kobak and Berens 2019).
+    """
+    p = compute_affinities(np.asarray(vectors, np.float32), perplexity)
+    noise = np.random.default_rng(seed).normal(size=start.shape)
+    points = 1e-4 * (start / (start[:, 0].std() or 1.0) + 0.1 * noise)
+    learning_rate = max(len(points) / EXAGGERATION / 4, 50.0)
+    velocity, gains = np.zeros_like(points), np.ones_like(points)
+    for step in range(steps):
+        early = step < EARLY_STEPS
+        grad = compute_gradient(points, p, EXAGGERATION if early else 1.0)
+        overshot = np.sign(grad) == np.sign(velocity)  # otherwise the velocity opposes the gradient
+        gains = np.maximum(np.where(overshot, gains * 0.8, gains + 0.2), 0.01)
+        velocity = MOMENTUM[not early] * velocity - learning_rate * gains * grad
+        points = points + velocity
+        points -= points.mean(axis=0)
+        if progress and (step + 1) % 10 == 0:
+            progress(step + 1, steps)
+    return points, compute_divergence(points, p)
+
+
+def compute_affinities(vectors: np.ndarray, perplexity: float) -> np.ndarray:
+    """Returns p_ij, (N, N): symmetric, with sum 1."""
+    count = len(vectors)
+    squares = np.einsum("nd,nd->n", vectors, vectors)
+    p = np.empty((count, count), vectors.dtype)
+    for rows in iterate_row_blocks(count, count, BLOCK_NUMBERS):
+        distances = squares[rows, None] + squares - 2 * vectors[rows] @ vectors.T
+        p[rows] = _compute_conditional(np.maximum(distances, 0, out=distances), rows.start, np.log(perplexity))
+    p += p.T.copy()
+    p /= p.sum(dtype=np.float64)
+    return p
+
+
+def _compute_conditional(distances: np.ndarray, first: int, entropy: float) -> np.ndarray:
+    """Returns p_j|i of the rows i from `first` on, by bisection of β until the entropy (in nats) matches."""
+    rows = np.arange(len(distances))
+    distances[rows, first + rows] = np.inf
+    distances = distances - distances.min(axis=1, keepdims=True)  # exp(0) for the nearest, so that no row underflows
+    finite = distances.copy()
+    finite[rows, first + rows] = 0.0
+    beta, low, high = np.ones(len(rows)), np.zeros(len(rows)), np.full(len(rows), np.inf)
+    for _ in range(60):
+        weights = np.exp(-distances * beta[:, None].astype(distances.dtype))
+        totals = weights.sum(axis=1, dtype=np.float64)
+        current = np.log(totals) + beta * np.einsum("rn,rn->r", finite, weights) / totals
+        if np.abs(current - entropy).max() < 1e-4:
+            break
+        too_flat = current > entropy
+        low, high = np.where(too_flat, beta, low), np.where(too_flat, high, beta)
+        # With equal distances the entropy does not fall with β, which must stay finite.
+        beta = np.where(np.isinf(high), np.minimum(beta * 2, 1e12), (low + high) / 2)
+    return weights / totals[:, None].astype(distances.dtype)
+
+
+def compute_gradient(points: np.ndarray, p: np.ndarray, exaggeration: float = 1.0) -> np.ndarray:
+    """Returns 4 Σ_j (p_ij - q_ij) (y_i - y_j) / (1 + |y_i - y_j|²), with the attraction times `exaggeration`."""
+    plane = points.astype(p.dtype)
+    attraction, repulsion, total = np.empty_like(points), np.empty_like(points), 0.0
+    for rows, kernel in _student_kernel(plane):
+        total += kernel.sum(dtype=np.float64)
+        pull = p[rows] * kernel
+        attraction[rows] = pull.sum(axis=1)[:, None] * plane[rows] - pull @ plane
+        push = np.square(kernel, out=kernel)
+        repulsion[rows] = push.sum(axis=1)[:, None] * plane[rows] - push @ plane
+    return 4 * (exaggeration * attraction - repulsion / total)
+
+
+def compute_divergence(points: np.ndarray, p: np.ndarray) -> float:
+    """Returns KL(p ‖ q) in nats."""
+    plane, sum_of_logs, total = points.astype(p.dtype), 0.0, 0.0
+    for rows, kernel in _student_kernel(plane):
+        total += kernel.sum(dtype=np.float64)
+        block = p[rows]
+        positive = block > 0
+        terms = block[positive] * np.log(block[positive] / kernel[positive])
+        sum_of_logs += float(terms.sum(dtype=np.float64))
+    return sum_of_logs + float(np.log(total)) * float(p.sum(dtype=np.float64))
+
+
+def _student_kernel(plane: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields 1 / (1 + |y_i - y_j|²) for blocks of rows i; 0 for i = j."""
+    x, y = np.ascontiguousarray(plane.T)
+    for rows in iterate_row_blocks(len(plane), len(plane), BLOCK_NUMBERS):
+        kernel = np.square(x[rows, None] - x)
+        kernel += np.square(y[rows, None] - y)
+        kernel += 1
+        np.reciprocal(kernel, out=kernel)
+        own = np.arange(len(kernel))
+        kernel[own, rows.start + own] = 0.0
+        yield rows, kernel
+
 
 By = Literal["pca", "tsne"]
 ProgressCallback = Callable[[int, int], None]

@@ -1,28 +1,47 @@
-"""What the objectives of word2vec share: parameters, buffers of a thread, and the call of the compiled loop.
+"""What the objectives of word2vec share: parameters, buffers of a thread, and the parts of their compiled loops.
 
-Nothing here imports numba.
+Skip-gram has one hidden vector per neighbour, a copy of its input row; CBOW has one, the mean of the neighbours' rows.
+A target is an output row; which rows are targets and what their labels are, the objectives decide. Compiled functions
+address a row by its start in a flat array. Importing this module imports numba.
 """
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from seqwise.vectors.aligned_rows import (
+from seqwise.vectors.jit import (
     LANES,
+    absolute,
+    add,
     allocate_rows,
+    broadcast,
     build_lane_masks,
+    constant,
+    exponential,
     fill_uniform,
+    fma,
+    inline_njit,
+    lane_sum,
+    load,
+    log1p,
+    maximum,
+    multiply,
     pad_width,
+    prefetch,
     remove_padding,
+    select_negative,
+    sigmoid,
+    store,
+    subtract,
 )
+from seqwise.vectors.keyed import Subwords
 from seqwise.vectors.settings import ResolvedVectorSettings
-from seqwise.vectors.subwords import Subwords
 from seqwise.vectors.word2vec.sampling_tables import subsampling_thresholds
 
+MULTIPLIER = 2685821657736338717  # of xorshift64*
 MAX_SENTENCE = 10_000  # words; a longer line is cut
 GENSIM_MAX_SCORE = 6.0  # gensim's table of the sigmoid ends there; beyond it nothing is learned
 
@@ -56,7 +75,7 @@ class Workspace(NamedTuple):
     lane_masks: np.ndarray
 
 
-class Objective(ABC):
+class Objective:
     """A loss over one vocabulary. Subclasses define the compiled loop and the tables that it needs.
 
     The loop runs in several threads at once, each with its own workspace; they update the rows without locks.
@@ -66,6 +85,8 @@ class Objective(ABC):
     outputs: np.ndarray | None  # None after `vectors()`
     tables: tuple  # what the loop needs besides the model
     train_block: Callable[..., None]  # compiled: (block, state, learning_rate, model, tables, workspace, tally)
+    max_targets: int  # per window
+    max_hidden: int  # hidden vectors per window
     block_size = 10_000  # words per call: how often the learning rate changes and Ctrl-C is noticed
 
     def __init__(
@@ -81,27 +102,27 @@ class Objective(ABC):
         fill_uniform(self.inputs[:, : settings.dim], np.random.default_rng([settings.seed, 0]))
         self.outputs = allocate_rows(len(words) if num_outputs is None else num_outputs, settings.dim)
         self.keep = subsampling_thresholds(counts, settings.subsample)
+        self.max_targets, self.max_hidden = len(words), 2 * settings.window
 
     def allocate_workspace(self) -> Workspace:
         """Returns the buffers of one thread."""
-        return self._allocate_workspace(max_targets=len(self.words), max_hidden=2 * self.settings.window)
-
-    def _allocate_workspace(self, max_targets: int, max_hidden: int) -> Workspace:
-        width = self.inputs.shape[1]
-        stride = pad_width(max_targets) + LANES  # scores are computed by threes and may run over the last target
-        return Workspace(
+        hidden_size = self.max_hidden * self.inputs.shape[1]
+        stride = pad_width(self.max_targets) + LANES  # scores are computed by threes and may run over the last target
+        workspace = Workspace(
             sentence=np.empty(MAX_SENTENCE, dtype=np.int32),
             own=np.empty(1, dtype=np.int64),
             neighbours=np.empty(2 * self.settings.window, dtype=np.int64),
-            targets=np.empty(max_targets, dtype=np.int64),
+            targets=np.empty(self.max_targets, dtype=np.int64),
             negatives=np.empty(self.settings.negative, dtype=np.int64),
             labels=allocate_rows(1, stride)[0],
-            hidden=allocate_rows(1, max_hidden * width)[0],
-            updates=allocate_rows(1, max(max_hidden * width, (max_targets + 3) * LANES))[0],
-            scores=allocate_rows(1, (max_hidden + 2) * stride)[0],
+            hidden=allocate_rows(1, hidden_size)[0],
+            updates=allocate_rows(1, max(hidden_size, (self.max_targets + 3) * LANES))[0],
+            scores=allocate_rows(1, (self.max_hidden + 2) * stride)[0],
             stride=stride,
             lane_masks=build_lane_masks(),
         )
+        workspace.labels[0] = 1  # negative sampling: the word itself is the first target, followed by the negatives
+        return workspace
 
     def train(
         self, block: np.ndarray, state: np.uint64, learning_rate: float, workspace: Workspace, tally: np.ndarray
@@ -133,3 +154,205 @@ class Objective(ABC):
     def subwords(self) -> Subwords | None:
         """Returns the vectors of the n-grams, if there are any."""
         return None
+
+
+@inline_njit
+def next_state(state):
+    """Returns the next state of xorshift64* (Marsaglia 2003, Vigna 2016)."""
+    state ^= state >> np.uint64(12)
+    state ^= state << np.uint64(25)
+    state ^= state >> np.uint64(27)
+    return state
+
+
+@inline_njit
+def random_bits(state):
+    """Returns 32 random bits of a state: the upper half of the product, which has the better quality."""
+    return np.uint32((state * np.uint64(MULTIPLIER)) >> np.uint64(32))
+
+
+@inline_njit
+def random_below(bits, bound):
+    """Maps 32 random bits to an integer in 0 … bound-1."""
+    return np.int64((np.uint64(bits) * np.uint64(bound)) >> np.uint64(32))
+
+
+@inline_njit
+def draw_word(state, alias_table):
+    """Returns a word drawn by its weight; uses one state."""
+    bits = state * np.uint64(MULTIPLIER)
+    slot = random_below(np.uint32(bits >> np.uint64(32)), len(alias_table.threshold))
+    # The lower bits of the product are of lower quality, but they only choose between the two words of a slot.
+    keep_slot = np.uint32(bits >> np.uint64(8)) <= alias_table.threshold[slot]
+    return slot if keep_slot else np.int64(alias_table.alias[slot])
+
+
+@inline_njit
+def read_sentence(block, position, keep, state, sentence):
+    """Copies the next sentence of a block into `sentence`, without the occurrences that subsampling drops.
+
+    Returns (position after the sentence, its length, random state). A sentence that fills the buffer is cut.
+    """
+    length = 0
+    while position < len(block) and length < len(sentence):
+        word = block[position]
+        position += 1
+        if word < 0:
+            break
+        state = next_state(state)
+        if random_bits(state) <= keep[word]:
+            sentence[length] = word
+            length += 1
+    return position, length, state
+
+
+@inline_njit
+def read_window(sentence, length, centre, window, state, width, neighbours):
+    """Lists the words within 1 … `window` positions of the centre, each times `width`; the reach is drawn uniformly.
+
+    Returns (number of neighbours, random state).
+    """
+    state = next_state(state)
+    reach = window - random_below(random_bits(state), window)
+    count = 0
+    for position in range(max(0, centre - reach), min(length, centre + reach + 1)):
+        if position != centre:
+            neighbours[count] = np.int64(sentence[position]) * width
+            count += 1
+    return count, state
+
+
+@inline_njit
+def prefetch_row(matrix, row, width):
+    """Starts to load a row into the cache."""
+    for d in range(0, width, LANES):
+        prefetch(matrix, row + d)
+
+
+@inline_njit
+def fill_zeros(values, stop):
+    """Sets values[:stop] to zero."""
+    for d in range(0, stop, LANES):
+        store(values, d, constant(0.0))
+
+
+@inline_njit
+def gather_hidden(count, model, workspace):
+    """Copies the input rows of a window, or for CBOW their mean, to `hidden`; returns the number of hidden vectors."""
+    inputs, width, is_cbow = model.inputs, model.width, model.is_cbow
+    rows, hidden = workspace.neighbours, workspace.hidden
+    weight = broadcast(np.float32(1) / np.float32(count))
+    for d in range(0, width, LANES):
+        row_sum = constant(0.0)
+        for i in range(count):
+            x = load(inputs, rows[i] + d)
+            row_sum = add(row_sum, x)
+            if not is_cbow:
+                store(hidden, i * width + d, x)
+        if is_cbow:
+            store(hidden, d, multiply(row_sum, weight))
+    return 1 if is_cbow else count
+
+
+@inline_njit
+def scatter_updates(count, model, workspace):
+    """Adds the updates of the hidden vectors to the input rows.
+
+    For CBOW each of n rows gets 1/n of the update with `share_gradient` (the gradient of the mean), otherwise all of it
+    (as in word2vec and gensim).
+    """
+    inputs, width, is_cbow = model.inputs, model.width, model.is_cbow
+    rows, updates = workspace.neighbours, workspace.updates
+    weight = broadcast(np.float32(1) / np.float32(count)) if is_cbow and model.share_gradient else constant(1.0)
+    for i in range(count):
+        start = 0 if is_cbow else i * width
+        for d in range(0, width, LANES):
+            store(inputs, rows[i] + d, fma(weight, load(updates, start + d), load(inputs, rows[i] + d)))
+
+
+@inline_njit
+def score_two(vectors, a, b, outputs, targets, start, stop, width, scores, position, stride):
+    """Computes the scores of the vectors at a and b for targets start … stop-1.
+
+    They go to scores[position + j] and scores[position + stride + j]. Three targets at a time, so that every row that
+    is loaded is used more than once; up to two scores after the last one are overwritten.
+    """
+    for j in range(start, stop, 3):
+        p, q, r = targets[j], targets[min(j + 1, stop - 1)], targets[min(j + 2, stop - 1)]
+        zero = constant(0.0)
+        ap, aq, ar, bp, bq, br = zero, zero, zero, zero, zero, zero
+        for d in range(0, width, LANES):
+            x, y = load(vectors, a + d), load(vectors, b + d)
+            v = load(outputs, p + d)
+            ap, bp = fma(x, v, ap), fma(y, v, bp)
+            v = load(outputs, q + d)
+            aq, bq = fma(x, v, aq), fma(y, v, bq)
+            v = load(outputs, r + d)
+            ar, br = fma(x, v, ar), fma(y, v, br)
+        one, two = position + j, position + stride + j
+        scores[one], scores[one + 1], scores[one + 2] = lane_sum(ap), lane_sum(aq), lane_sum(ar)
+        scores[two], scores[two + 1], scores[two + 2] = lane_sum(bp), lane_sum(bq), lane_sum(br)
+
+
+@inline_njit
+def compute_scores(count, targets, start, stop, model, workspace):
+    """Computes scores[i, j] = hidden vector i · output row of target j, for targets start … stop-1."""
+    hidden, outputs, width = workspace.hidden, model.outputs, model.width
+    scores, stride = workspace.scores, workspace.stride
+    for i in range(0, count, 2):
+        a, b = i * width, min(i + 1, count - 1) * width
+        score_two(hidden, a, b, outputs, targets, start, stop, width, scores, i * stride, stride)
+
+
+@inline_njit
+def logistic_steps(start, num_targets, learning_rate, model, workspace, loss):
+    """Replaces the scores of one hidden vector by learning_rate · (label − σ(score)); returns `loss` plus its losses.
+
+    Its scores begin at `start`. Scores beyond ±max_score give a step of zero.
+    """
+    scores, labels, lane_masks = workspace.scores, workspace.labels, workspace.lane_masks
+    for j in range(0, num_targets, LANES):
+        x = load(scores, start + j)
+        exp = exponential(subtract(constant(0.0), absolute(x)))
+        label = load(labels, j)
+        mask = load(lane_masks, min(LANES, num_targets - j) * LANES)
+        # −log σ(x) where the label is 1, −log σ(−x) where it is 0: max(∓x, 0) + log(1 + e^−|x|)
+        signed = multiply(x, fma(label, constant(-2.0), constant(1.0)))
+        log = fma(x, constant(0.0), log1p(exp))  # keeps nan and inf, which the maximum would hide
+        loss = fma(mask, add(maximum(signed, constant(0.0)), log), loss)
+        mask = select_negative(subtract(absolute(x), broadcast(model.max_score)), mask, constant(0.0))
+        error = subtract(label, sigmoid(x, exp))
+        store(scores, start + j, multiply(multiply(error, mask), broadcast(learning_rate)))
+    return loss
+
+
+@inline_njit
+def apply_steps(count, targets, start, stop, model, workspace):
+    """Computes updates[i] += Σ_j steps[i, j] · outputs[j], then outputs[j] += Σ_i steps[i, j] · hidden[i].
+
+    A target may occur twice: the updates are computed from its row before it changes.
+    """
+    hidden, updates, outputs, width = workspace.hidden, workspace.updates, model.outputs, model.width
+    steps, stride = workspace.scores, workspace.stride
+    for d in range(0, width, LANES):
+        for i in range(0, count, 2):
+            a, b = i * stride, min(i + 1, count - 1) * stride
+            x, y = constant(0.0), constant(0.0)
+            for j in range(start, stop):
+                v = load(outputs, targets[j] + d)
+                x, y = fma(broadcast(steps[a + j]), v, x), fma(broadcast(steps[b + j]), v, y)
+            store(updates, i * width + d, add(x, load(updates, i * width + d)))
+            if i + 1 < count:
+                store(updates, (i + 1) * width + d, add(y, load(updates, (i + 1) * width + d)))
+        for j in range(start, stop, 3):
+            p, q, r = constant(0.0), constant(0.0), constant(0.0)
+            for i in range(count):
+                x, position = load(hidden, i * width + d), i * stride + j
+                p = fma(broadcast(steps[position]), x, p)
+                q = fma(broadcast(steps[position + 1]), x, q)
+                r = fma(broadcast(steps[position + 2]), x, r)
+            store(outputs, targets[j] + d, add(p, load(outputs, targets[j] + d)))
+            if j + 1 < stop:
+                store(outputs, targets[j + 1] + d, add(q, load(outputs, targets[j + 1] + d)))
+            if j + 2 < stop:
+                store(outputs, targets[j + 2] + d, add(r, load(outputs, targets[j + 2] + d)))
