@@ -17,9 +17,8 @@ from seqwise.compare.orchestrator import Orchestrator
 from seqwise.compare.plan.create import Request, create_plan_in
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.engine import Event
 from seqwise.compare.run.execute import execute
-from seqwise.compare.run.jobs import Job
+from seqwise.compare.run.jobs import Event, Job
 from seqwise.config import Settings, parse_settings
 from seqwise.training.api import merge_settings
 

@@ -18,12 +18,11 @@ from rich.table import Column
 from seqwise.cli import console
 from seqwise.cli.progress import format_duration
 from seqwise.compare.report.formatting import format_metric, format_metric_name
-from seqwise.compare.run.estimate import RemainingTime
+from seqwise.compare.run.stages import RemainingTime
 
 if TYPE_CHECKING:
     from seqwise.compare.plan.plan import Plan
-    from seqwise.compare.run.engine import Event
-    from seqwise.compare.run.jobs import Job
+    from seqwise.compare.run.jobs import Event, Job
     from seqwise.compare.run.stages import Stage
 
 STAGES: dict[Stage, str] = {

@@ -12,7 +12,7 @@ from seqwise.compare.plan.create import Request, create_plan
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import parse_names
 from seqwise.compare.report.schema import Report
-from seqwise.compare.run.engine import Event
+from seqwise.compare.run.jobs import Event
 from seqwise.compare.run.stages import reopen_plan
 from seqwise.config import Settings, parse_settings
 from seqwise.errors import SeqwiseError, UsageError

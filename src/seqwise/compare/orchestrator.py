@@ -15,7 +15,8 @@ import torch
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.report.gather import write_report
 from seqwise.compare.report.schema import Report
-from seqwise.compare.run.engine import Engine, OnEvent
+from seqwise.compare.run.engine import Engine
+from seqwise.compare.run.jobs import OnEvent
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import import_ray
 from seqwise.compare.run.stages import OnStage, run_stages

@@ -8,8 +8,8 @@ import pytest
 from small_comparison import make_plan, write_text
 
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.estimate import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_VALIDATIONS, RemainingTime
 from seqwise.compare.run.jobs import Job, Outcome, SpeedResult
+from seqwise.compare.run.stages import DEFAULT_SECONDS, OVERHEAD_SECONDS, TEST_VALIDATIONS, RemainingTime
 
 
 @pytest.fixture

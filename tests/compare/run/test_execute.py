@@ -70,7 +70,7 @@ def test_a_job_that_is_done_is_not_done_again(text: Path, tmp_path: Path, monkey
     assert outcome.result is not None
     assert outcome.result.tokens == 5124
     before = job.file(folder).stat().st_mtime_ns
-    monkeypatch.setitem(trials._FUNCTIONS, "train", lambda *args: pytest.fail("done again"))
+    monkeypatch.setattr(trials._Execution, "train", lambda self: pytest.fail("executed again"))
     assert execute(folder, job) == outcome
     assert job.file(folder).stat().st_mtime_ns == before
 
@@ -218,7 +218,7 @@ def test_two_workers_never_do_one_job_at_the_same_time(text: Path, tmp_path: Pat
         busy.release()
         return result
 
-    monkeypatch.setitem(trials._FUNCTIONS, "train", work)
+    monkeypatch.setattr(trials._Execution, "train", work)
     found: list[Outcome] = []
     threads = [threading.Thread(target=lambda: found.append(execute(folder, job))) for _ in range(3)]
     for thread in threads:
@@ -267,19 +267,19 @@ def test_an_error_of_any_kind_is_an_outcome(text: Path, tmp_path: Path, monkeypa
     def fall(*args: Any, **options: Any) -> Any:
         raise ZeroDivisionError("of unknown origin")
 
-    monkeypatch.setattr(trials, "training_of", fall)
+    monkeypatch.setattr(trials, "open_training", fall)
     assert execute(folder, Job("train", "rnn/seed-0")) == Outcome("failed", "ZeroDivisionError: of unknown origin")
 
     def diverge(*args: Any, **options: Any) -> Any:
         raise NonFiniteError("the loss is nan.", repair="Try half the rate.")
 
-    monkeypatch.setattr(trials, "training_of", diverge)
+    monkeypatch.setattr(trials, "open_training", diverge)
     assert execute(folder, Job("train", "gru/seed-0")) == Outcome("failed", "the loss is nan.\nTry half the rate.")
 
     def fill_up(run: Run, **options: Any) -> Any:
         raise SaveError("the disk is full.", repair=f"Free some space, then go on with: {resume_command(run.folder)}")
 
-    monkeypatch.setattr(trials, "training_of", fill_up)
+    monkeypatch.setattr(trials, "open_training", fill_up)
     outcome = execute(folder, Job("train", "gru/seed-1"))
     assert outcome.reason.endswith(f"then go on with: seqwise compare --resume {folder}")
 

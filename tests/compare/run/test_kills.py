@@ -28,7 +28,7 @@ from small_comparison import finish, make_plan, run_with, tiny, write_text
 
 from seqwise import environment
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
-from seqwise.compare.run import worker
+from seqwise.compare.run import execute, worker
 from seqwise.compare.run.engine import MAX_LOSSES
 from seqwise.compare.run.execute import LostProcess
 from seqwise.compare.run.jobs import Job, Outcome, load_test, load_training
@@ -294,7 +294,6 @@ WORKER = """
     from pathlib import Path
 
     folder = Path(sys.argv[-1])
-    print(json.dumps({"event": "ready"}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         about = {"kind": job["kind"], "name": job["name"]}
@@ -434,14 +433,12 @@ def test_a_worker_tells_what_it_has_lost_and_goes_on(tmp_path: Path, monkeypatch
         return Outcome("done")
 
     monkeypatch.setattr(worker, "_open_event_pipe", lambda: told.append)
-    monkeypatch.setattr(worker, "execute", work)
+    monkeypatch.setattr(execute, "execute", work)
     lines = [json.dumps({"kind": "train", "name": f"gru/{name}"}) + "\n" for name in ("one", "two")]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(lines)))
     assert worker.main(tmp_path) == 0
-    assert [(each["event"], each.get("name")) for each in told] == [
-        *(("ready", None), ("begin", "gru/one"), ("lost", "gru/one"), ("begin", "gru/two"), ("end", "gru/two"))
-    ]
-    assert told[2]["reason"] == "when process 2 of 2 was ended by SIGKILL"
+    assert [each["event"] for each in told] == ["begin", "lost", "begin", "end"]
+    assert told[1]["reason"] == "when process 2 of 2 was ended by SIGKILL"
 
 
 def test_what_goes_wrong_in_the_engine_is_no_interruption(engine, tmp_path: Path):

@@ -22,11 +22,12 @@ from seqwise import environment
 from seqwise.compare.plan.create import Request, create_plan_in
 from seqwise.compare.plan.options import ComparisonOptions
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
+from seqwise.compare.run import execute
 from seqwise.compare.run import ray_cluster as cluster
 from seqwise.compare.run import ray_engine as engine_module
-from seqwise.compare.run.engine import MAX_LOSSES, Event
+from seqwise.compare.run.engine import MAX_LOSSES
 from seqwise.compare.run.execute import InterruptedJob, LostProcess
-from seqwise.compare.run.jobs import Job, Outcome
+from seqwise.compare.run.jobs import Event, Job, Outcome
 from seqwise.compare.run.local_engine import LocalEngine
 from seqwise.compare.run.ray_cluster import Node, Probe, allocate_slots, describe_cluster, find_unfit
 from seqwise.compare.run.ray_engine import RayEngine
@@ -134,7 +135,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float,
     def make(lease: float, job: Blocked) -> Any:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(engine_module, "execute", job)
+        monkeypatch.setattr(execute, "execute", job)
         neighbours = {DEVICE_WORKERS_VARIABLE: "3", WORKERS_VARIABLE: "6"}
         for name in neighbours:
             monkeypatch.setenv(name, "1")
@@ -168,10 +169,10 @@ def test_a_process_that_a_job_has_lost_is_a_death_of_the_job(process, monkeypatc
         raise LostProcess("when process 2 of 2 was ended by SIGKILL")
 
     worker = process(60.0, Blocked(heeds=True))
-    monkeypatch.setattr(engine_module, "execute", lose)
+    monkeypatch.setattr(execute, "execute", lose)
     worker.work(1, "train", "gru/seed-0", False)
     until(lambda: worker.result is not None)
-    assert worker.result == {"event": "broken", "reason": "when process 2 of 2 was ended by SIGKILL"}
+    assert worker.result == {"event": "lost", "reason": "when process 2 of 2 was ended by SIGKILL"}
 
 
 def test_a_cluster_that_gives_no_process_is_told_once_and_left_in_the_end(tmp_path: Path, monkeypatch):

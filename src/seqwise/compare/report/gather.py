@@ -41,12 +41,13 @@ from seqwise.compare.report.schema import (
 from seqwise.compare.report.texts import add_texts
 from seqwise.compare.report.verdict import add_verdict
 from seqwise.compare.run.jobs import (
+    LATENCY_JOB,
     EvaluationResult,
     Job,
+    LatencyResult,
     Outcome,
     TrainingResult,
     choose_rate,
-    load_latencies,
     load_test,
     load_training,
 )
@@ -86,7 +87,8 @@ def gather_report(folder: Path, plan: Plan) -> Report:
     scores = {name: _load_scores(folder, plan, name) for name in plan.families}
     _check_alignment(scores)
     tests = [outcome.result for trial in plan.trainings() if (outcome := load_test(folder, trial)) and outcome.result]
-    latencies = load_latencies(folder)
+    timed: LatencyResult | None = LATENCY_JOB.load_result(folder)
+    latencies = {} if timed is None else timed.families
     families = [_gather_family(folder, plan, name, scores[name], latencies.get(name, ())) for name in plan.families]
     sign = 1 if plan.metric in LOWER_IS_BETTER else -1
     families.sort(key=lambda family: (family.mean is None, sign * (family.mean or 0.0)))

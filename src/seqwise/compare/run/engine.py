@@ -6,16 +6,14 @@ outcomes are in the folder of the comparison when it returns.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from seqwise.compare.plan.folder import WORKER_LOG
-from seqwise.compare.run.jobs import Job, Outcome
-
-# event: begin, progress, end or lost, with kind and name of the job and its report; or waiting, with a reason.
-Event = dict[str, Any]
-OnEvent = Callable[[Event], None]
+from seqwise.compare.run.jobs import Event, Job, OnEvent, Outcome
 
 MAX_LOSSES = 3  # of the process of one job, before the job fails
 MAX_QUOTE = 300  # characters of a log in a message
@@ -35,20 +33,50 @@ class Engine(Protocol):
         """Ends processes and releases devices."""
 
 
-def record_failure(folder: Path, job: Job, reason: str) -> Event:
-    """Saves the failure of a job whose process was lost too often, unless it had finished; returns the "end" event."""
-    outcome = job.load(folder)
-    if outcome is None:
-        log = job.log(folder)
-        outcome = Outcome[Any]("failed", explain_loss(reason, log if log.exists() else folder / WORKER_LOG))
-        outcome.save(job.file(folder))
-    return {"event": "end", "kind": job.kind, "name": job.name, "status": outcome.status, "reason": outcome.reason}
+class JobQueue:
+    """The jobs that wait for a process. A job whose process was lost waits again, a limited number of times.
 
+    Several threads may use it.
+    """
 
-def explain_loss(reason: str, log: Path) -> str:
-    """Returns why a job failed whose process was lost too often, with the last line of its log."""
-    problem = f"its process was lost {MAX_LOSSES} times, the last time {reason}."
-    if "SIGKILL" in reason:
-        return f"{problem} Perhaps memory ran out."
-    text = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
-    return f"{problem} {log} ends with: {text.splitlines()[-1][:MAX_QUOTE]}" if text else problem
+    def __init__(self, folder: Path, jobs: Sequence[Job], on_event: OnEvent):
+        self.folder, self.on_event = folder, on_event
+        self.waiting = list(jobs)
+        self.losses = dict.fromkeys(jobs, 0)
+        self.earliest = dict.fromkeys(jobs, 0.0)  # time from which a job may be taken
+        self._lock = threading.RLock()
+
+    def take(self) -> Job | None:
+        """Removes and returns the next job that may be executed now; None if there is none."""
+        with self._lock:
+            job = next((job for job in self.waiting if time.monotonic() >= self.earliest[job]), None)
+            if job is not None:
+                self.waiting.remove(job)
+            return job
+
+    def report(self, job: Job, event: Event) -> None:
+        with self._lock:
+            self.on_event({**event, "kind": job.kind, "name": job.name})
+
+    def handle_loss(self, job: Job, reason: str, earliest: float = 0.0) -> None:
+        """Lets the job wait again, or saves its failure if its process was lost too often."""
+        self.report(job, {"event": "lost", "reason": reason})
+        self.losses[job] += 1
+        if self.losses[job] < MAX_LOSSES:
+            self.earliest[job] = earliest
+            self.waiting.append(job)
+            return
+        outcome = job.load(self.folder)  # it may have finished just before
+        if outcome is None:
+            outcome = Outcome[Any]("failed", self._explain_loss(job, reason))
+            outcome.save(job.file(self.folder))
+        self.report(job, {"event": "end", "status": outcome.status, "reason": outcome.reason})
+
+    def _explain_loss(self, job: Job, reason: str) -> str:
+        """Returns why the job failed, with the last line of its log."""
+        problem = f"its process was lost {MAX_LOSSES} times, the last time {reason}."
+        if "SIGKILL" in reason:
+            return f"{problem} Perhaps memory ran out."
+        log = job.log(self.folder) if job.log(self.folder).exists() else self.folder / WORKER_LOG
+        text = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
+        return f"{problem} {log} ends with: {text.splitlines()[-1][:MAX_QUOTE]}" if text else problem

@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,17 +26,18 @@ import torch
 from seqwise.budget import Budget
 from seqwise.compare.plan.folder import get_preprocessor_folder, resume_command, try_lock
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
-from seqwise.compare.run.engine import OnEvent
 from seqwise.compare.run.jobs import (
     EvaluationResult,
+    Event,
     Job,
     LatencyResult,
+    OnEvent,
     Outcome,
     SpeedResult,
     TrainingResult,
     choose_rate,
+    find_done,
 )
-from seqwise.compare.run.latency import measure_latencies
 from seqwise.compare.run.memory import measure_added_memory
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.resolved_settings import ResolvedSettings
@@ -52,6 +55,7 @@ ShouldStop = Callable[[], bool]
 
 POLL_SECONDS = 0.2  # between two events, and between two attempts to lock
 NUM_SPEED_UPDATES = 6  # of which the first is not timed
+NUM_LATENCY_ROUNDS = 5
 # Settings on which reading the data does not depend: trials that differ only in these share the data in memory.
 UNRELATED_TO_DATA = {"network", "recurrent", "transformer", "context", "training", "model", "seed", "budget", "device"}
 
@@ -65,21 +69,18 @@ class LostProcess(Exception):
 
 
 def execute(
-    folder: Path,
-    job: Job,
-    report: OnEvent = lambda event: None,
-    should_stop: ShouldStop = lambda: False,
+    folder: Path, job: Job, report: OnEvent = lambda event: None, should_stop: ShouldStop = lambda: False
 ) -> Outcome[Any]:
     """Executes the job, unless it has an outcome, and saves its outcome. An error becomes a failed outcome."""
     if (outcome := job.load(folder)) is not None:
         return outcome
-    plan = Plan.open(folder)
+    execution = _Execution(folder, Plan.open(folder), job, report, should_stop)
     path = job.file(folder)
     with _lock_job(path, should_stop):
         if (outcome := job.load(folder)) is not None:
             return outcome
         try:
-            outcome = Outcome("done", result=_FUNCTIONS[job.kind](folder, plan, job, report, should_stop))
+            outcome = Outcome("done", result=execution.run())
         except (InterruptedJob, LostProcess):
             raise
         except SeqwiseError as error:  # its advice to resume the run is replaced by resuming the comparison
@@ -89,6 +90,17 @@ def execute(
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         outcome.save(path)
     return outcome
+
+
+def execute_to_event(folder: Path, job: Job, report: OnEvent, should_stop: ShouldStop) -> Event:
+    """Executes the job; returns an event: its end with the outcome, "stopped", or "lost" with the reason."""
+    try:
+        outcome = execute(folder, job, report, should_stop)
+    except InterruptedJob:
+        return {"event": "stopped"}
+    except LostProcess as error:
+        return {"event": "lost", "reason": str(error)}
+    return {"event": "end", "status": outcome.status, "reason": outcome.reason}
 
 
 @contextmanager
@@ -109,60 +121,212 @@ def _lock_job(path: Path, should_stop: ShouldStop) -> Iterator[None]:
         time.sleep(POLL_SECONDS)
 
 
-# A trial
+@dataclass(frozen=True)
+class _Execution:
+    """One job that is executed in this process, with a method for each kind of job."""
+
+    folder: Path
+    plan: Plan
+    job: Job
+    report: OnEvent
+    should_stop: ShouldStop
+
+    def run(self) -> Any:
+        """Returns the result of the job."""
+        methods = {"speed": self.measure_speed, "train": self.train, "test": self.test, "latency": self.measure_latency}
+        return methods[self.job.kind]()
+
+    def report_progress(self, share: float) -> None:
+        self.report({"progress": share})
+        if self.should_stop():
+            raise InterruptedJob
+
+    # A trial
+
+    def train(self) -> TrainingResult:
+        plan = self.plan
+        trial = plan.get_trial(self.job.name)
+        rate, problem = (None, "") if trial.kind == "lr" else choose_rate(self.folder, plan, trial.family)
+        if problem:
+            raise SeqwiseError(problem)
+        settings = plan.make_settings(trial, rate)
+        run, task = self._open_run(settings)
+        is_counted, is_new = plan.is_counted(trial.family), not any(run.checkpoints.glob("step-*"))
+        with measure_added_memory(choose_device(settings)) as get_peak:
+            if plan.nproc > 1 and not is_counted:
+                self._train_in_processes(run)
+            else:
+                self._train_here(run, task)
+            peak = get_peak()
+        rows = run.metrics()
+        validations = [row["validation"] for row in rows if row.get("validation")]
+        finite = [validation for validation in validations if math.isfinite(_get_objective(validation))]
+        best = min(finite, key=_get_objective, default=None)
+        # Not known for other processes, for a part before a kill, and for counting n-grams.
+        has_memory = is_new and plan.nproc == 1 and not is_counted
+        return TrainingResult(
+            rate=settings.training.learning_rate,
+            tokens=rows[-1]["tokens"],
+            seconds=rows[-1]["seconds"],
+            updates=rows[-1]["step"],
+            objective=None if best is None else _get_objective(best),
+            validation=None if best is None else best.get(plan.metric),
+            memory=peak if has_memory else None,
+            device_workers=int(os.environ.get(DEVICE_WORKERS_VARIABLE, "1")),
+            workers=int(os.environ.get(WORKERS_VARIABLE, "1")),
+            node=platform.node(),
+        )
+
+    def _open_run(self, settings: ResolvedSettings) -> tuple[Run, Task]:
+        """Opens the run of the trial to resume it; creates it anew if it is incomplete or has another learning rate."""
+        run_folder, plan = self.job.run_folder(self.folder), self.plan
+        task = open_shared(self.folder, plan, settings)
+        if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
+            return run, task
+        shutil.rmtree(run_folder, ignore_errors=True)
+        vectors = WordVectors.read(settings, no_log)
+        return create_run_folder(run_folder, plan.data, settings, task, vectors, command=plan.command), task
+
+    def _train_here(self, run: Run, task: Task) -> None:
+        training, last_report = open_training(run, task=task), 0.0
+        value = None  # of the last validation
+        for step in training.steps(self.should_stop):
+            if step.validation:
+                value = step.validation.get(self.plan.metric)
+            if step.validation or step.ended or time.monotonic() - last_report > POLL_SECONDS:
+                last_report = time.monotonic()
+                self.report(_describe_progress(step, value))
+        if not training.ended:
+            raise InterruptedJob
+
+    def _train_in_processes(self, run: Run) -> None:
+        """Trains data-parallel, as `seqwise train --nproc`. The output of the processes is kept if they fail."""
+        has_ended = threading.Event()
+        log = self.job.log(self.folder)
+
+        def watch() -> None:
+            while not has_ended.wait(1.0):
+                self._report_last_row(run)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            with log.open("wb") as file:
+                words, device = ["train", "--resume", str(run.folder)], choose_device(run.settings)
+                status = launch(self.plan.nproc, device, words, run.folder, file, self.should_stop)
+        except KeyboardInterrupt:
+            raise InterruptedJob from None
+        except LostProcessError as error:
+            raise LostProcess(f"when {error.problem.rstrip('.')}") from None
+        finally:
+            has_ended.set()
+            watcher.join()
+        self._report_last_row(run)
+        if status == 130:
+            raise InterruptedJob
+        if status:
+            message = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
+            raise SeqwiseError(message or f"its processes ended with status {status}.")
+        log.unlink()
+
+    def _report_last_row(self, run: Run) -> None:
+        rows = run.metrics()
+        if rows:
+            validation: dict[str, float] = next((r["validation"] for r in reversed(rows) if r.get("validation")), {})
+            self.report(_describe_progress(SimpleNamespace(**rows[-1]), validation.get(self.plan.metric)))
+
+    # Before and after
+
+    def measure_speed(self) -> SpeedResult:
+        """Times a few updates and one validation of a family."""
+        plan, family = self.plan, self.job.name
+        if plan.is_counted(family) or plan.nproc > 1:
+            return SpeedResult()
+        settings = plan.make_settings(plan.training(family, plan.budgets.seeds[0]), None)
+        task = open_shared(self.folder, plan, settings)
+        torch.manual_seed(0)
+        model = task.build(settings).to(choose_device(settings))
+        trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
+        times = [step.seconds for step in islice(trainer.steps(), NUM_SPEED_UPDATES)]
+        start = time.perf_counter()
+        task.validate(model, settings, World())
+        return SpeedResult(
+            update_seconds=median(after - before for before, after in pairwise(times)),  # robust against noise
+            update_tokens=trainer.state.tokens / NUM_SPEED_UPDATES,
+            validation_seconds=time.perf_counter() - start,
+        )
+
+    def test(self) -> EvaluationResult:
+        """Evaluates a trained model on the test split, and saves the scores of each example."""
+        run = Run.open(self.job.run_folder(self.folder))
+        trained = TrainedModel(run, run.settings.device)
+        options = InferenceOptions(beam_search=trained.task.beam_search, examples=True, primary_metric=self.plan.metric)
+
+        def progress(done: int, total: int) -> None:
+            self.report_progress(done / max(1, total))
+
+        with self._check_data_after(run.settings):
+            evaluation = trained.evaluate(self.plan.data, split="test", options=options, progress=progress)
+        if evaluation.examples is None:
+            raise SeqwiseError(f"the task {self.plan.task} has no scores of single examples.")
+        scores = self.job.scores(self.folder)
+        scores.mkdir(exist_ok=True)
+        evaluation.examples.save(scores)
+        return EvaluationResult(
+            metrics=evaluation.metrics,
+            definitions={name: evaluation.definitions.get(name, "") for name in evaluation.metrics},
+            on=evaluation.on,
+            seconds=evaluation.seconds,
+            weights=(run.folder / WEIGHTS).stat().st_size,
+            warnings=tuple(evaluation.warnings),
+            baselines=tuple(open_shared(self.folder, self.plan, run.settings).baselines("test")),
+        )
+
+    def measure_latency(self) -> LatencyResult:
+        """Measures the latency of a prediction by the first trained model of each family, in several rounds.
+
+        It is one job for all families, executed when nothing else runs: a model that is timed beside other trials
+        measures their load. It goes round by round, so that a slow phase of the machine affects all families.
+        """
+        models = {trial.family: trial for trial in reversed(find_done(self.folder, self.plan.trainings()))}
+        clocks: dict[str, Callable[[], float]] = {}
+        latencies: dict[str, tuple[float, ...]] = {name: () for name in self.plan.families if name in models}
+        with self._check_data_after(next(iter(self.plan.families.values()))):
+            for name in latencies:
+                run = Run.open(Job("train", models[name].name).run_folder(self.folder))
+                trained = TrainedModel(run, run.settings.device)
+                clocks[name] = trained.task.measure_latency(trained.bundle, self.plan.data)
+            rounds = [name for _ in range(NUM_LATENCY_ROUNDS) for name in clocks]
+            for number, name in enumerate(rounds, start=1):
+                latencies[name] += (clocks[name](),)
+                self.report_progress(number / len(rounds))
+        return LatencyResult(latencies)
+
+    @contextmanager
+    def _check_data_after(self, settings: ResolvedSettings) -> Iterator[None]:
+        """Refuses the results of the block if the data has changed meanwhile, which also explains errors better."""
+        try:
+            yield
+        except InterruptedJob:
+            raise
+        except Exception:
+            open_shared(self.folder, self.plan, settings, reread=True)
+            raise
+        open_shared(self.folder, self.plan, settings, reread=True)
 
 
-def _train(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> TrainingResult:
-    trial = plan.get_trial(job.name)
-    rate, problem = (None, "") if trial.kind == "lr" else choose_rate(folder, plan, trial.family)
-    if problem:
-        raise SeqwiseError(problem)
-    is_counted = plan.is_counted(trial.family)
-    settings = plan.make_settings(trial, rate)
-    run, task = _open_run(job.run_folder(folder), folder, plan, settings)
-    is_new = not any(run.checkpoints.glob("step-*"))
-    with measure_added_memory(choose_device(settings)) as get_peak:
-        if plan.nproc > 1 and not is_counted:
-            _train_in_processes(run, plan, job.log(folder), report, should_stop)
-        else:
-            _train_here(run, task, plan, report, should_stop)
-        peak = get_peak()
-    rows = run.metrics()
-    validations = [row["validation"] for row in rows if row.get("validation")]
-    best = min(filter(_has_objective, validations), key=_objective, default=None)
-    # Not known for other processes, for a part before a kill, and for counting n-grams.
-    has_memory = is_new and plan.nproc == 1 and not is_counted
-    return TrainingResult(
-        rate=settings.training.learning_rate,
-        tokens=rows[-1]["tokens"],
-        seconds=rows[-1]["seconds"],
-        updates=rows[-1]["step"],
-        objective=None if best is None else _objective(best),
-        validation=None if best is None else best.get(plan.metric),
-        memory=peak if has_memory else None,
-        device_workers=int(os.environ.get(DEVICE_WORKERS_VARIABLE, "1")),
-        workers=int(os.environ.get(WORKERS_VARIABLE, "1")),
-        node=platform.node(),
-    )
-
-
-def _objective(validation: dict[str, float]) -> float:
+def _get_objective(validation: dict[str, float]) -> float:
     """Returns the number by which the best weights are selected; lower is better."""
     return validation.get("goal", validation["loss"])
 
 
-def _has_objective(validation: dict[str, float]) -> bool:
-    return math.isfinite(_objective(validation))
+def _describe_progress(step: Any, value: float | None) -> Event:
+    """Returns the progress event of a step, or of a row of metrics, with the value of the last validation."""
+    keys = {"progress": "progress", "tokens": "tokens", "seconds": "seconds", "speed": "tokens_per_second"}
+    return {"value": value, **{key: getattr(step, name) for key, name in keys.items()}}
 
 
-def _open_run(run_folder: Path, folder: Path, plan: Plan, settings: ResolvedSettings) -> tuple[Run, Task]:
-    """Opens the run of a trial to resume it; creates it anew where it is incomplete or has another learning rate."""
-    task = open_shared(folder, plan, settings)
-    if (run_folder / CONFIG).exists() and (run := Run.open(run_folder)).settings == settings:
-        return run, task
-    shutil.rmtree(run_folder, ignore_errors=True)
-    vectors = WordVectors.read(settings, no_log)
-    return create_run_folder(run_folder, plan.data, settings, task, vectors, command=plan.command), task
+# The data
 
 
 _tasks: dict[str, Task] = {}  # the last two that this process opened: reading the data takes longer than a short trial
@@ -191,143 +355,3 @@ def read_data(folder: Path, plan: Plan, settings: ResolvedSettings, progress: Pr
             repair="Put the original file back, or start a new comparison.",
         )
     return task
-
-
-def _train_here(run: Run, task: Task, plan: Plan, report: OnEvent, should_stop: ShouldStop) -> None:
-    training, last_report, value = open_training(run, task=task), 0.0, None
-    for step in training.steps(should_stop):
-        if step.validation:
-            value = step.validation.get(plan.metric)
-        if step.validation or step.ended or time.monotonic() - last_report > POLL_SECONDS:
-            last_report = time.monotonic()
-            report(_describe_progress(step.progress, step.tokens, step.seconds, value, step.tokens_per_second))
-    if not training.ended:
-        raise InterruptedJob
-
-
-def _describe_progress(
-    progress: float, tokens: int, seconds: float, value: float | None, speed: float
-) -> dict[str, Any]:
-    return {"progress": progress, "tokens": tokens, "seconds": seconds, "value": value, "speed": speed}
-
-
-def _train_in_processes(run: Run, plan: Plan, log: Path, report: OnEvent, should_stop: ShouldStop) -> None:
-    """Trains data-parallel, as `seqwise train --nproc`. The output of the processes is kept if they fail."""
-    has_ended = threading.Event()
-
-    def watch() -> None:
-        while not has_ended.wait(1.0):
-            _report_last_row(run, plan, report)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        with log.open("wb") as file:
-            words = ["train", "--resume", str(run.folder)]
-            status = launch(plan.nproc, choose_device(run.settings), words, run.folder, file, should_stop)
-    except KeyboardInterrupt:
-        raise InterruptedJob from None
-    except LostProcessError as error:
-        raise LostProcess(f"when {error.problem.rstrip('.')}") from None
-    finally:
-        has_ended.set()
-        watcher.join()
-    _report_last_row(run, plan, report)
-    if status == 130:
-        raise InterruptedJob
-    if status:
-        message = log.read_text(encoding="utf-8", errors="replace").rpartition("error: ")[2].strip()
-        raise SeqwiseError(message or f"its processes ended with status {status}.")
-    log.unlink()
-
-
-def _report_last_row(run: Run, plan: Plan, report: OnEvent) -> None:
-    rows = run.metrics()
-    if rows:
-        value = next((r["validation"].get(plan.metric) for r in reversed(rows) if r.get("validation")), None)
-        row = rows[-1]
-        report(_describe_progress(row["progress"], row["tokens"], row["seconds"], value, row["tokens_per_second"]))
-
-
-# Before and after
-
-
-def _measure_speed(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> SpeedResult:
-    """Times a few updates and one validation of a family."""
-    if plan.is_counted(job.name) or plan.nproc > 1:
-        return SpeedResult()
-    settings = plan.make_settings(plan.training(job.name, plan.budgets.seeds[0]), None)
-    task = open_shared(folder, plan, settings)
-    torch.manual_seed(0)
-    model = task.build(settings).to(choose_device(settings))
-    trainer = Trainer(model, task.batches(settings), settings.training, Budget(float("inf"), "seconds"))
-    times = [step.seconds for step in islice(trainer.steps(), NUM_SPEED_UPDATES)]
-    start = time.perf_counter()
-    task.validate(model, settings, World())
-    return SpeedResult(
-        update_seconds=median(after - before for before, after in pairwise(times)),  # robust against noise
-        update_tokens=trainer.state.tokens / NUM_SPEED_UPDATES,
-        validation_seconds=time.perf_counter() - start,
-    )
-
-
-def _test(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> EvaluationResult:
-    """Evaluates a trained model on the test split, and saves the scores of each example."""
-    run = Run.open(job.run_folder(folder))
-    trained = TrainedModel(run, run.settings.device)
-    options = InferenceOptions(beam_search=trained.task.beam_search, examples=True, primary_metric=plan.metric)
-
-    def progress(done: int, total: int) -> None:
-        report({"progress": done / max(1, total)})
-        if should_stop():
-            raise InterruptedJob
-
-    with _check_data_after(folder, plan, run.settings):
-        evaluation = trained.evaluate(plan.data, split="test", options=options, progress=progress)
-    if evaluation.examples is None:
-        raise SeqwiseError(f"the task {plan.task} has no scores of single examples.")
-    scores = job.scores(folder)
-    scores.mkdir(exist_ok=True)
-    evaluation.examples.save(scores)
-    return EvaluationResult(
-        metrics=evaluation.metrics,
-        definitions={name: evaluation.definitions.get(name, "") for name in evaluation.metrics},
-        on=evaluation.on,
-        seconds=evaluation.seconds,
-        weights=(run.folder / WEIGHTS).stat().st_size,
-        warnings=tuple(evaluation.warnings),
-        baselines=tuple(open_shared(folder, plan, run.settings).baselines("test")),
-    )
-
-
-@contextmanager
-def _check_data_after(folder: Path, plan: Plan, settings: ResolvedSettings) -> Iterator[None]:
-    """Refuses the results of the block if the data has changed meanwhile, which also explains errors better."""
-    try:
-        yield
-    except InterruptedJob:
-        raise
-    except Exception:
-        open_shared(folder, plan, settings, reread=True)
-        raise
-    open_shared(folder, plan, settings, reread=True)
-
-
-def _measure_latencies(folder: Path, plan: Plan, job: Job, report: OnEvent, should_stop: ShouldStop) -> LatencyResult:
-    """Measures the latency of all families in this one job."""
-
-    def report_progress(share: float) -> None:
-        report({"progress": share})
-        if should_stop():
-            raise InterruptedJob
-
-    with _check_data_after(folder, plan, next(iter(plan.families.values()))):
-        return measure_latencies(folder, plan, report_progress)
-
-
-_FUNCTIONS: dict[str, Callable[[Path, Plan, Job, OnEvent, ShouldStop], Any]] = {
-    "speed": _measure_speed,
-    "train": _train,
-    "test": _test,
-    "latency": _measure_latencies,
-}

@@ -12,6 +12,7 @@ Files are written atomically, so an outcome is complete whichever process is kil
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -25,6 +26,9 @@ from seqwise.files import explain_write_errors, write_text
 from seqwise.metrics.evaluation import Baseline
 
 JobKind = Literal["speed", "train", "test", "latency"]
+# event: begin, progress, end or lost, with kind and name of the job and its report; or waiting, with a reason.
+Event = dict[str, Any]
+OnEvent = Callable[[Event], None]
 R = TypeVar("R")
 
 
@@ -139,6 +143,11 @@ class Job:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def load_result(self, folder: Path) -> Any:
+        """Returns the result; None where there is no outcome, or it has failed."""
+        outcome = self.load(folder)
+        return None if outcome is None else outcome.result
+
 
 LATENCY_JOB = Job("latency", "all")
 
@@ -151,22 +160,9 @@ def load_test(folder: Path, trial: Trial) -> Outcome[EvaluationResult] | None:
     return Job("test", trial.name).load(folder)
 
 
-def load_speed(folder: Path, family: str) -> SpeedResult:
-    """Returns the measured speed of a family; an empty result where it was not measured."""
-    outcome = Job("speed", family).load(folder)
-    return SpeedResult() if outcome is None or outcome.result is None else outcome.result
-
-
-def load_latencies(folder: Path) -> dict[str, tuple[float, ...]]:
-    """Returns the latencies of each family that was timed."""
-    outcome: Outcome[LatencyResult] | None = LATENCY_JOB.load(folder)
-    return {} if outcome is None or outcome.result is None else outcome.result.families
-
-
 def load_training_results(folder: Path, trials: list[Trial]) -> list[TrainingResult]:
     """Returns the results of the trials that have one."""
-    outcomes = (load_training(folder, trial) for trial in trials)
-    return [outcome.result for outcome in outcomes if outcome is not None and outcome.result is not None]
+    return [result for trial in trials if (result := Job("train", trial.name).load_result(folder)) is not None]
 
 
 def find_missing(folder: Path, jobs: list[Job]) -> list[Job]:
@@ -206,17 +202,14 @@ def choose_rate(folder: Path, plan: Plan, family: str) -> tuple[float | None, st
     """Returns the learning rate with the best validation, or the default one without a search; or None and why."""
     if plan.is_counted(family) or plan.budgets.lr_trials == 1:
         return plan.families[family].training.learning_rate, ""
-    candidates: list[tuple[float, int]] = []
-    reasons = []
-    for trial in plan.lr_trials():
-        if trial.family != family:
-            continue
+    objectives: dict[float, float] = {}  # of learning rates
+    reason = ""
+    for trial in (trial for trial in plan.lr_trials() if trial.family == family):
         outcome = load_training(folder, trial)
         if outcome is not None and outcome.result is not None and outcome.result.objective is not None:
-            candidates.append((outcome.result.objective, trial.number))
+            objectives[plan.get_rate(trial)] = outcome.result.objective
         else:
-            reason = "it was not tried." if outcome is None else outcome.reason
-            reasons.append(reason or "its validation is not a number.")
-    if not candidates:
-        return None, f"none of its {plan.budgets.lr_trials} learning rates worked: {reasons[-1]}"
-    return plan.rates(family)[min(candidates)[1] - 1], ""
+            reason = ("it was not tried." if outcome is None else outcome.reason) or "its validation is not a number."
+    if not objectives:
+        return None, f"none of its {plan.budgets.lr_trials} learning rates worked: {reason}"
+    return min(objectives, key=lambda rate: objectives[rate]), ""

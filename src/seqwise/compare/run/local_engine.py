@@ -21,8 +21,8 @@ from pathlib import Path
 from seqwise import environment
 from seqwise.compare.plan.folder import WORKER_LOG
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE
-from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
-from seqwise.compare.run.jobs import Job
+from seqwise.compare.run.engine import JobQueue
+from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.worker import STOPPED
 from seqwise.training.distribution import build_worker_environment, python_command
 
@@ -45,15 +45,16 @@ class LocalEngine:
         self.folder = folder
         count = workers or max(1, gpus)
         threads = max(1, (thread_limit or environment.cpu_count() // count) // processes)
-        # Workers are distributed over the GPUs; without GPUs, they and the processes of each share the cores.
-        self.variables = [
-            {"CUDA_VISIBLE_DEVICES": _get_gpu_name(number % gpus)} if gpus else {"OMP_NUM_THREADS": str(threads)}
-            for number in range(count)
-        ]
-        if not gpus and count == 1 and thread_limit is None:
-            self.variables = [{}]  # PyTorch's default number of threads
         counts = {DEVICE_WORKERS_VARIABLE: str(math.ceil(count / max(1, gpus))), WORKERS_VARIABLE: str(count)}
-        self.variables = [each | counts for each in self.variables]
+        # Workers are distributed over the GPUs; without GPUs, they and the processes of each share the cores.
+        if gpus:
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+            names = visible.split(",") if visible else [str(number) for number in range(gpus)]
+            self.variables = [{"CUDA_VISIBLE_DEVICES": names[number % gpus], **counts} for number in range(count)]
+        elif count == 1 and thread_limit is None:
+            self.variables = [counts]  # PyTorch's default number of threads
+        else:
+            self.variables = [{"OMP_NUM_THREADS": str(threads), **counts}] * count
         self.workers: list[_Worker | None] = [None] * count
 
     @property
@@ -61,27 +62,17 @@ class LocalEngine:
         return len(self.workers)
 
     def run(self, jobs: Sequence[Job], on_event: OnEvent, should_stop: Callable[[], bool]) -> None:
-        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        for job in jobs:
-            waiting.put(job)
-        losses = dict.fromkeys(jobs, 0)
-        lock = threading.Lock()
+        jobs_left = JobQueue(self.folder, jobs, on_event)
         errors: list[BaseException] = []
-
-        def report(event: Event) -> None:
-            with lock:
-                on_event(event)
 
         def serve(slot: int) -> None:
             try:
-                self._serve(slot, waiting, losses, report, lambda: bool(errors) or should_stop())
+                self._serve(slot, jobs_left, lambda: bool(errors) or should_stop())
             except BaseException as error:  # the other threads stop, and `run` raises it
                 errors.append(error)
 
-        threads = [
-            threading.Thread(target=serve, args=(slot,), daemon=True)
-            for slot in range(min(len(self.workers), len(jobs)))
-        ]
+        count = min(len(self.workers), len(jobs))
+        threads = [threading.Thread(target=serve, args=(slot,), daemon=True) for slot in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -90,32 +81,15 @@ class LocalEngine:
         if errors:
             raise errors[0]
 
-    def _serve(
-        self,
-        slot: int,
-        waiting: queue.SimpleQueue[Job],
-        losses: dict[Job, int],
-        report: OnEvent,
-        should_stop: Callable[[], bool],
-    ) -> None:
+    def _serve(self, slot: int, jobs: JobQueue, should_stop: Callable[[], bool]) -> None:
         """Gives waiting jobs to one worker until none is left."""
-        while not should_stop():
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
+        while not should_stop() and (job := jobs.take()):
             worker = self.workers[slot]
             if worker is None or worker.process.poll() is not None:
                 worker = self.workers[slot] = _Worker(self.folder, self.variables[slot])
-            reason = worker.execute(job, report, should_stop)
-            if not reason or should_stop():
-                continue
-            losses[job] += 1
-            report({"event": "lost", "kind": job.kind, "name": job.name, "reason": reason})
-            if losses[job] < MAX_LOSSES:
-                waiting.put(job)
-            else:
-                report(record_failure(self.folder, job, reason))
+            reason = worker.execute(job, jobs, should_stop)
+            if reason and not should_stop():
+                jobs.handle_loss(job, reason)
 
     def close(self) -> None:
         for worker in filter(None, self.workers):
@@ -147,7 +121,7 @@ class _Worker:
                 continue  # a line cut off by a kill
         self.events.put(None)
 
-    def execute(self, job: Job, report: OnEvent, should_stop: Callable[[], bool]) -> str:
+    def execute(self, job: Job, jobs: JobQueue, should_stop: Callable[[], bool]) -> str:
         """Waits for the end of the job; returns why its process, or one that it had started, was lost; else ""."""
         assert self.process.stdin is not None
         try:
@@ -164,11 +138,9 @@ class _Worker:
                 continue
             if event is None:
                 return self._explain_exit()
-            if event["event"] == "ready":
-                event = {"event": "ready", "kind": job.kind, "name": job.name, "pid": self.process.pid}
             if event["event"] == "lost":
                 return event["reason"]
-            report(event)
+            jobs.report(job, event)
             if event["event"] == "end":
                 return ""
 
@@ -189,9 +161,3 @@ class _Worker:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-
-
-def _get_gpu_name(number: int) -> str:
-    """Returns the identifier of a GPU among those that this process may use."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[number] if visible else str(number)

@@ -22,9 +22,9 @@ import torch
 
 from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import DEVICE_WORKERS_VARIABLE, WORKERS_VARIABLE, Plan
-from seqwise.compare.run.engine import MAX_LOSSES, Event, OnEvent, record_failure
-from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
-from seqwise.compare.run.jobs import Job
+from seqwise.compare.run.engine import MAX_LOSSES, JobQueue
+from seqwise.compare.run.execute import execute_to_event
+from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.compare.run.ray_cluster import (
     Node,
     Slot,
@@ -68,24 +68,24 @@ class RayEngine:
 
     def run(self, jobs: Sequence[Job], on_event: OnEvent, should_stop: Callable[[], bool]) -> None:
         self._join()
-        stage = _Stage(self.folder, jobs, on_event)
+        queue = JobQueue(self.folder, jobs, on_event)
         timeout = _StartTimeout(on_event)
         stopped_at: float | None = None
-        while stage.waiting or any(worker.job for worker in self._workers.values()):
+        while queue.waiting or any(worker.job for worker in self._workers.values()):
             if stopped_at is None and should_stop():
                 stopped_at = time.monotonic()
             if stopped_at is not None:
-                stage.waiting.clear()
+                queue.waiting.clear()
                 if time.monotonic() - stopped_at > STOP_SECONDS:
                     self._stop_workers(list(self._workers))
                     return
-            if stage.waiting:
+            if queue.waiting:
                 self._start_workers()
                 timeout.check(self._workers, self.folder)
             for worker in self._workers.values():
-                if worker.last_answer and worker.job is None and (job := stage.next_job()):
+                if worker.last_answer and worker.job is None and (job := queue.take()):
                     worker.assign(job)
-            self._poll(stage, should_stop=stopped_at is not None)
+            self._poll(queue, should_stop=stopped_at is not None)
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class RayEngine:
 
     # Polling
 
-    def _poll(self, stage: _Stage, should_stop: bool) -> None:
+    def _poll(self, queue: JobQueue, should_stop: bool) -> None:
         """Polls processes that are new or have a job, unless their last poll is unanswered."""
         workers = [worker for worker in self._workers.values() if worker.job is not None or not worker.last_answer]
         for worker in workers:
@@ -165,26 +165,31 @@ class RayEngine:
             except errors.ActorUnavailableError:
                 continue  # the connection is interrupted: poll again, until Ray knows more
             except errors.RayError as error:
-                self._handle_loss(worker, stage, str(error))
+                self._handle_loss(worker, queue, str(error))
             else:
-                self._handle_answer(worker, answer, stage)
+                self._handle_answer(worker, answer, queue)
 
-    def _handle_answer(self, worker: _RayWorker, answer: dict[str, Any], stage: _Stage) -> None:
+    def _handle_answer(self, worker: _RayWorker, answer: dict[str, Any], queue: JobQueue) -> None:
         job, worker.last_answer = worker.job, time.monotonic()
         self._failed_starts.pop(worker.slot, None)
         if job is None:
             return
         if not worker.has_started:
             worker.has_started = True
-            stage.report(job, {"event": "begin", "pid": answer["pid"], "node": worker.slot.node.name})
+            queue.report(job, {"event": "begin", "pid": answer["pid"], "node": worker.slot.node.name})
         if answer["progress"] is not None and answer["progress"] != worker.last_progress:
             worker.last_progress = answer["progress"]
-            stage.report(job, {"event": "progress", **worker.last_progress})
+            queue.report(job, {"event": "progress", **worker.last_progress})
         if answer["result"] is not None:
             worker.job = None
-            stage.finish(job, answer["result"])
+            if answer["result"]["event"] == "end":
+                queue.report(job, answer["result"])
+            elif answer["result"]["event"] == "lost":
+                queue.handle_loss(job, answer["result"]["reason"])
+            else:  # stopped: on request, and `run` is about to end; or because its lease ended
+                queue.waiting.append(job)
 
-    def _handle_loss(self, worker: _RayWorker, stage: _Stage, error: str) -> None:
+    def _handle_loss(self, worker: _RayWorker, queue: JobQueue, error: str) -> None:
         slot = worker.slot
         del self._workers[slot]
         if worker.job is None:  # it never answered: not the fault of any job
@@ -196,43 +201,7 @@ class RayEngine:
         # A node that is only disconnected may work until its lease ends; the processes of --nproc save first.
         may_still_run = is_node_lost or self._nproc > 1
         earliest = worker.last_answer + 2 * LEASE_SECONDS + 1 if may_still_run else 0.0
-        stage.handle_loss(worker.job, reason, earliest)
-
-
-class _Stage:
-    """The jobs of one call of `run` that wait for a process."""
-
-    def __init__(self, folder: Path, jobs: Sequence[Job], on_event: OnEvent):
-        self.folder, self.on_event = folder, on_event
-        self.waiting = list(jobs)
-        self.losses = dict.fromkeys(jobs, 0)
-        self.earliest = dict.fromkeys(jobs, 0.0)  # when it may be assigned
-
-    def next_job(self) -> Job | None:
-        job = next((job for job in self.waiting if time.monotonic() >= self.earliest[job]), None)
-        if job is not None:
-            self.waiting.remove(job)
-        return job
-
-    def report(self, job: Job, event: Event) -> None:
-        self.on_event({"kind": job.kind, "name": job.name, **event})
-
-    def finish(self, job: Job, result: Event) -> None:
-        if result["event"] == "end":
-            self.report(job, result)
-        elif result["event"] == "broken":
-            self.handle_loss(job, result["reason"])
-        else:
-            self.waiting.append(job)  # stopped on request, and `run` is about to end; or because its lease ended
-
-    def handle_loss(self, job: Job, reason: str, earliest: float = 0.0) -> None:
-        self.report(job, {"event": "lost", "reason": reason})
-        self.losses[job] += 1
-        if self.losses[job] < MAX_LOSSES:
-            self.waiting.append(job)
-            self.earliest[job] = earliest
-        else:
-            self.on_event(record_failure(self.folder, job, reason))
+        queue.handle_loss(worker.job, reason, earliest)
 
 
 class _StartTimeout:
@@ -324,14 +293,9 @@ class _Process:
             return self.should_stop or self._since_poll() > self.lease
 
         try:
-            outcome = execute(self.folder, job, self._report, should_stop)
-            self.result = {"event": "end", "status": outcome.status, "reason": outcome.reason}
-        except InterruptedJob:
-            self.result = {"event": "stopped"}
-        except LostProcess as error:
-            self.result = {"event": "broken", "reason": str(error)}
+            self.result = execute_to_event(self.folder, job, self._report, should_stop)
         except BaseException as error:  # such as a folder that cannot be written: the engine decides
-            self.result = {"event": "broken", "reason": f"by {type(error).__name__}: {error}"}
+            self.result = {"event": "lost", "reason": f"by {type(error).__name__}: {error}"}
 
     def _report(self, event: Event) -> None:
         self.progress = event

@@ -1,4 +1,4 @@
-"""Executes a plan in stages: measure speed, learning-rate search, training, test, latency.
+"""Executes a plan in stages: measure speed, learning-rate search, training, test, latency; estimates their time.
 
 Each stage starts when the one before is complete. Jobs with an outcome in the folder are skipped, so a comparison that
 was interrupted or killed continues where it stopped.
@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from seqwise.budget import Budget
 from seqwise.compare.plan.budgets import TrialCost
 from seqwise.compare.plan.folder import has_trained, remove_untrained, resume_command
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.run.engine import Engine, OnEvent
+from seqwise.compare.run.engine import Engine
 from seqwise.compare.run.execute import read_data
 from seqwise.compare.run.jobs import (
     LATENCY_JOB,
+    Event,
     Job,
+    OnEvent,
+    SpeedResult,
     find_done,
     find_missing,
     is_unfinished,
-    load_speed,
     remove_failures,
 )
 from seqwise.errors import DataError, RunError, SeqwiseError, UsageError
@@ -31,6 +35,12 @@ from seqwise.tasks.task import ProgressCallback
 
 Stage = Literal["speed", "learning rates", "training", "test", "latency"]
 OnStage = Callable[[Stage, Sequence[Job]], None]
+
+# For the estimate of the remaining time
+OVERHEAD_SECONDS = 1.0  # of a trial, besides training: building and saving the model
+TEST_VALIDATIONS = 10.0  # validations that take as long as a test, which is longer and partly predicts one by one
+VALIDATIONS_PER_TRAINING = 20
+DEFAULT_SECONDS = 5.0  # of a job of unknown duration
 
 
 def reopen_plan(folder: Path, progress: ProgressCallback | None = None) -> Plan:
@@ -95,7 +105,7 @@ def _check_time_budget(folder: Path, plan: Plan) -> None:
     """Refuses a time that is too short for the measured speed, and removes the folder for another attempt."""
     costs = {}
     for name in plan.families:
-        speed = load_speed(folder, name)
+        speed = Job("speed", name).load_result(folder) or SpeedResult()
         if speed.update_seconds is not None and speed.validation_seconds is not None:
             costs[name] = TrialCost(speed.update_seconds, speed.validation_seconds)
     try:
@@ -103,3 +113,56 @@ def _check_time_budget(folder: Path, plan: Plan) -> None:
     except UsageError:
         remove_untrained(folder)
         raise
+
+
+class RemainingTime:
+    """Expected seconds of every remaining job; corrected by those that finish."""
+
+    def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1):
+        self.folder, self.plan, self.count_workers = folder, plan, count_workers
+        self.remaining: dict[Job, float] = {}
+        self.start_times: dict[Job, float] = {}
+        self.slowdown = 1.0  # actual seconds per expected second
+        self.expected = self.elapsed = 0.0
+
+    def refresh(self) -> None:
+        """Finds the jobs without an outcome and the measured speeds in the folder."""
+        jobs = [Job("train", trial.name) for trial in self.plan.trials()]
+        jobs += [Job("test", trial.name) for trial in self.plan.trainings()]
+        self.remaining = {job: self._estimate_job(job) for job in jobs if job.load(self.folder) is None}
+
+    def _estimate_job(self, job: Job) -> float:
+        trial = self.plan.get_trial(job.name)
+        is_search = trial.kind == "lr"
+        speed = Job("speed", trial.family).load_result(self.folder) or SpeedResult()
+        budget = Budget.parse(self.plan.budgets.lr_trial if is_search else self.plan.budgets.training)
+        if speed.update_seconds is None or speed.validation_seconds is None:
+            is_timed = job.kind == "train" and budget.unit == "seconds" and not self.plan.is_counted(trial.family)
+            return OVERHEAD_SECONDS + budget.amount if is_timed else DEFAULT_SECONDS
+        if job.kind == "test":
+            return OVERHEAD_SECONDS + TEST_VALIDATIONS * speed.validation_seconds
+        seconds = budget.amount
+        if budget.unit == "tokens":
+            seconds = budget.amount / max(1.0, speed.update_tokens) * speed.update_seconds
+            seconds += speed.validation_seconds * (1 if is_search else VALIDATIONS_PER_TRAINING)
+        return OVERHEAD_SECONDS + seconds + speed.validation_seconds
+
+    def update(self, event: Event) -> None:
+        """Corrects the estimate by an event of a job."""
+        if "name" not in event:
+            return  # it is about no job
+        job = Job(event["kind"], event["name"])
+        if event["event"] == "begin":
+            self.start_times[job] = time.monotonic()
+        if event["event"] == "end" and job in self.remaining and job in self.start_times:
+            self.expected += self.remaining.pop(job)
+            self.elapsed += time.monotonic() - self.start_times.pop(job)
+            self.slowdown = (self.elapsed + 1) / (self.expected + 1)
+
+    def seconds(self) -> float:
+        """Returns the seconds until the end."""
+        now = time.monotonic()
+        running = sum(
+            min(now - start, self.remaining[job]) for job, start in self.start_times.items() if job in self.remaining
+        )
+        return max(0.0, sum(self.remaining.values()) * self.slowdown - running) / self.count_workers()

@@ -14,9 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from seqwise.compare.run.engine import Event, OnEvent
-from seqwise.compare.run.execute import InterruptedJob, LostProcess, execute
-from seqwise.compare.run.jobs import Job
+from seqwise.compare.run.execute import execute_to_event
+from seqwise.compare.run.jobs import Event, Job, OnEvent
 from seqwise.training.distribution import defer_interrupts
 
 STOPPED = 130  # exit status
@@ -29,23 +28,17 @@ def main(folder: Path) -> int:
     jobs: queue.Queue[Job | None] = queue.Queue()
     input_ended = threading.Event()
     threading.Thread(target=_read_jobs, args=(jobs, input_ended), daemon=True).start()
+
+    def report(progress: Event) -> None:
+        send({"event": "progress", **progress})
+
     with defer_interrupts() as is_interrupted:
-        send({"event": "ready"})
         while (job := jobs.get()) is not None:
-            about = {"kind": job.kind, "name": job.name}
-
-            def report(event: Event, about: dict[str, str] = about) -> None:
-                send({"event": "progress", **about, **event})
-
-            send({"event": "begin", **about, "pid": os.getpid()})
-            try:
-                outcome = execute(folder, job, report, lambda: is_interrupted() or input_ended.is_set())
-            except InterruptedJob:
+            send({"event": "begin", "pid": os.getpid()})
+            result = execute_to_event(folder, job, report, lambda: is_interrupted() or input_ended.is_set())
+            if result["event"] == "stopped":
                 return STOPPED
-            except LostProcess as error:
-                send({"event": "lost", **about, "reason": str(error)})
-                continue
-            send({"event": "end", **about, "status": outcome.status, "reason": outcome.reason})
+            send(result)
     return 0
 
 
