@@ -23,7 +23,7 @@ pytest.importorskip("triton")
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.launch import build_options, build_quarter_options, choose_tiling
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import GRUScan, ResetBeforeGRUScan, Scan
+from seqwise.kernels.recurrence.gpu.scans import GRUScan, ResetBeforeGRUScan, Scan, ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
@@ -164,8 +164,8 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed(kin
     layout, gates, h = PackedLayout(2, 3, 6), gates[0].flatten(0, 1)[:, None], h[0, :, None]  # rows, directions, units
     with run_concurrently():
         overwritten, untouched = gates.clone(), gates.clone()
-        outputs, (last,), _ = get_scan(kind).run(overwritten, weight, bias, [h], layout, record=True)
-        plain, *_ = get_scan(kind).run(untouched, weight, bias, [h], layout)
+        outputs, (last,), _ = get_scan(kind).run(ScanInputs(overwritten, weight, bias, [h], layout), record=True)
+        plain, *_ = get_scan(kind).run(ScanInputs(untouched, weight, bias, [h], layout))
     previous = torch.cat([h[None], outputs[:-1]])
     r, z, n = overwritten.view(3, 2, 1, 60).chunk(3, dim=-1)
     torch.testing.assert_close(outputs, z * previous + (1 - z) * n, atol=1e-5, rtol=1e-5)

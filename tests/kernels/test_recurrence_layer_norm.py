@@ -20,26 +20,25 @@ pytest.importorskip("triton")
 from triton.language import constexpr
 
 from seqwise.kernels.recurrence.gpu import launch, layer_norm
-from seqwise.kernels.recurrence.gpu.layer_norm_scans import LayerNormGRUScan, LayerNormLSTMScan, LayerNormRNNScan
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import Scan
+from seqwise.kernels.recurrence.gpu.scans import LayerNormGRUScan, LSTMScan, RNNScan, Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
 FORWARD, REVERSE = (False,), (True,)
 CELLS: dict[str, tuple[Callable[[int, int], cells.Cell], Scan]] = {
-    "rnn": (cells.LayerNormRNNCell, LayerNormRNNScan(ACTIVATION="tanh")),
+    "rnn": (cells.LayerNormRNNCell, RNNScan(True, ACTIVATION="tanh")),
     **{
         f"rnn {name}": (
             lambda inputs, units, name=name: cells.LayerNormRNNCell(inputs, units, name),
-            LayerNormRNNScan(ACTIVATION=name),
+            RNNScan(True, ACTIVATION=name),
         )
         for name in ("relu", "sigmoid", "identity")
     },
-    "lstm": (cells.LayerNormLSTMCell, LayerNormLSTMScan()),
-    "gru": (cells.LayerNormGRUCell, LayerNormGRUScan(UPDATE_REPLACES=False)),
-    "gru replaces": (cells.LayerNormReplacingGRUCell, LayerNormGRUScan(UPDATE_REPLACES=True)),
+    "lstm": (cells.LayerNormLSTMCell, LSTMScan(True)),
+    "gru": (cells.LayerNormGRUCell, LayerNormGRUScan(True, UPDATE_REPLACES=False)),
+    "gru replaces": (cells.LayerNormReplacingGRUCell, LayerNormGRUScan(True, UPDATE_REPLACES=True)),
 }
 NORMS = ("norm", "hidden_norm", "gates_norm", "candidate_norm", "cell_norm")  # of a step
 SHAPES = {  # cell, which directions are reversed, steps, sequences, units, lengths
@@ -215,7 +214,9 @@ def test_without_a_recording_the_inputs_are_not_overwritten(cell: str) -> None:
     gates, weight, states = pack(case.inputs[0], SequencePacking(2, 2)), case.inputs[1], case.inputs[case.norms.stop :]
     initial, untouched = [state.transpose(0, 1).contiguous() for state in states], gates.clone()
     with run_concurrently(), torch.no_grad():
-        *_, activations = case.scan.run(untouched, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))
+        *_, activations = case.scan.run(
+            ScanInputs(untouched, weight, case.inputs[case.norms], initial, PackedLayout(2, 2, 4))
+        )
     assert activations == {}
     assert torch.equal(untouched, gates)
 

@@ -17,7 +17,7 @@ pytest.importorskip("triton")
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.launch import UNITS_PER_PROGRAM, choose_tiling
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import LSTMScan
+from seqwise.kernels.recurrence.gpu.scans import LSTMScan, ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
@@ -82,8 +82,8 @@ def test_the_gates_overwrite_the_projected_inputs_only_where_they_are_needed() -
     h, c = h[0, :, None], c[0, :, None]
     with run_concurrently():
         overwritten, untouched = gates.clone(), gates.clone()
-        outputs, _, activations = LSTMScan().run(overwritten, weight, (), (h, c), layout, record=True)
-        plain, *_ = LSTMScan().run(untouched, weight, (), (h, c), layout)
+        outputs, _, activations = LSTMScan().run(ScanInputs(overwritten, weight, (), (h, c), layout), record=True)
+        plain, *_ = LSTMScan().run(ScanInputs(untouched, weight, (), (h, c), layout))
     i, f, g, o = overwritten.view(3, 2, 1, -1).chunk(4, dim=-1)
     cells = activations["cell"].view(3, 2, 1, -1)
     previous = torch.cat([c[None], cells[:-1]])

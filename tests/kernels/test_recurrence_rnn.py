@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from seqwise.kernels.recurrence.gpu import launch
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import RNNScan
+from seqwise.kernels.recurrence.gpu.scans import RNNScan, ScanInputs
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: Triton is not interpreted")
 
@@ -102,9 +102,9 @@ def test_the_inputs_are_only_read_and_a_scan_without_gradients_is_the_same() -> 
     inputs_before, h_before = leaves[0].detach().clone(), h.detach().clone()
     with run_concurrently():
         scan = RNNScan(ACTIVATION="tanh")
-        outputs, (last,), _ = scan.run(*leaves[:2], (), leaves[2:], layout)
+        outputs, (last,), _ = scan.run(ScanInputs(*leaves[:2], (), leaves[2:], layout))
         x, weight, initial = (leaf.detach() for leaf in leaves)
-        plain, (state,), _ = scan.run(x, weight, (), [initial], layout)
+        plain, (state,), _ = scan.run(ScanInputs(x, weight, (), [initial], layout))
     assert torch.equal(leaves[0], inputs_before)
     assert torch.equal(h, h_before)
     assert torch.equal(outputs, plain)

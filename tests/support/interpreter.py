@@ -80,4 +80,5 @@ def _same_signature(program: Any, start: Any) -> Any:
     space = {"tl": tl, "start": start}
     pairs = ", ".join(f"{name}={name}" for name in names)
     exec(f"def child({', '.join(names)}):\n    start(dict({pairs}))", space)
+    space["child"].__defaults__ = program.__defaults__
     return space["child"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.scans import Scan
+from seqwise.kernels.recurrence.gpu.scans import Scan, ScanInputs
 from seqwise.kernels.recurrence.packing import SequencePacking
 from seqwise.layers.cells import Cell
 from seqwise.layers.scan import scan as reference_scan
@@ -27,7 +27,7 @@ def run_packed(
     layout = PackedLayout.from_packing(packing, tuple(reverse or (False,) * directions))
     sorted_states = [packing.sort(state.transpose(0, 1)).contiguous() for state in states]
     gates = pack(inputs, packing).clone(memory_format=torch.contiguous_format)
-    outputs, last, activations = scan.run(gates, weight, vectors, sorted_states, layout, record)
+    outputs, last, activations = scan.run(ScanInputs(gates, weight, vectors, sorted_states, layout), record)
     return [unpack(outputs, packing), *(packing.unsort(part).transpose(0, 1) for part in last)], activations
 
 

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+from inspect import signature as get_signature
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"
@@ -21,15 +22,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from seqwise.kernels.recurrence.cell_spec import CellSpec
-from seqwise.kernels.recurrence.gpu.launch import (
-    ROUNDS,
-    build_options,
-    build_quarter_options,
-    choose_tiling,
-)
+from seqwise.kernels.recurrence.gpu.launch import build_options, choose_tiling
 from seqwise.kernels.recurrence.gpu.packed_rows import UNSPECIALIZED_BACKWARD
 from seqwise.kernels.recurrence.gpu.persistent import get_scan
-from seqwise.kernels.recurrence.gpu.scans import PADDING
 
 CELLS = {
     "rnn": CellSpec("rnn"),
@@ -42,6 +37,7 @@ CELLS = {
 }
 INTEGERS = ("lengths", "step_offsets", "ring", "statistics_ring")
 FLOATS = ("gains", "biases", "statistics", "grad_norms")
+OPTIONAL = {"gru": "bias", "gru_reset_before": "reset_hidden"}  # cells without norms have no other
 PUBLISHED = {"forward": ("hidden", "reset_hidden"), "backward": ("grad_inputs", "grad_gates", "grad_products")}
 
 
@@ -85,20 +81,18 @@ def main(name: str, units: int, batch: int) -> None:
     assert tiling is not None
     options = build_options(tiling, scan.own_units, torch.bfloat16, False, "tf32")
     constants = {
-        **scan.constants, "SAVE": True, "ROUNDS": ROUNDS, "NUM_PROGRAMS": triton.next_power_of_2(tiling.unit_blocks),
+        **scan.constants, "SAVE": scan.saves_gates, "NUM_PROGRAMS": triton.next_power_of_2(tiling.unit_blocks),
         "lengths": None, "step_offsets": None,
     }  # fmt: skip
-    backward_options = options
-    if name.startswith("gru"):
-        padded = -(-units // PADDING) * PADDING
-        columns, matrices = (3 * padded, 1) if name == "gru" else (padded, 3)
-        quarters = build_quarter_options(options["config"], columns, matrices, 2, device)
-        backward_options = {**options, **quarters, "PADDED_UNITS": padded}
+    backward_options = scan.adapt_backward_options(options, units, torch.empty(0, dtype=torch.bfloat16))
     for kernel, extra, published in (
         (scan.forward_kernel, options, PUBLISHED["forward"]),
         (scan.backward_kernel, backward_options, PUBLISHED["backward"]),
     ):
-        code = compile_kernel(kernel, {**constants, **extra}, extra["num_warps"], published)
+        optional = {one.name for one in get_signature(kernel.fn).parameters.values() if one.default is None}
+        plain = set(OPTIONAL.values())
+        absent = dict.fromkeys(optional & plain if scan.norm else optional - {OPTIONAL.get(name)})
+        code = compile_kernel(kernel, {**absent, **constants, **extra}, extra["num_warps"], published)
         for tile in find_shared_tiles(code):
             sys.stdout.write(f"{kernel.__name__} {units} units, {batch} sequences: {tile} is loaded by several warps\n")
 

@@ -28,7 +28,6 @@ MAX_COLUMN_WASTE = 1.25  # columns read, per column that exists
 SCRATCH_BYTES = 1 << 10  # of shared memory for everything else, for every two warps
 MAX_UNSPLIT_BYTES = 1 << 15  # of published values that a program reads rather than exchange a partial sum
 WARPS = 4  # one group for Hopper's matrix instruction; two where it takes all columns at once, or many rows
-ROUNDS = 2  # of numbers in a ring buffer
 
 TRITON_DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 INTEGER_DTYPES = {2: tl.int16, 4: tl.int32}
@@ -40,7 +39,8 @@ class KernelConfig:
 
     A program computes `own_units` of `units` hidden units for `batch_tile` sequences. It reads published vectors in
     tiles of `k_tile` columns and keeps `resident_chunks` chunks (64, k_tile) of the matrix on chip. `num_probes`
-    programs publish values that it waits for. `bits` is the integer type of the size of `dtype`.
+    programs publish values that it waits for. `bits` is the integer type of the size of `dtype`; ring buffers hold the
+    numbers of `rounds` exchanges.
     """
 
     units: int
@@ -53,6 +53,7 @@ class KernelConfig:
     dtype: tl.dtype
     bits: tl.dtype
     precision: str
+    rounds: int = 2
 
 
 @dataclass(frozen=True)
@@ -192,20 +193,6 @@ def get_device_limits(device: torch.device) -> tuple[int, int]:
 def matmul_precision(dtype: torch.dtype) -> str:
     """How float32 is multiplied; irrelevant for other types."""
     return "tf32" if dtype != torch.float32 or allows_tf32() else "tf32x3"
-
-
-def allocate_ring(tiling: Tiling, directions: int, device: torch.device) -> Tensor:
-    """Memory for the partial sums of all programs (`sync.py`), in which no round is written yet."""
-    size = ROUNDS * directions * tiling.batch_groups * tiling.unit_blocks * WEIGHT_ROWS * tiling.batch_tile
-    return torch.full((size,), -1, dtype=torch.int32, device=device)
-
-
-def allocate_statistics_ring(
-    tiling: Tiling, programs: int, directions: int, numbers: int, device: torch.device
-) -> Tensor:
-    """Memory for the numbers that the programs of all groups exchange (`layer_norm.py`), with no round written yet."""
-    size = (ROUNDS, directions * tiling.batch_groups, programs, tiling.batch_tile, numbers)
-    return torch.full(size, -1, dtype=torch.int32, device=device)
 
 
 def needs_grad(*tensors: Tensor) -> bool:

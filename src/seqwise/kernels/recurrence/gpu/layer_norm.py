@@ -9,7 +9,7 @@ Means and sums of squared deviations are combined exactly (Chan, Golub & LeVeque
 large sums. The backward pass needs two plain sums for each norm: of the gradients, and of gradients times normalised
 values.
 
-The numbers are exchanged in a ring buffer `ring` (ROUNDS, D · groups, programs, M, numbers), whose lowest bits say in
+The numbers are exchanged in a ring buffer `ring` (rounds, D · groups, programs, M, numbers), whose lowest bits say in
 which round a number was written, as in `sync.py`. Shapes: M sequences, N numbers for each of them. NUM_PROGRAMS is the
 number of programs of a group, rounded up to a power of two. This module knows nothing of cells.
 """
@@ -19,8 +19,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from seqwise.kernels.recurrence.gpu.packed_rows import load_gates
 from seqwise.kernels.recurrence.gpu.sync import MAX_POLLS
-from seqwise.kernels.recurrence.gpu.tile_io import load_gates
 
 EPSILON = tl.constexpr(1e-5)  # that of the layer
 MAX_LOADED = tl.constexpr(4096)  # numbers that a program loads at once, at most
@@ -44,7 +44,7 @@ def any_stale(bits, mask, parity):
 
 
 @triton.jit
-def publish_numbers(numbers, ring, turn, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr):
+def publish_numbers(numbers, ring, turn, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
     """Publish this program's numbers (M, N) to its group. Return where those of all programs are, and the round's
     parity.
 
@@ -55,8 +55,8 @@ def publish_numbers(numbers, ring, turn, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.
     N: tl.constexpr = numbers.shape[1]
     programs = tl.num_programs(0)
     group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
-    pointers = ring + ((turn % ROUNDS) * (tl.num_programs(1) * tl.num_programs(2)) + group) * programs * (M * N)
-    parity = (turn // ROUNDS) & 1  # the ring is initialised with all bits set: no number looks written in round 0
+    pointers = ring + ((turn % config.rounds) * (tl.num_programs(1) * tl.num_programs(2)) + group) * programs * (M * N)
+    parity = (turn // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
     offsets = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     tl.store(pointers + tl.program_id(0) * (M * N) + offsets, (numbers.to(tl.int32, bitcast=True) & -2) | parity)
     if NUM_PROGRAMS * M * N > MAX_LOADED:  # one number of each program is awaited first, as in `matmul_published`
@@ -114,13 +114,13 @@ def merge_statistics(mean, squares, more_means, more_squares, start, PER_UNIT: t
 @triton.jit
 def norm_statistics(
     values, mask, ring, turn,
-    PER_UNIT: tl.constexpr, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr, config: tl.constexpr,
+    PER_UNIT: tl.constexpr, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """Mean and 1 / √(variance + ε), (M,) each, over the values (R, M) of all programs under their masks (R, 1)."""
     M: tl.constexpr = values.shape[1]
     COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, 2)
     mean, squares = local_statistics(values, mask)
-    pointers, parity = publish_numbers(tl.join(mean, squares), ring, turn, NUM_PROGRAMS, ROUNDS)
+    pointers, parity = publish_numbers(tl.join(mean, squares), ring, turn, NUM_PROGRAMS, config)
     mean, squares = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
     for start in range(0, NUM_PROGRAMS, COUNT):
         more_means, more_squares = tl.split(wait_for_numbers(pointers, parity, start, M, 2, COUNT))
@@ -131,8 +131,7 @@ def norm_statistics(
 @triton.jit
 def two_norm_statistics(
     values, mask_a, mask_b, ring, turn,
-    PER_UNIT_A: tl.constexpr, PER_UNIT_B: tl.constexpr, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr,
-    config: tl.constexpr,
+    PER_UNIT_A: tl.constexpr, PER_UNIT_B: tl.constexpr, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr,
 ):  # fmt: skip
     """The statistics of two norms in one exchange: over the values under `mask_a`, and over those under `mask_b`."""
     U: tl.constexpr = config.units
@@ -141,7 +140,7 @@ def two_norm_statistics(
     mean_a, squares_a = local_statistics(values, mask_a)
     mean_b, squares_b = local_statistics(values, mask_b)
     numbers = tl.reshape(tl.join(tl.join(mean_a, squares_a), tl.join(mean_b, squares_b)), (M, 4))
-    pointers, parity = publish_numbers(numbers, ring, turn, NUM_PROGRAMS, ROUNDS)
+    pointers, parity = publish_numbers(numbers, ring, turn, NUM_PROGRAMS, config)
     mean_a, squares_a = tl.zeros((M,), tl.float32), tl.zeros((M,), tl.float32)
     mean_b, squares_b = mean_a, squares_a
     for start in range(0, NUM_PROGRAMS, COUNT):
@@ -156,12 +155,12 @@ def two_norm_statistics(
 
 
 @triton.jit
-def sum_over_units(parts, ring, turn, NUM_PROGRAMS: tl.constexpr, ROUNDS: tl.constexpr):
+def sum_over_units(parts, ring, turn, NUM_PROGRAMS: tl.constexpr, config: tl.constexpr):
     """Parts (R, M, N) of N numbers per sequence → their sums over the units of all programs, (M, N)."""
     M: tl.constexpr = parts.shape[1]
     N: tl.constexpr = parts.shape[2]
     COUNT: tl.constexpr = programs_per_load(NUM_PROGRAMS, M, N)
-    pointers, parity = publish_numbers(tl.sum(parts, axis=0), ring, turn, NUM_PROGRAMS, ROUNDS)
+    pointers, parity = publish_numbers(tl.sum(parts, axis=0), ring, turn, NUM_PROGRAMS, config)
     total = tl.zeros((M, N), tl.float32)
     for start in range(0, NUM_PROGRAMS, COUNT):
         total += tl.sum(wait_for_numbers(pointers, parity, start, M, N, COUNT), axis=0)

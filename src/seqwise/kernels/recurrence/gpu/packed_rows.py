@@ -6,7 +6,8 @@ direction reads its sequences from the first step to the last or, reversed, from
 has `batch_size` more rows at the beginning for the initial states, and as many at the end for those of a reversed
 direction.
 
-This module knows nothing of cells and units.
+Besides, loads and stores of tiles (units, sequences). The values of several gates are a tuple of tiles; in memory each
+gate is `STRIDE` after the one before. This module knows nothing of cells.
 """
 
 from __future__ import annotations
@@ -89,3 +90,61 @@ def locate_previous_states(step, begin, sequences, config: tl.constexpr):
 def locate_outputs(sequences, sequence_stride, direction_stride):
     """Return the offsets (1, M) of the program's direction and sequences in the gradients of the outputs."""
     return tl.program_id(2) * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride
+
+
+@triton.jit
+def load_float(pointers, mask):
+    """Load as float32, zero where the mask is False."""
+    return tl.load(pointers, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_gates(pointers, mask, STRIDE: tl.constexpr, GATES: tl.constexpr):
+    """Load the tiles of all gates as float32."""
+    values = ()
+    for gate in tl.static_range(GATES):
+        values += (load_float(pointers + gate * STRIDE, mask),)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def store_gates(pointers, values, mask, GATES: tl.constexpr, config: tl.constexpr):
+    """Store tiles that no other program waits for."""
+    for gate in tl.static_range(GATES):
+        tl.store(pointers + gate * config.units, values[gate].to(config.dtype), mask=mask)
+
+
+@triton.jit
+def load_optional_grad(gradient, offsets, mask, config: tl.constexpr):
+    """Load the gradient of a last state, (own_units, M); zeros where it is None."""
+    # Triton 3.6 takes only constants in a shape, not fields of `config`.
+    OWN: tl.constexpr = config.own_units
+    M: tl.constexpr = config.batch_tile
+    values = tl.zeros((OWN, M), tl.float32)
+    if gradient is not None:
+        values = load_float(gradient + offsets, mask)
+    return values
+
+
+@triton.jit
+def zero_tiles(like, COUNT: tl.constexpr):
+    values = ()
+    for _ in tl.static_range(COUNT):
+        values += (tl.zeros_like(like),)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def add_products(totals, first, second, COUNT: tl.constexpr):
+    """totals + first · second, tile by tile."""
+    values = ()
+    for n in tl.static_range(COUNT):
+        values += (totals[n] + first[n] * second[n],)  # type: ignore[assignment]
+    return values
+
+
+@triton.jit
+def load_grad_output(grad_outputs, time, begin, step_stride, mask, config: tl.constexpr):
+    """Load the gradients of a step's outputs: of its packed rows where there are lengths, else of its time."""
+    row = begin if config.has_lengths else time.to(tl.int64)
+    return load_float(grad_outputs + row * step_stride, mask)

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
 from seqwise.kernels.recurrence.cell_spec import CellSpec, Direction, Projection, scan_dtype
-from seqwise.kernels.recurrence.gpu import layer_norm_scans, scans
+from seqwise.kernels.recurrence.first_order import first_order
+from seqwise.kernels.recurrence.gpu import scans
 from seqwise.kernels.recurrence.gpu.launch import TRITON_DTYPES, Tiling, choose_tiling, needs_grad
 from seqwise.kernels.recurrence.gpu.layout import PackedLayout
-from seqwise.kernels.recurrence.gpu.projection import project_inputs
-from seqwise.kernels.recurrence.gpu.scans import Activations, Scan
+from seqwise.kernels.recurrence.gpu.scans import Activations, Scan, ScanInputs
 from seqwise.kernels.recurrence.layout import time_first
 from seqwise.kernels.recurrence.packing import SequencePacking
 
@@ -35,16 +35,13 @@ States = tuple[Tensor, ...]
 @cache
 def get_scan(spec: CellSpec) -> Scan:
     """The kernels of the cell."""
-    replaces = spec.update == "replaces"
     if spec.name == "rnn":
-        cls = layer_norm_scans.LayerNormRNNScan if spec.layer_norm else scans.RNNScan
-        return cls(ACTIVATION=spec.activation)
+        return scans.RNNScan(spec.layer_norm, ACTIVATION=spec.activation)
     if spec.name == "lstm":
-        return layer_norm_scans.LayerNormLSTMScan() if spec.layer_norm else scans.LSTMScan()
-    if spec.layer_norm:
-        return layer_norm_scans.LayerNormGRUScan(UPDATE_REPLACES=replaces)
+        return scans.LSTMScan(spec.layer_norm)
     gru = scans.ResetBeforeGRUScan if spec.reset == "before" else scans.GRUScan
-    return gru(UPDATE_REPLACES=replaces)
+    gru = scans.LayerNormGRUScan if spec.layer_norm else gru
+    return gru(spec.layer_norm, UPDATE_REPLACES=spec.update == "replaces")
 
 
 def is_supported(spec: CellSpec, x: Tensor, units: int, directions: int) -> bool:
@@ -63,16 +60,6 @@ def is_faster_than_cudnn(spec: CellSpec, x: Tensor, units: int, directions: int)
     """
     tiling = _choose_tiling(spec, len(x), scan_dtype(x), x.device, units, directions)
     return tiling is not None and tiling.is_weight_resident and tiling.batch_capacity >= len(x)
-
-
-class ScanInputs(NamedTuple):
-    """The tensors of a launch, as `scans.py` describes them."""
-
-    gates: Tensor
-    weight: Tensor
-    vectors: list[Tensor]
-    states: list[Tensor]
-    layout: PackedLayout
 
 
 def prepare_inputs(x: Tensor, directions: Sequence[Direction], packing: SequencePacking) -> ScanInputs:
@@ -94,7 +81,7 @@ def run_scan(
 ) -> tuple[Tensor, list[States], list[Activations]]:
     """Return the outputs (B, T, U), directions side by side, zero in the padding; for each direction the state after
     each sequence's last step and, with `record`, every gate by its name, (B, T, …)."""
-    outputs, last, activations = get_scan(spec).run(*inputs, record)
+    outputs, last, activations = get_scan(spec).run(inputs, record)
     joined = packing.unpack(outputs.flatten(1)) if packing.is_padded else outputs.flatten(2).transpose(0, 1)
     last = tuple(packing.unsort(part) for part in last)
     directions = range(len(inputs.layout.reverse))
@@ -114,9 +101,9 @@ def verify_backward_launch(spec: CellSpec, inputs: ScanInputs) -> None:
         return
     with torch.enable_grad():
         one = gates.new_zeros(layout.batch_size, *gates.shape[1:], requires_grad=True)
-        weight, vectors = inputs.weight.detach(), [vector.detach() for vector in inputs.vectors]
-        states = [state.detach() for state in inputs.states]
-        outputs, *_ = get_scan(spec).run(one.clone(), weight, vectors, states, layout.with_one_step())
+        vectors, states = ([part.detach() for part in parts] for parts in (inputs.vectors, inputs.states))
+        step = ScanInputs(one.clone(), inputs.weight.detach(), vectors, states, layout.with_one_step())
+        outputs, *_ = get_scan(spec).run(step)
         torch.autograd.grad(outputs, one, torch.zeros_like(outputs))
     _verified.add(key)
 
@@ -138,7 +125,34 @@ def _project(x: Tensor, projects: Sequence[Callable[[Tensor], Tensor]], dtype: t
     if len(biases) < len(projects):
         return _stack([project(x).to(dtype) for project in projects], 1)
     weight, bias = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (weights, biases))
-    return project_inputs(x.to(dtype), weight.to(dtype), bias.to(dtype)).unflatten(1, (len(projects), -1))
+    projected = _ProjectInputs.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))
+    return projected.unflatten(1, (len(projects), -1))
+
+
+class _ProjectInputs(torch.autograd.Function):
+    """x (N, D), weight (V, D), bias (V,), all of one type → W x + b (N, V), with a gradient of b that needs no memory.
+
+    PyTorch sums the gradients of all steps with a buffer of its own, of 138 MB on an H200 whatever their number: more
+    than a layer of 256 units needs besides. In 16 bits a product with ones is as exact as that of the weights'
+    gradients. Numbers in float32 are summed, since products may be in TF32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.addmm(bias, x, weight.mT)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        grad_bias = None
+        if needs_bias and grad_output.dtype == torch.float32:
+            grad_bias = grad_output.sum(0)
+        elif needs_bias:
+            grad_bias = (grad_output.new_ones(1, len(grad_output)) @ grad_output)[0]
+        return grad_output @ weight if needs_x else None, grad_output.mT @ x if needs_weight else None, grad_bias
 
 
 def _choose_tiling(

@@ -1,13 +1,14 @@
-"""The simple recurrent network over a whole sequence, forward and backward, in Triton.
+"""The simple recurrent network over a whole sequence, plain or with layer normalisation, in Triton.
 
-    h_t = f(x_t + W h_{t−1})        x_t: the projected input, with the bias
+    h_t = f(x_t + W h_{t−1})        h_t = f(LayerNorm(x_t + W h_{t−1}))        x_t: the projected input, with the bias
 
-With one matrix, a program owns 64 units in both passes, so a step has one exchange. The derivative of every activation
-f follows from its value: the outputs are all that the backward pass needs.
+With one matrix, a program owns 64 units in both passes, so a step has one exchange, and with a norm (`gains` is not
+None) another one for its statistics (`layer_norm.py`). The derivative of every activation f follows from its value: the
+outputs are all that the plain backward pass needs.
 
 Layout: packed rows (`packed_rows.py`), D directions, U units: inputs (N, D, U); hidden (B + N + B, D, U) with the
-initial states; last states (B, D, U). Gradients of weights are products over all steps, computed elsewhere
-(`scans.py`).
+initial states; last states (B, D, U); gains and biases (D, U); statistics (N, D, 2), mean and 1 / √(variance + ε).
+Gradients of weights are products over all steps, computed elsewhere (`scans.py`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,34 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from seqwise.kernels.recurrence.gpu.layer_norm import (
+    differentiate_norm,
+    load_statistics,
+    norm_statistics,
+    store_norm_grads,
+    store_statistics,
+    sum_over_units,
+)
 from seqwise.kernels.recurrence.gpu.packed_rows import (
     UNSPECIALIZED,
     UNSPECIALIZED_BACKWARD,
+    load_float,
+    load_grad_output,
+    load_optional_grad,
+    locate_outputs,
     locate_sequences,
     locate_step,
+    store_gates,
 )
-from seqwise.kernels.recurrence.gpu.step_matmul import multiply_previous_states
-from seqwise.kernels.recurrence.gpu.sync import load_weight_chunks, matmul_published, publish, sigmoid, tanh
-from seqwise.kernels.recurrence.gpu.tile_io import load_float, load_optional_grad, publish_initial_state
+from seqwise.kernels.recurrence.gpu.sync import (
+    load_weight_chunks,
+    matmul_published,
+    multiply_previous_states,
+    publish,
+    publish_initial_state,
+    sigmoid,
+    tanh,
+)
 
 
 @triton.jit
@@ -55,9 +75,11 @@ def activation_derivative(h, ACTIVATION: tl.constexpr):
 def rnn_forward(
     inputs, weight, initial_h, hidden, last_h,
     lengths, step_offsets, num_steps, batch_size, num_rows, reverse, first_sequence,
-    ACTIVATION: tl.constexpr, config: tl.constexpr,
+    SAVE: tl.constexpr, ACTIVATION: tl.constexpr, config: tl.constexpr,
+    gains=None, biases=None, statistics=None, statistics_ring=None, NUM_PROGRAMS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Write all states to `hidden` and the last ones to `last_h`. The inputs are only read."""
+    """Write all hidden states and the last ones; with SAVE, which only a norm needs, also the statistics, and the
+    pre-activations in place of the projected inputs."""
     U: tl.constexpr = config.units
     direction = tl.program_id(2)
     stride = tl.num_programs(2) * U  # from one packed row to the next
@@ -66,24 +88,37 @@ def rnn_forward(
     inputs += direction * U
     hidden += direction * U
     unit = tl.program_id(0) * config.own_units + tl.arange(0, config.own_units)
-    weight_rows, unit_mask = unit * U, unit < U
-    chunks = load_weight_chunks(weight, weight_rows, unit_mask, 1, U, config)
+    weight_rows, row_mask = unit * U, unit < U
+    chunks = load_weight_chunks(weight, weight_rows, row_mask, 1, U, config)
+    if gains is not None:
+        gain = load_float(gains + direction * U + unit, row_mask)[:, None]
+        bias = load_float(biases + direction * U + unit, row_mask)[:, None]
+    unit_mask = row_mask[:, None]
+    mask = unit_mask & sequences.exist[None, :]
     offsets = sequences.index[None, :] * stride + unit[:, None]
-    mask = unit_mask[:, None] & sequences.exist[None, :]
+    h = publish_initial_state(initial_h + direction * U, hidden, offsets, sequences.initial * stride, mask, config)
     states = sequences.initial
-    h = publish_initial_state(initial_h + direction * U, hidden, offsets, states * stride, mask, config)
     for step in range(sequences.longest):
         _, begin, active = locate_step(step_offsets, step, sequences, config)
-        step_mask = unit_mask[:, None] & active[None, :]
-        x = load_float(inputs + begin * stride + offsets, step_mask)
+        input_pointers = inputs + begin * stride + offsets
+        step_mask = unit_mask & active[None, :]
+        x = load_float(input_pointers, step_mask)
         product = multiply_previous_states(
-            chunks, weight, weight_rows, unit_mask, hidden, step, states, active, sequences, stride, config
+            chunks, weight, weight_rows, row_mask, hidden, step, states, active, sequences, stride, config
         )
-        new = activate(x + product, ACTIVATION)
+        a = x + product
+        y = a
+        if gains is not None:
+            mean, inverse = norm_statistics(a, unit_mask, statistics_ring, step, 1, NUM_PROGRAMS, config)
+            y = (a - mean[None, :]) * inverse[None, :] * gain + bias
+        new = activate(y, ACTIVATION)
         states = batch_size + begin
         publish(hidden + states * stride + offsets, new, step_mask, config)
         h = tl.where(active[None, :], new, h)
-    tl.store(last_h + direction * U + offsets, h.to(config.dtype), mask=mask)
+        if SAVE:
+            store_gates(input_pointers, (a,), step_mask, 1, config)
+            store_statistics(statistics, begin + sequences.index, (mean, inverse), active, 2)
+    store_gates(last_h + direction * U + offsets, (h,), mask, 1, config)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED_BACKWARD)
@@ -92,11 +127,13 @@ def rnn_backward(
     lengths, step_offsets, step_stride, sequence_stride, direction_stride, num_steps, batch_size, num_rows, reverse,
     first_sequence,
     ACTIVATION: tl.constexpr, config: tl.constexpr,
+    inputs=None, gains=None, statistics=None, grad_norms=None, statistics_ring=None, NUM_PROGRAMS: tl.constexpr = 1,
 ):  # fmt: skip
-    """Write the gradients of the inputs (N, D, U) and of the initial states (B, D, U).
+    """Write the gradients of the pre-activations (N, D, U), which are those of the projected inputs, and of the initial
+    states (B, D, U); with a norm those of gain and bias, summed over each group of sequences, (D, groups, 2U).
 
-    grad_outputs: (T, B, D, U) with any strides or, with lengths, (N, D, U), where a step is as far as a sequence.
-    grad_last_h (B, D, U): may be None.
+    inputs (N, D, U): the pre-activations that the forward pass of a norm saved. grad_outputs: (T, B, D, U) with any
+    strides or, with lengths, (N, D, U), where a step is as far as a sequence. grad_last_h (B, D, U): may be None.
     """
     U: tl.constexpr = config.units
     direction = tl.program_id(2)
@@ -106,30 +143,47 @@ def rnn_backward(
     grad_inputs += direction * U
     hidden += direction * U
     unit = tl.program_id(0) * config.own_units + tl.arange(0, config.own_units)
-    unit_mask = unit < U
-    chunks = load_weight_chunks(weight, unit, unit_mask, U, U, config)
+    row_mask = unit < U
+    chunks = load_weight_chunks(weight, unit, row_mask, U, U, config)
+    unit_mask = row_mask[:, None]
+    mask = unit_mask & sequences.exist[None, :]
     offsets = sequences.index[None, :] * stride + unit[:, None]
-    mask = unit_mask[:, None] & sequences.exist[None, :]
     grad_h = load_optional_grad(grad_last_h, direction * U + offsets, mask, config)
-    grad_outputs += (
-        direction * direction_stride + sequences.index.to(tl.int64)[None, :] * sequence_stride + unit[:, None]
-    )
+    if gains is not None:
+        inputs += direction * U
+        gain = load_float(gains + direction * U + unit, row_mask)[:, None]
+        grad_gain, grad_bias = tl.zeros_like(grad_h), tl.zeros_like(grad_h)
+    grad_outputs += locate_outputs(sequences, sequence_stride, direction_stride) + unit[:, None]
     done_begin, done_active = tl.zeros((), tl.int64), sequences.exist
     for turn in range(sequences.longest + 1):  # one more, for the initial state
         step = sequences.longest - 1 - turn
         time, begin, active = locate_step(step_offsets, step, sequences, config)
-        step_mask = unit_mask[:, None] & active[None, :]
+        step_mask = unit_mask & active[None, :]
         h = load_float(hidden + (batch_size + begin) * stride + offsets, step_mask)
-        output_row = begin if config.has_lengths else time.to(tl.int64)
-        grad_output = load_float(grad_outputs + output_row * step_stride, step_mask)
+        grad_output = load_grad_output(grad_outputs, time, begin, step_stride, step_mask, config)
+        if gains is not None:
+            a = load_float(inputs + begin * stride + offsets, step_mask)
+            mean, inverse = load_statistics(statistics, begin + sequences.index, active, 2)
         if turn > 0:
             product = matmul_published(
-                chunks, weight, unit, unit_mask, grad_inputs + done_begin * stride, sequences.index * stride,
+                chunks, weight, unit, row_mask, grad_inputs + done_begin * stride, sequences.index * stride,
                 done_active, sequences.first * stride, U, U, config.own_units, config,
             )  # fmt: skip
             grad_h = tl.where(done_active[None, :], product, grad_h)
         if step >= 0:
-            grad_input = (grad_h + grad_output) * activation_derivative(h, ACTIVATION)
-            publish(grad_inputs + begin * stride + offsets, grad_input, step_mask, config)
+            grad_a = (grad_h + grad_output) * activation_derivative(h, ACTIVATION)
+            if gains is not None:
+                value = (a - mean[None, :]) * inverse[None, :]
+                grad_norm = tl.where(active[None, :], grad_a, 0.0)
+                grad_value = grad_norm * gain
+                parts = tl.join(grad_value, grad_value * value)
+                sums = sum_over_units(parts, statistics_ring, turn, NUM_PROGRAMS, config)
+                mean_grad, mean_product = tl.split(sums / U)
+                grad_a = differentiate_norm(grad_value, value, mean_grad, mean_product, inverse)
+                grad_gain, grad_bias = grad_gain + grad_norm * value, grad_bias + grad_norm
+            publish(grad_inputs + begin * stride + offsets, grad_a, step_mask, config)
         done_begin, done_active = begin, active
     tl.store(grad_initial_h + direction * U + offsets, grad_h, mask=mask)
+    if gains is not None:
+        grads = grad_gain, grad_bias
+        store_norm_grads(grad_norms + unit[:, None], grads, unit_mask, batch_size, first_sequence, 2, config)

@@ -1,4 +1,4 @@
-"""Synchronisation between the programs of a persistent recurrent kernel, and the matrix product of one step, in Triton.
+"""Synchronisation between the programs of a persistent recurrent kernel, and its matrix products, in Triton.
 
 A kernel runs the whole sequence. Each program owns some hidden units of some sequences and keeps its part of the
 recurrent matrix on chip. A step needs the values of all units, so every program publishes its own values in global
@@ -16,14 +16,28 @@ same number, only one of them checks it, and another may use a value that it loa
 All programs must be resident at the same time; `launch.py` ensures that. Every wait ends after `MAX_POLLS` attempts,
 and values that are missing then stay NaN.
 
-Shapes: R rows of the matrix per program, K columns in chunks of `k_tile`, M sequences. `config` is a `KernelConfig`.
-This module knows nothing of cells.
+Forward, each program multiplies its rows of the recurrent matrix by the hidden state before the step. Backward, a
+unit's gradient needs the gradients of all gates of all units, three or four times as many values, so the work is
+divided differently:
+
+- **By gates** (`multiply_by_gate`): 64 units belong to four programs. Each multiplies the gradients of one gate for all
+  of them, they exchange partial sums, and each continues with 16 units.
+- **By quarters of the columns** (`multiply_quarters`), for the plain GRU. Split, it works like the division by gates,
+  with a quarter of all columns for each program. That reads least. Otherwise each program multiplies everything for its
+  own 16 units, and no sums are exchanged, which is faster while there is little to read. A matrix instruction takes 64
+  rows: they are the 16 units for each quarter of the columns, times the values of each quarter; of the result, only
+  each quarter with itself is used.
+
+Shapes: R rows of the matrix per program, K columns (of a quarter, where there are quarters) in chunks of `k_tile`, M
+sequences. `config` is a `KernelConfig`. This module knows nothing of cells.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from seqwise.kernels.recurrence.gpu.packed_rows import load_float, locate_previous_states
 
 UNWRITTEN = tl.constexpr(-1)  # all bits set
 MAX_POLLS = tl.constexpr(1 << 24)  # some seconds
@@ -57,6 +71,21 @@ def publish(pointers, values, mask, config: tl.constexpr):
     values = values.to(config.dtype)
     values = tl.where(values == values, values, float("nan"))
     tl.store(pointers, values.to(config.bits, bitcast=True), mask=mask)
+
+
+@triton.jit
+def publish_gates(pointers, values, mask, STRIDE: tl.constexpr, GATES: tl.constexpr, config: tl.constexpr):
+    """Store tiles that the other programs wait for."""
+    for gate in tl.static_range(GATES):
+        publish(pointers + gate * STRIDE, values[gate], mask, config)
+
+
+@triton.jit
+def publish_initial_state(initial_state, states, offsets, initial_offset, mask, config: tl.constexpr):
+    """Load the program's part of the initial state and publish it: the others wait for it as for that of any step."""
+    h = load_float(initial_state + offsets, mask)
+    publish(states + initial_offset + offsets, h, mask, config)
+    return h
 
 
 @triton.jit
@@ -127,19 +156,22 @@ def split_gates(values, UNITS: tl.constexpr):
 
 
 @triton.jit
-def reduce_partial_sums(partial, ring, block, share, turn, UNITS: tl.constexpr, ROUNDS: tl.constexpr):
-    """Partial sums (4·UNITS, M) of four programs → the sum over them for this program's UNITS units, (UNITS, M).
+def reduce_partial_sums(partial, ring, turn, config: tl.constexpr):
+    """Partial sums (4·own_units, M) of four programs → the sum over them for this program's units, (own_units, M).
 
-    `share` (0 to 3) is this program's place among the four of the block. `ring` holds `ROUNDS` rounds for all blocks,
-    and `turn` counts the calls from 0. A program cannot be a whole ring ahead: each round needs what all others
-    computed from the round before.
+    `ring` holds `rounds` rounds for all blocks of four programs, and `turn` counts the calls from 0. A program cannot
+    be a whole ring ahead: each round needs what all others computed from the round before.
     """
+    group = tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)
+    block = group * (tl.num_programs(0) // 4) + tl.program_id(0) // 4
+    share = tl.program_id(0) % 4  # this program's place among the four of the block
     M: tl.constexpr = partial.shape[1]
+    UNITS: tl.constexpr = config.own_units
     R: tl.constexpr = 4 * UNITS
     column = tl.arange(0, M)[None, :]
     round_size = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2) * R * M
-    pointers = ring + (turn % ROUNDS) * round_size + block * (4 * R * M)
-    parity = (turn // ROUNDS) & 1  # the ring is initialised with all bits set: no number looks written in round 0
+    pointers = ring + (turn % config.rounds) * round_size + block * (4 * R * M)
+    parity = (turn // config.rounds) & 1  # the ring starts with all bits set: no number looks written in round 0
     bits = (partial.to(tl.int32, bitcast=True) & -2) | parity
     # Units are contiguous, as in everything else that a program reads: no rearranging between threads.
     tl.store(pointers + share * (R * M) + tl.arange(0, R)[:, None] + column * R, bits)
@@ -169,3 +201,82 @@ def tanh(x):
     """(1 − e) / (1 + e) with e = exp(−2|x|), and the sign of x: exp(2x) would overflow."""
     e = tl.exp(-2.0 * tl.abs(x))
     return tl.where(x < 0, e - 1.0, 1.0 - e) / (1.0 + e)
+
+
+@triton.jit
+def multiply_previous_states(
+    chunks, weight, row_offsets, row_mask, hidden, step, begin, active, sequences, stride,
+    config: tl.constexpr,
+):  # fmt: skip
+    """W h_{t−1} for the program's rows of W, (R, M). The states of the step before begin at row `begin` of `hidden`."""
+    rows = locate_previous_states(step, begin, sequences, config)
+    return matmul_published(
+        chunks, weight, row_offsets, row_mask, hidden, rows * stride, active, (begin + sequences.first) * stride,
+        1, config.units, config.own_units, config,
+    )  # fmt: skip
+
+
+@triton.jit
+def multiply_by_gate(
+    chunks, weight, row_offsets, row_mask, grad_gates, gate, active, sequences, stride, ring, turn,
+    config: tl.constexpr,
+):  # fmt: skip
+    """Wᵀ times the gradients of all gates, for the program's own units, (own_units, M).
+
+    This program multiplies those of one gate; rows of `grad_gates` are `stride` apart. `turn` counts the calls from 0.
+    """
+    U: tl.constexpr = config.units
+    partial = matmul_published(
+        chunks, weight, row_offsets, row_mask, grad_gates, sequences.index * stride + gate * U, active,
+        sequences.first * stride + gate * U, U, U, config.own_units, config,
+    )  # fmt: skip
+    return reduce_partial_sums(partial, ring, turn, config)
+
+
+@triton.jit
+def locate_quarters(sequences, row_stride, K: tl.constexpr, SPLIT: tl.constexpr, config: tl.constexpr):
+    """Return where the program's rows of the transposed matrix (…, U) begin, which of them exist, where the values of
+    its sequences begin in a step, `row_stride` apart, and how many steps each sequence has."""
+    M: tl.constexpr = config.batch_tile
+    line = tl.arange(0, 4 * config.own_units)
+    num_steps = tl.where(sequences.exist, sequences.length, 0)
+    if SPLIT:
+        unit = tl.program_id(0) // 4 * (4 * config.own_units) + line
+        first_column = tl.program_id(0) % 4 * K
+        row_offsets, starts = first_column * config.units + unit, sequences.index * row_stride + first_column
+    else:
+        unit = tl.program_id(0) * config.own_units + line // 4
+        row_offsets = line % 4 * (K * config.units) + unit
+        starts = tl.reshape(sequences.index[None, :] * row_stride + tl.arange(0, 4)[:, None] * K, (4 * M,))
+        starts = tl.multiple_of(starts, K & -K)  # `row_stride` is a multiple of K; else every value is loaded alone
+        num_steps = tl.reshape(tl.broadcast_to(num_steps[None, :], (4, M)), (4 * M,))
+    return row_offsets, unit < config.units, starts, num_steps
+
+
+@triton.jit
+def multiply_quarters(
+    chunks, matrix, row_offsets, row_mask, source, starts, mask, probes,
+    K: tl.constexpr, SPLIT: tl.constexpr, config: tl.constexpr,
+):  # fmt: skip
+    """The parts of the product, (4·own_units, M): four quarters of the program's units, or one quarter of four times as
+    many units. `probes` are the places that are awaited first, one for each program."""
+    total = matmul_published(
+        chunks, matrix, row_offsets, row_mask, source, starts, mask, probes, config.units, K, 0, config
+    )
+    if not SPLIT:
+        total = tl.reshape(total, (4 * config.own_units, 4, config.batch_tile))
+        row_quarter = tl.arange(0, 4 * config.own_units)[:, None, None] % 4
+        value_quarter = tl.arange(0, 4)[None, :, None]
+        total = tl.sum(tl.where(row_quarter == value_quarter, total, 0.0), axis=1)
+    return total
+
+
+@triton.jit
+def sum_quarters(parts, ring, turn, SPLIT: tl.constexpr, config: tl.constexpr):
+    """The sum over the quarters for the program's own units, (own_units, M). `turn` counts the calls from 0."""
+    if SPLIT:
+        total = reduce_partial_sums(parts, ring, turn, config)
+    else:
+        first, second, third, fourth = split_gates(parts, config.own_units)
+        total = first + second + (third + fourth)
+    return total
