@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import seqwise
 from seqwise.backbones.encoder import build_encoder
 from seqwise.data.batch import Batch
-from seqwise.data.buckets import BucketLoader, pad_sequences
+from seqwise.data.buckets import pad_sequences
 from seqwise.data.examples import Splits, open_examples
 from seqwise.data.tables import SUFFIXES, read_table
 from seqwise.errors import Findings
@@ -33,7 +33,7 @@ from seqwise.metrics.evaluation import ExampleScores, ExampleText
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks import register
 from seqwise.tasks.example_task import ExampleTask
-from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor
+from seqwise.tasks.task import ModelBundle, Prediction, Preprocessor
 from seqwise.text.tokenizer import Tokenizer
 
 
@@ -84,41 +84,37 @@ class Regress(ExampleTask):
     primary_metric = ("mse", "mse")
 
     @classmethod
-    def open_splits(cls, data: str, settings: Any, valid_fraction: float, test_fraction: float) -> Splits[Example]:
+    def open_splits(cls, data: str, settings: Any, progress: Any) -> Splits[Example]:
         def read(path: Path, findings: Findings) -> list[Example]:
             rows = read_table(path, ("text", "value"), findings).rows
             return [Example(row.values["text"], float(row.values["value"]), row.file, row.line) for row in rows]
 
-        return open_examples(data, read, SUFFIXES, {}, valid_fraction, test_fraction)
+        return open_examples(data, read, SUFFIXES, {}, settings.data.valid_fraction, settings.data.test_fraction)
 
     @classmethod
-    def learn(cls, splits: Splits[Example], settings: Any, log: Any) -> Preprocessor:
+    def learn(cls, splits: Splits[Example], settings: Any, log: Any, initial: Preprocessor) -> Preprocessor:
+        if initial.tokenizers:  # training is resumed
+            return initial
         train = splits.parts["train"]
         values = np.array([example.value for example in train])
         tokenizer = Tokenizer.train("characters", [example.text for example in train], specials=("<pad>",))
         return Preprocessor({"text": tokenizer}, {"mean": values.mean(), "std": values.std()})
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[ValueBatch]:
-        def make(numbers: np.ndarray) -> ValueBatch:
-            return collate([self.splits.parts["train"][number] for number in numbers], self.preprocessor)
-
-        rows, tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(self.train_lengths, make, rows, tokens, settings.seed, rank, world)
+    def collate_train(self, indices: np.ndarray) -> ValueBatch:
+        return collate([self.splits.parts["train"][index] for index in indices], self.preprocessor)
 
     @classmethod
     def restore(cls, settings: ResolvedSettings, preprocessor: Preprocessor) -> Regressor:
         return Regressor(settings, len(preprocessor.tokenizer))
 
     @classmethod
-    def score_examples(
-        cls, bundle: ModelBundle, examples: Sequence[Example], options: InferenceOptions
-    ) -> ExampleScores:
+    def score_examples(cls, bundle: ModelBundle, examples: Sequence[Example], options: Any) -> ExampleScores:
         errors = predict_values(bundle, examples) - collate(examples, bundle.preprocessor).values.numpy()
         texts = tuple(ExampleText(example.text, f"{example.value:g}") for example in examples)
         return ExampleScores("mse", "texts", np.stack([errors**2, np.ones_like(errors)], axis=1), texts)
 
     @classmethod
-    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
+    def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: Any) -> Iterator[Prediction]:
         values = predict_values(bundle, [Example(text, 0.0) for text in inputs])
         facts = bundle.preprocessor.facts
         for text, value in zip(inputs, values * facts["std"] + facts["mean"]):

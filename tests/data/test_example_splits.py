@@ -165,7 +165,7 @@ def test_files_whose_ending_is_a_split_fit_where_no_ending_is_asked_for():
 
 
 def scored(spec: Path, split: str | None = None, trained_on: str = "") -> tuple[list[str], str]:
-    examples, on = select_evaluation_examples(
+    _, examples, on = select_evaluation_examples(
         lambda valid, test: opened(spec, valid, test), (0.05, 0.05), split, trained_on
     )
     return [each.word for each in examples], on
@@ -191,7 +191,7 @@ def test_everything_is_scored_in_the_order_of_the_file_and_read_undivided(tmp_pa
         return opened(path, valid, test)
 
     for split in (None, "all"):
-        examples, on = select_evaluation_examples(open_with, (0.1, 0.1), split, "another run")
+        _, examples, on = select_evaluation_examples(open_with, (0.1, 0.1), split, "another run")
         assert ([each.word for each in examples], on) == (content, "all of it")
         assert asked[-1] == (0.0, 0.0)  # what is remarked comes from here
 

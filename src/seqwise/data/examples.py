@@ -183,25 +183,29 @@ def split_examples(
 
 def select_evaluation_examples(
     open_with: Callable[[float, float], Splits[E]], fractions: tuple[float, float], split: str | None, trained_on: str
-) -> tuple[list[E], str]:
-    """Return the examples to evaluate on, and which they are, in words. `open_with` reads the data with fractions.
+) -> tuple[Splits[E], list[E], str]:
+    """Return the data, the examples to evaluate on, and which they are, in words.
+
+    `open_with` reads the data and holds out the fractions that it is called with.
 
     The default is the test split of data that has one, or that the run was trained on; else all examples. These are
     read without splitting: in the order of the file, and without warnings about splits that are not used.
     """
+    if split != "all":
+        try:
+            splits = open_with(*fractions)
+            if split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on):
+                split = "all"
+        except TooShortError:
+            if split is not None:
+                raise
+            split = "all"
     if split == "all":
-        return open_with(0.0, 0.0).all_examples(), "all of it"
-    try:
-        splits = open_with(*fractions)
-    except TooShortError:
-        if split is not None:
-            raise
-        return open_with(0.0, 0.0).all_examples(), "all of it"
-    if split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on):
-        return open_with(0.0, 0.0).all_examples(), "all of it"
+        splits = open_with(0.0, 0.0)
+        return splits, splits.all_examples(), "all of it"
     if split is not None and not splits.parts.get(split):
         raise DataError(f"there is no split {split!r}.", repair=suggest(split, [*splits.parts, "all"]))
-    return splits.parts[split or "test"], f"the {split or 'test'} split"
+    return splits, splits.parts[split or "test"], f"the {split or 'test'} split"
 
 
 def find_training_duplicates(splits: Splits[E], key: Callable[[E], object]) -> Iterable[tuple[str, E]]:

@@ -18,7 +18,7 @@ from seqwise.data.tables import reject_columns
 from seqwise.errors import UsageError, suggest
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.summary import describe_part, describe_splits, warn_about_unknown
-from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Report, Size, Task, no_log
+from seqwise.tasks.task import LogFunction, ModelBundle, Preprocessor, ProgressCallback, Size, Task, no_log
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
 
@@ -89,14 +89,14 @@ class CorpusTask(Task):
     def token_counts(self) -> dict[str, Tensor]:
         return {"text": self.counts}
 
-    def report(self) -> Report:
+    def count_data(self) -> dict[str, dict[str, int]]:
         columns = ("lines", "words", "characters", "tokens", "unknown")
-        rows = {split: tuple(getattr(store.info, name) for name in columns) for split, store in self.stores.items()}
-        vocabulary = f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)"
-        return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.warnings()))
+        return {split: {name: getattr(store.info, name) for name in columns} for split, store in self.stores.items()}
+
+    def describe_data(self) -> tuple[str, ...]:
+        return (f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)",)
 
     def warnings(self) -> list[str]:
-        """Returns what is no error, but makes a result worse or too good."""
         unknown = {split: (store.info.unknown, store.info.tokens) for split, store in self.stores.items()}
         repeated = [
             f"{count:,} long {'line is' if count == 1 else 'lines are'} in {split} as well as in train: "

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from seqwise.config import Settings
+from seqwise.data.batch import Batch
+from seqwise.data.buckets import BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
 from seqwise.resolved_settings import ResolvedSettings
@@ -22,7 +24,6 @@ from seqwise.tasks.task import (
     ModelBundle,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
     Task,
@@ -36,19 +37,9 @@ class ExampleTask(Task):
     example_unit: ClassVar[str] = "examples"  # what the examples are called, plural
     definitions: ClassVar[dict[str, str]] = {}  # metric → how it is computed
 
-    def __init__(self, splits: Splits[Any], preprocessor: Preprocessor):
+    def __init__(self, splits: Splits[Any], preprocessor: Preprocessor, settings: Settings):
         self.splits, self.preprocessor = splits, preprocessor
         self.fingerprint, self.split_rule = splits.fingerprint, splits.split_rule
-
-    @classmethod
-    @abstractmethod
-    def open_splits(cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> Splits[Any]:
-        """Reads the data; holds out these fractions unless the data has its own validation and test split."""
-
-    @classmethod
-    def learn(cls, splits: Splits[Any], settings: Settings, log: LogFunction) -> Preprocessor:
-        """Learns vocabularies and facts from the training split."""
-        return Preprocessor()
 
     @classmethod
     def prepare(
@@ -59,21 +50,35 @@ class ExampleTask(Task):
         log: LogFunction = no_log,
         progress: ProgressCallback | None = None,
     ) -> Self:
-        splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
-        task = cls(splits, preprocessor or cls.learn(splits, settings, log))
+        splits = cls.open_splits(data, settings, progress)
+        task = cls(splits, cls.learn(splits, settings, log, preprocessor or Preprocessor()), settings)
         task.introduce(log)
         return task
 
-    def introduce(self, log: LogFunction, *details: str) -> None:
-        """Logs the sizes of the splits with `details`, and the warnings about the data."""
+    @classmethod
+    @abstractmethod
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[Any]:
+        """Reads the data; holds out the fractions of the settings unless the data has its own splits."""
+
+    @classmethod
+    def learn(cls, splits: Splits[Any], settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+        """Returns the vocabularies and facts of `initial`; those that it lacks are learned from the training split."""
+        raise NotImplementedError
+
+    def introduce(self, log: LogFunction) -> None:
+        """Logs the sizes of the splits, and the warnings about the data."""
         sizes = {split: len(examples) for split, examples in self.splits.parts.items()}
-        log(describe_splits(self.example_unit, sizes, self.split_rule, *details))
+        log(describe_splits(self.example_unit, sizes, self.split_rule, *self.describe_sizes()))
         for warning in self.warnings():
             log(f"note: {warning}")
 
+    def describe_sizes(self) -> tuple[str, ...]:
+        """Returns further sizes that are logged when the data is read, such as that of the vocabulary."""
+        return ()
+
     @cached_property
     def train_lengths(self) -> list[int]:
-        """The number of tokens in the input of each training example."""
+        """The number of tokens of each training example, by which batches are made."""
         texts = [self.input_text(example) for example in self.splits.parts["train"]]
         return [len(ids) for ids in self.preprocessor.tokenizer.encode_many(texts)]
 
@@ -82,12 +87,19 @@ class ExampleTask(Task):
         return Size(sum(lengths), len(self.preprocessor.tokenizer), len(lengths), max(lengths))
 
     def warnings(self) -> list[str]:
-        """Returns what is no error, but makes a result worse or too good."""
         return self.splits.findings.warning_messages()
 
-    def report(self) -> Report:
-        rows: dict[str, tuple[int, ...]] = {split: (len(examples),) for split, examples in self.splits.parts.items()}
-        return Report((self.example_unit,), rows, (f"split: {self.split_rule}",), tuple(self.warnings()))
+    def count_data(self) -> dict[str, dict[str, int]]:
+        return {split: {self.example_unit: len(examples)} for split, examples in self.splits.parts.items()}
+
+    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[Any]:
+        """Returns training batches of examples of similar length."""
+        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
+        return BucketLoader(self.train_lengths, self.collate_train, batch_size, max_tokens, settings.seed, rank, world)
+
+    def collate_train(self, indices: np.ndarray) -> Batch:
+        """Returns these training examples as a batch."""
+        raise NotImplementedError
 
     def validate(self, model: Any, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         examples = self.splits.parts["valid"][world.rank :: world.size]
@@ -119,15 +131,15 @@ class ExampleTask(Task):
     @classmethod
     def select_examples(cls, bundle: ModelBundle, data: str, split: str | None) -> tuple[Any, list[Any], str]:
         """Reads the data and returns its splits, the examples to evaluate on, and which these are, in words."""
-        settings, read = bundle.settings, list[Splits[Any]]()
 
         def open_with(valid_fraction: float, test_fraction: float) -> Splits[Any]:
-            read.append(cls.open_splits(data, settings, valid_fraction, test_fraction))
-            return read[-1]
+            fractions = {"valid_fraction": valid_fraction, "test_fraction": test_fraction}
+            data_settings = bundle.settings.data.model_copy(update=fractions)
+            return cls.open_splits(data, bundle.settings.model_copy(update={"data": data_settings}), None)
 
-        fractions = settings.data.valid_fraction, settings.data.test_fraction
-        examples, name = select_evaluation_examples(open_with, fractions, split, bundle.trained_on)
-        return read[-1], examples, f"{data}, {name}"
+        fractions = bundle.settings.data.valid_fraction, bundle.settings.data.test_fraction
+        splits, examples, part = select_evaluation_examples(open_with, fractions, split, bundle.trained_on)
+        return splits, examples, f"{data}, {part}"
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:

@@ -258,9 +258,24 @@ class Task(ABC):
         """Returns the primary metric of rules without a model, unless `evaluate` computes them itself."""
         return ()
 
-    @abstractmethod
     def report(self) -> Report:
         """Returns what `seqwise check` prints."""
+        counts = self.count_data()
+        rows = {split: tuple(numbers.values()) for split, numbers in counts.items()}
+        sentences = (*self.describe_data(), f"split: {self.split_rule}")
+        return Report(tuple(next(iter(counts.values()))), rows, sentences, tuple(self.warnings()))
+
+    @abstractmethod
+    def count_data(self) -> dict[str, dict[str, int]]:
+        """Returns numbers about each split, such as its examples and tokens, by the name of their column."""
+
+    def describe_data(self) -> tuple[str, ...]:
+        """Returns sentences about the data, for the report."""
+        return ()
+
+    def warnings(self) -> list[str]:
+        """Returns what is no error, but makes a result worse or too good."""
+        return []
 
     # A trained model, without that data
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from seqwise.config import DataSettings, Settings
+from seqwise.data.examples import Splits
 from seqwise.errors import DataError, Findings
 from seqwise.tasks.classify.docstrings import MODULES
 from seqwise.tasks.classify.reader import (
@@ -14,13 +16,16 @@ from seqwise.tasks.classify.reader import (
     builtin_texts,
     check_labels,
     format_label,
-    get_training_labels,
     open_labelled_texts,
     read_labelled_texts,
     sort_labels,
 )
 
 LINES = [f"text {number}\t{'ab'[number % 2]}" for number in range(40)]
+
+
+def read_data(path: Path, **data) -> Splits[LabelledText]:
+    return open_labelled_texts(str(path), Settings(data=DataSettings.model_construct(**data)))
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -49,16 +54,16 @@ def test_labels_are_in_order_of_their_value_or_their_spelling():
 def test_a_folder_keeps_its_splits_and_a_file_is_divided(tmp_path: Path):
     for name in ("train.tsv", "dev.tsv", "test.txt"):
         write(tmp_path / name, LINES)
-    splits = open_labelled_texts(str(tmp_path))
+    splits = read_data(tmp_path)
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 40, "valid": 40, "test": 40}
-    splits = open_labelled_texts(str(tmp_path / "train.tsv"), fractions=(0.1, 0.2))
+    splits = read_data(tmp_path / "train.tsv", valid_fraction=0.1, test_fraction=0.2)
     assert {split: len(part) for split, part in splits.parts.items()} == {"train": 28, "valid": 4, "test": 8}
-    assert get_training_labels(splits) == ["a", "b"]
+    assert sort_labels({example.label for example in splits.parts["train"]}) == ["a", "b"]
 
 
 def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
     rare = [f"rare {number}\tr{number}" for number in range(20)]
-    splits = open_labelled_texts(str(write(tmp_path / "a.tsv", LINES + rare)), fractions=(0.2, 0.2))
+    splits = read_data(write(tmp_path / "a.tsv", LINES + rare), valid_fraction=0.2, test_fraction=0.2)
     check_labels(splits)
     assert {example.label for example in splits.parts["train"]} == {"a", "b", *(f"r{number}" for number in range(20))}
     assert len(splits.all_examples()) == 60
@@ -69,7 +74,7 @@ def test_a_division_never_takes_a_label_out_of_training(tmp_path: Path):
 def test_a_division_leaves_no_split_empty(tmp_path: Path):
     """Where all that is held out goes back, another example takes its place: one whose label training keeps."""
     rare = [f"rare {number}\tr{number}" for number in range(20)]
-    splits = open_labelled_texts(str(write(tmp_path / "a.tsv", LINES[:6] + rare)))
+    splits = read_data(write(tmp_path / "a.tsv", LINES[:6] + rare))
     assert any("put back into training" in sentence for sentence in splits.findings.warning_messages())
     check_labels(splits)
     assert [len(splits.parts[split]) for split in ("train", "valid", "test")] == [24, 1, 1]
@@ -79,8 +84,8 @@ def test_a_division_leaves_no_split_empty(tmp_path: Path):
 def test_labels_that_all_come_once_cannot_be_divided(tmp_path: Path):
     path = write(tmp_path / "a.tsv", [f"text {number}\tr{number}" for number in range(9)])
     with pytest.raises(DataError, match=r"a.tsv: 9 examples are too few.*no label has two"):
-        check_labels(open_labelled_texts(str(path)))
-    assert len(open_labelled_texts(str(path), fractions=(0.0, 0.0)).parts["train"]) == 9
+        check_labels(read_data(path))
+    assert len(read_data(path, valid_fraction=0.0, test_fraction=0.0).parts["train"]) == 9
 
 
 @pytest.mark.parametrize("ending", ["tsv", "txt"])
@@ -115,7 +120,7 @@ def test_what_is_let_pass_is_counted(tmp_path: Path):
     write(tmp_path / "train.tsv", [*LINES * 3, "text 0\tb", "odd\tc"])
     write(tmp_path / "valid.tsv", ["text 1\tb", "new\ta"])
     write(tmp_path / "test.tsv", ["new\ta"])
-    splits = open_labelled_texts(str(tmp_path))
+    splits = read_data(tmp_path)
     check_labels(splits)
     assert splits.findings.warning_messages() == [
         f"1 texts of valid are in train too, so they may be memorised ({tmp_path / 'valid.tsv'}:1).",

@@ -9,7 +9,7 @@ import pytest
 
 from seqwise.config import Settings
 from seqwise.errors import DataError, UsageError
-from seqwise.tasks.tag.reader import read_tagged_data
+from seqwise.tasks.tag.reader import TaggedSplits, read_tagged_data
 from seqwise.tasks.tag.task import Tag
 
 GOOD = "EU B-ORG\nrejects O\n\nPeter B-PER\nBlackburn I-PER\n\nYes O\n\nNo O\n\n"
@@ -67,6 +67,10 @@ ERRORS = {
 }
 
 
+def read_data(path: str | Path, **settings) -> TaggedSplits:
+    return read_tagged_data(path, Settings(**settings))
+
+
 def write(folder: Path, files: dict) -> Path:
     """The files in a folder; the file itself where there is one."""
     for name, content in files.items():
@@ -107,7 +111,7 @@ WARNINGS = {
 @pytest.mark.parametrize("case", WARNINGS)
 def test_warnings_are_counted(tmp_path: Path, case: str):
     content, fragments = WARNINGS[case]
-    messages = " ".join(read_tagged_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
+    messages = " ".join(read_data(write(tmp_path, {"a.conll": content})).findings.warning_messages())
     assert [fragment for fragment in fragments if fragment not in messages] == []
 
 
@@ -120,7 +124,7 @@ def test_a_scheme_violation_is_read_as_conlleval_reads_it(tmp_path: Path):
 
 def test_differences_between_splits_are_counted(tmp_path: Path):
     files = {"train.conll": GOOD + FIVE, "valid.conll": GOOD + FIVE, "test.conll": "Oslo B-LOC\nis O\n\n" + FIVE}
-    messages = " ".join(read_tagged_data(write(tmp_path, files)).findings.warning_messages())
+    messages = " ".join(read_data(write(tmp_path, files)).findings.warning_messages())
     assert "1 tags of the test split are 'LOC', never seen in training; they count as errors" in messages
     assert "test.conll:1" in messages
     assert "1 sentences of 5 words or more in valid are in train too" in messages
@@ -130,7 +134,7 @@ def test_differences_between_splits_are_counted(tmp_path: Path):
 def test_sentences_without_words_are_dropped_on_request(tmp_path: Path):
     line = '{"tokens": ["a", "b"], "tags": ["B-X", "O"]}\n'
     path = write(tmp_path, {"a.jsonl": 4 * line + '{"tokens": [], "tags": []}\n'})
-    read = read_tagged_data(path, on_empty="drop")
+    read = read_data(path, data={"on_empty": "drop"})
     assert len(read.all_examples()) == 4
     assert f"1 sentences without words, which are dropped ({path}:5)." in read.findings.warning_messages()
 
@@ -144,6 +148,6 @@ def test_long_sentences_are_split_and_counted(tmp_path: Path):
 
 def test_many_errors_are_reported_together(tmp_path: Path):
     with pytest.raises(DataError, match="2 errors in the data") as caught:
-        read_tagged_data(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
+        read_data(write(tmp_path, {"a.conll": GOOD + "EU\nUN O O\n"}))
     assert "a.conll:11" in str(caught.value)
     assert "a.conll:12" in str(caught.value)

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from seqwise.config import Settings
 from seqwise.tasks.tag.code import find_code_tokens, read_code_lines, tokenize_module
-from seqwise.tasks.tag.reader import read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.reader import TaggedSplits, read_tagged_data, split_long_sentences
 
 SENTENCES = "EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n\nYes UH O\n\nNo UH O\n"
+
+
+def read_data(path: str | Path, **settings) -> TaggedSplits:
+    return read_tagged_data(path, Settings(**settings))
 
 
 def write(path: Path, text: str) -> Path:
@@ -25,7 +30,7 @@ def write(path: Path, text: str) -> Path:
     "change", [str, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t, lambda t: t.replace(" ", "\t")]
 )
 def test_columns_are_read_with_any_suffix_and_line_ending(tmp_path: Path, name: str, change):
-    read = read_tagged_data(write(tmp_path / name, change(SENTENCES)))
+    read = read_data(write(tmp_path / name, change(SENTENCES)))
     words = {sentence.words: sentence.tags for sentence in read.all_examples()}
     assert words[("EU", "rejects")] == ("B-ORG", "O")
     assert words[("Peter", "Blackburn")] == ("B-PER", "I-PER")
@@ -34,13 +39,13 @@ def test_columns_are_read_with_any_suffix_and_line_ending(tmp_path: Path, name: 
 
 
 def test_other_columns_can_be_read(tmp_path: Path):
-    read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
+    read = read_data(write(tmp_path / "a.conll", SENTENCES), columns="1,2")
     assert read.scheme == "plain"
     assert {tag for sentence in read.all_examples() for tag in sentence.tags} == {"NNP", "VBZ", "UH"}
 
 
 def test_a_word_has_its_line_number(tmp_path: Path):
-    read = read_tagged_data(write(tmp_path / "a.conll", SENTENCES))
+    read = read_data(write(tmp_path / "a.conll", SENTENCES))
     peter = next(s for s in read.all_examples() if s.words[0] == "Peter")
     assert peter.location(0) == (str(tmp_path / "a.conll"), 4)
     assert peter.location(1)[1] == 5
@@ -48,7 +53,7 @@ def test_a_word_has_its_line_number(tmp_path: Path):
 
 def test_document_marks_and_comments_are_skipped(tmp_path: Path):
     text = "-DOCSTART- -X- O\n\n# sent_id = 1\nEU NNP B-ORG\n# SYM O\n\n" + SENTENCES
-    read = read_tagged_data(write(tmp_path / "a.conll", text))
+    read = read_data(write(tmp_path / "a.conll", text))
     assert ("EU", "#") in {sentence.words for sentence in read.all_examples()}
     messages = " ".join(read.findings.warning_messages())
     assert "1 document marks (-DOCSTART-), which are no sentences" in messages
@@ -58,14 +63,14 @@ def test_document_marks_and_comments_are_skipped(tmp_path: Path):
 def test_file_names_of_the_conll_task_define_the_splits(tmp_path: Path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, SENTENCES)
-    read = read_tagged_data(tmp_path)
+    read = read_data(tmp_path)
     assert {split: len(some) for split, some in read.parts.items()} == {"train": 4, "valid": 4, "test": 4}
     assert read.has_predefined_splits
 
 
 def test_json_is_read(tmp_path: Path):
     rows = [{"tokens": ["EU", str(i)], "tags": ["S-ORG", "O"]} for i in range(4)]
-    read = read_tagged_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
+    read = read_data(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows))))
     assert read.scheme == "bioes"
     assert sorted(sentence.words[1] for sentence in read.all_examples()) == ["0", "1", "2", "3"]
 
@@ -73,13 +78,14 @@ def test_json_is_read(tmp_path: Path):
 def test_the_fingerprint_depends_on_the_content_only(tmp_path: Path):
     one, same = write(tmp_path / "a.conll", SENTENCES), write(tmp_path / "b" / "b.txt", SENTENCES)
     other = write(tmp_path / "c.conll", SENTENCES.replace("B-ORG", "B-LOC"))
-    assert read_tagged_data(one).fingerprint == read_tagged_data(same).fingerprint
-    assert read_tagged_data(one).fingerprint != read_tagged_data(other).fingerprint
+    assert read_data(one).fingerprint == read_data(same).fingerprint
+    assert read_data(one).fingerprint != read_data(other).fingerprint
 
 
 def test_no_word_is_lost_when_sentences_are_split(tmp_path: Path):
-    sentences = read_tagged_data(
-        write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"), scheme="plain"
+    sentences = read_data(
+        write(tmp_path / "a.conll", "".join(f"w{i} O\n" for i in range(7)) + "\na X\n\nb X\n\nc Y\n"),
+        tag={"scheme": "plain"},
     ).all_examples()
     pieces = split_long_sentences(sentences, 3)
     assert [word for piece in pieces for word in piece.words] == [w for s in sentences for w in s.words]

@@ -20,7 +20,7 @@ from seqwise.tasks.tag.batches import EncodedSentences, TagVocabulary, build_wor
 from seqwise.tasks.tag.reader import Sentence, read_tagged_data
 from seqwise.tasks.tag.schemes import extract_spans, to_bioes
 from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
-from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor, no_log
 from seqwise.text.tokenizer import Tokenizer
 from seqwise.training.distribution import World
 
@@ -369,12 +369,10 @@ def test_the_report_counts_sentences_words_and_spans(data: str):
 
 
 def test_a_run_on_code_tokenises_its_input_as_python(tmp_path: Path):
-    tagged = read_tagged_data("builtin:code")
+    tagged = read_tagged_data("builtin:code", Settings())
     few = replace(tagged, parts={split: some[:60] for split, some in tagged.parts.items()})
     settings = settled()
-    from seqwise.tasks.tag.task import build_preprocessor
-
-    preprocessor = build_preprocessor(few, settings)
+    preprocessor = Tag.learn(few, settings, no_log, Preprocessor())
     model = Tag.restore(settings, preprocessor)
     (answer,) = Tag.predict(ModelBundle(model, settings, preprocessor), ["x = f('a b')"], InferenceOptions())
     assert answer.values["tokens"] == ["x", "=", "f", "(", "'a b'", ")"]

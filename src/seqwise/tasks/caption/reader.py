@@ -70,12 +70,10 @@ def read_captions(
     settings: DataSettings,
     image_size: int | None = None,
     columns: str | None = None,
-    fractions: Mapping[str, float] | None = None,
     progress: ProgressCallback | None = None,
 ) -> CaptionSplits:
     """Reads and checks all images and captions, and divides them into splits."""
-    if fractions is None:
-        fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
+    fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
     if str(spec).startswith("builtin:"):
         return _read_builtin(str(spec), image_size or IMAGE_SIZE, fractions)
     reader = _TableReader(settings, columns, image_size, progress)

@@ -68,9 +68,9 @@ class Caption(ExampleTask):
     example_unit = "images"
     splits: CaptionSplits
 
-    def __init__(self, splits: CaptionSplits, preprocessor: Preprocessor, max_length: int):
-        super().__init__(splits, preprocessor)
-        self.images, self.max_length = splits.images, max_length
+    def __init__(self, splits: CaptionSplits, preprocessor: Preprocessor, settings: Settings):
+        super().__init__(splits, preprocessor, settings)
+        self.images, self.max_length = splits.images, settings.data.max_length or MAX_LENGTH
         self.captions = {
             split: EncodedCaptions(examples, splits.images, preprocessor.tokenizer)
             for split, examples in splits.parts.items()
@@ -80,17 +80,9 @@ class Caption(ExampleTask):
             self.primary_metric = ("exact_match", "exact")
 
     @classmethod
-    def open_splits(
-        cls,
-        data: str,
-        settings: Settings,
-        valid_fraction: float,
-        test_fraction: float,
-        progress: ProgressCallback | None = None,
-    ) -> CaptionSplits:
-        fractions = {"valid": valid_fraction, "test": test_fraction}
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> CaptionSplits:
         image_size, columns = settings.caption.image_size, settings.columns or None
-        return read_captions(data, settings.data, image_size, columns, fractions, progress)
+        return read_captions(data, settings.data, image_size, columns, progress)
 
     @classmethod
     def prepare(
@@ -102,8 +94,7 @@ class Caption(ExampleTask):
         progress: ProgressCallback | None = None,
     ) -> Self:
         """Reads images and captions; builds the vocabulary from the training split unless `preprocessor` has it."""
-        fractions = settings.data.valid_fraction, settings.data.test_fraction
-        splits = cls.open_splits(data, settings, *fractions, progress)
+        splits = cls.open_splits(data, settings, progress)
         images = splits.images
         fill_caption_settings(settings, images.kind, splits.image_size)
         if preprocessor is None:
@@ -112,15 +103,18 @@ class Caption(ExampleTask):
                 facts["example"] = f"{data}/0"
             preprocessor = Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, facts)
         check_kind(images, preprocessor.facts)
-        task = cls(splits, preprocessor, settings.data.max_length or MAX_LENGTH)
+        task = cls(splits, preprocessor, settings)
         if settings.data.max_length is None:
             settings.data.max_length = min(MAX_LENGTH, max(task.captions["train"].lengths))
         task.max_length = settings.data.max_length
         task._warn_about_long_captions()
-        num_captions = sum(len(captions.token_ids) for captions in task.captions.values())
-        vocabulary = f"vocabulary {len(preprocessor.tokenizer):,}"
-        task.introduce(log, task.describe_size(), f"{num_captions:,} captions", vocabulary)
+        task.introduce(log)
         return task
+
+    def describe_sizes(self) -> tuple[str, ...]:
+        num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
+        vocabulary = f"vocabulary {len(self.preprocessor.tokenizer):,}"
+        return self.describe_size(), f"{num_captions:,} captions", vocabulary
 
     def _warn_about_long_captions(self) -> None:
         warning = f"captions of {self.max_length:,} tokens or more, which are cut there (--data.max-length)"

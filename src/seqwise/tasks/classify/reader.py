@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
 from seqwise.errors import Findings
@@ -35,16 +36,15 @@ class LabelledText:
     line: int
 
 
-def open_labelled_texts(
-    spec: str, columns: str | None = None, on_empty: str = "stop", fractions: tuple[float, float] = (0.05, 0.05)
-) -> Splits[LabelledText]:
+def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
     """Read and split labelled texts; warnings are in `splits.findings`."""
-    column_names = parse_columns(columns)
+    columns, data = parse_columns(settings.columns), settings.data
 
     def read(path: Path, findings: Findings) -> list[LabelledText]:
-        return read_labelled_texts(path, findings, column_names, on_empty)
+        return read_labelled_texts(path, findings, columns, data.on_empty)
 
-    splits = open_examples(spec, read, SUFFIXES, {"modules": (builtin_texts, BUILTIN_DESCRIPTION)}, *fractions)
+    builtins = {"modules": (builtin_texts, BUILTIN_DESCRIPTION)}
+    splits = open_examples(spec, read, SUFFIXES, builtins, data.valid_fraction, data.test_fraction)
     _return_unique_labels(splits)
     return splits
 
@@ -144,12 +144,8 @@ def _pop_replaceable(train: list[LabelledText]) -> list[LabelledText]:
     return []
 
 
-def get_training_labels(splits: Splits[LabelledText]) -> list[str]:
-    """Return the labels of the training split: numbers sorted by value, others by spelling."""
-    return sort_labels({example.label for example in splits.parts["train"]})
-
-
 def sort_labels(labels: set[str]) -> list[str]:
+    """Return the labels in order: numbers by value, others by spelling."""
     are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
     return sorted(labels, key=lambda label: (float(label) if are_numbers else 0.0, label))
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from reprlib import repr as abbreviate
-from typing import Self
 
 import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import BucketLoader
 from seqwise.data.examples import Splits
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import SUFFIXES, read_input_column
@@ -31,9 +30,9 @@ from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict
 from seqwise.tasks.classify.reader import (
     LabelledText,
     check_labels,
-    get_training_labels,
     open_labelled_texts,
     reject_unknown_labels,
+    sort_labels,
 )
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
@@ -45,10 +44,8 @@ from seqwise.tasks.task import (
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
-    no_log,
 )
 from seqwise.text.tokenizer import Tokenizer
 
@@ -67,51 +64,39 @@ class Classify(ExampleTask):
     example = "a text"
     example_unit = "texts"
 
-    def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, max_length: int):
-        super().__init__(splits, preprocessor)
-        self.max_length = max_length
+    def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, settings: Settings):
+        super().__init__(splits, preprocessor, settings)
         self.labels: list[str] = preprocessor.facts["labels"]
         self.ids = {split: encode(preprocessor.tokenizer, examples) for split, examples in splits.parts.items()}
         self.targets = {split: label_ids(examples, self.labels) for split, examples in splits.parts.items()}
-
-    @classmethod
-    def open_splits(
-        cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float
-    ) -> Splits[LabelledText]:
-        return open_labelled_texts(data, settings.columns, settings.data.on_empty, (valid_fraction, test_fraction))
-
-    @classmethod
-    def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        preprocessor: Preprocessor | None = None,
-        log: LogFunction = no_log,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """Read and check the data; learn vocabulary and labels from the training split unless they are given."""
-        splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
-        check_labels(splits)
-        known = preprocessor or Preprocessor()
-        learned = Preprocessor(dict(known.tokenizers), dict(known.facts))
-        if "text" not in learned.tokenizers:
-            learned.tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, known.extra_words)
-        learned.facts.setdefault("labels", get_training_labels(splits))
-        reject_unknown_labels(splits.all_examples(), learned.facts["labels"], splits.findings)
-        splits.findings.raise_errors()
-        task = cls(splits, learned, settings.data.max_length or MAX_TOKENS)
         if settings.data.max_length is None:
-            settings.data.max_length = task.max_length = min(MAX_TOKENS, max(1, task.size().longest))
-        task.warn_about_truncation()
-        task.introduce(log, f"vocabulary {len(learned.tokenizer):,}", task.describe_labels())
-        return task
-
-    def warn_about_truncation(self) -> None:
+            settings.data.max_length = min(MAX_TOKENS, max(1, self.size().longest))
+        self.max_length = settings.data.max_length
         what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
-        for split, examples in self.splits.parts.items():
+        for split, examples in splits.parts.items():
             for ids, example in zip(self.ids[split], examples):
                 if len(ids) > self.max_length:
-                    self.splits.findings.warn(what, example.file, example.line)
+                    splits.findings.warn(what, example.file, example.line)
+
+    @classmethod
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[LabelledText]:
+        return open_labelled_texts(data, settings)
+
+    @classmethod
+    def learn(
+        cls, splits: Splits[LabelledText], settings: Settings, log: LogFunction, initial: Preprocessor
+    ) -> Preprocessor:
+        check_labels(splits)
+        tokenizers, facts = dict(initial.tokenizers), dict(initial.facts)
+        if "text" not in tokenizers:
+            tokenizers["text"] = train_tokenizer(splits.parts["train"], settings, log, initial.extra_words)
+        facts.setdefault("labels", sort_labels({example.label for example in splits.parts["train"]}))
+        reject_unknown_labels(splits.all_examples(), facts["labels"], splits.findings)
+        splits.findings.raise_errors()
+        return Preprocessor(tokenizers, facts)
+
+    def describe_sizes(self) -> tuple[str, ...]:
+        return f"vocabulary {len(self.preprocessor.tokenizer):,}", self.describe_labels()
 
     def describe_labels(self) -> str:
         """Return the labels with their shares of the training split, the most frequent first."""
@@ -120,11 +105,21 @@ class Classify(ExampleTask):
         return f"{len(counts)} labels ({', '.join(shares)}{', …' if len(counts) > 6 else ''})"
 
     def warnings(self) -> list[str]:
-        unknown = {split: (self._count_unknown(split), sum(map(len, rows))) for split, rows in self.ids.items()}
+        unknown = {split: (counts["unknown"], counts["tokens"]) for split, counts in self.count_data().items()}
         return [*super().warnings(), *warn_about_unknown(unknown)]
 
-    def _count_unknown(self, split: str) -> int:
-        return sum(int((row == self.preprocessor.tokenizer.unknown).sum()) for row in self.ids[split])
+    def count_data(self) -> dict[str, dict[str, int]]:
+        counts, unknown = {}, self.preprocessor.tokenizer.unknown
+        for split, rows in self.ids.items():
+            lengths = [len(ids) for ids in rows]
+            sizes = {"texts": len(rows), "tokens": sum(lengths), "longest": max(lengths)}
+            counts[split] = sizes | {"unknown": sum(int((ids == unknown).sum()) for ids in rows)}
+        return counts
+
+    def describe_data(self) -> tuple[str, ...]:
+        tokenizer = self.preprocessor.tokenizer
+        vocabulary = f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
+        return vocabulary, f"training: {self.describe_labels()}"
 
     def size(self) -> Size:
         lengths = [len(row) for row in self.ids["train"]]
@@ -143,16 +138,13 @@ class Classify(ExampleTask):
         ids = np.concatenate(self.ids["train"])
         return {"text": torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))}
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[TextBatch]:
-        """Return training batches of texts of similar length."""
-        rows, targets = [row[: self.max_length] for row in self.ids["train"]], self.targets["train"]
+    @cached_property
+    def train_lengths(self) -> list[int]:
+        return [min(len(row), self.max_length) for row in self.ids["train"]]
 
-        def collate_numbers(numbers: np.ndarray) -> TextBatch:
-            return collate([rows[number] for number in numbers], targets[numbers], numbers)
-
-        lengths, batch_size = [len(row) for row in rows], settings.training.batch_size
-        max_tokens = settings.data.max_tokens
-        return BucketLoader(lengths, collate_numbers, batch_size, max_tokens, settings.seed, rank, world)
+    def collate_train(self, indices: np.ndarray) -> TextBatch:
+        rows = [self.ids["train"][index][: self.max_length] for index in indices]
+        return collate(rows, self.targets["train"][indices], indices)
 
     def validate(self, model: Classifier, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Return loss, accuracy and macro-F1 on the validation split, computed by all processes.
@@ -176,19 +168,6 @@ class Classify(ExampleTask):
         share = float((self.targets[split] == label).mean())
         about = f"It always answers {abbreviate(self.labels[label])}, the most frequent label of the training split."
         return (Baseline("most frequent label", share, about),)
-
-    def report(self) -> Report:
-        rows: dict[str, tuple[int, ...]] = {}
-        for split, texts in self.ids.items():
-            lengths = [len(ids) for ids in texts]
-            rows[split] = (len(texts), sum(lengths), max(lengths), self._count_unknown(split))
-        tokenizer = self.preprocessor.tokenizer
-        sentences = (
-            f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
-            f"training: {self.describe_labels()}",
-            f"split: {self.split_rule}",
-        )
-        return Report(("texts", "tokens", "longest", "unknown"), rows, sentences, tuple(self.warnings()))
 
     # A trained model, without that data
 

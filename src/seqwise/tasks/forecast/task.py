@@ -57,7 +57,6 @@ from seqwise.tasks.task import (
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
     Task,
@@ -111,7 +110,7 @@ class Forecast(Task):
             statistics = SeriesStatistics.fit(series, stop, forecast.season, forecast.calendar)
         task = cls(series, statistics, resolved)
         task._check_windows()
-        for message in (*task._describe(), season_message, *task._list_warnings()):
+        for message in (*task._describe(), season_message, *task.warnings()):
             if message:
                 log(message)
         return task
@@ -135,7 +134,7 @@ class Forecast(Task):
             f"windows: {sizes}; each forecasts {rolling.horizon} steps from the last {rolling.lookback}.",
         ]
 
-    def _list_warnings(self) -> list[str]:
+    def warnings(self) -> list[str]:
         series, warnings = self.series, self.series.findings.warning_messages()
         start, stop = self.borders["train"]
         constant = [name for name, same in zip(series.names, is_constant(series.values[start:stop])) if same]
@@ -177,19 +176,21 @@ class Forecast(Task):
         mse = squared / count
         return {"loss": loss / count, "mse": mse, "mae": absolute / count, "goal": mse}
 
-    def report(self) -> Report:
-        rows: dict[str, tuple[int, ...]] = {}
+    def count_data(self) -> dict[str, dict[str, int]]:
+        counts = {}
         for split, (start, stop) in self.borders.items():
             values = self.series.values[start:stop]
-            num_missing = int(np.isnan(values).sum())
-            rows[split] = (stop - start, values.size - num_missing, num_missing, len(self.windows[split]))
+            missing = int(np.isnan(values).sum())
+            sizes = {"steps": stop - start, "values": values.size - missing}
+            counts[split] = sizes | {"missing": missing, "windows": len(self.windows[split])}
+        return counts
+
+    def describe_data(self) -> tuple[str, ...]:
         calendar = ", ".join(self.statistics.calendar) or "nothing"
-        messages = (
+        return (
             f"{', '.join(self.series.names)}: {self.series.describe_span()}.",
             f"season: {self.statistics.season} steps; calendar: {calendar}.",
-            f"split: {self.split_rule}",
         )
-        return Report(("steps", "values", "missing", "windows"), rows, messages, tuple(self._list_warnings()))
 
     # A trained model, without that data
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from seqwise.config import HELD_OUT
+from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, read_table, read_text
@@ -54,26 +54,19 @@ class TaggedSplits(Splits[Sentence]):
         return self.scheme != "plain"
 
 
-def read_tagged_data(
-    spec: str | Path,
-    columns: str | None = None,
-    scheme: str = "auto",
-    on_empty: str = "stop",
-    valid_fraction: float = HELD_OUT,
-    test_fraction: float = HELD_OUT,
-) -> TaggedSplits:
+def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
     """Reads all sentences, divides them into splits, determines the scheme, and checks the tags against it."""
-    column_names = parse_columns(columns)
+    columns, data = parse_columns(settings.columns), settings.data
 
     def read_file(path: Path, findings: Findings) -> list[Sentence]:
         if get_format_suffix(path) in (".jsonl", ".json"):
-            return _read_json(path, findings, column_names, on_empty)
-        return _read_columns(path, findings, column_names)
+            return _read_json(path, findings, columns, data.on_empty)
+        return _read_columns(path, findings, columns)
 
-    splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, valid_fraction, test_fraction)
+    splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
     guess = guess_scheme(sentence.tags for sentence in splits.all_examples())
-    if scheme != "auto":
-        guess = SchemeGuess(scheme, "it was asked for")
+    if settings.tag.scheme != "auto":
+        guess = SchemeGuess(settings.tag.scheme, "it was asked for")
     if guess.scheme != "plain":
         for sentences in splits.parts.values():
             _check_tags(sentences, guess, splits.findings)

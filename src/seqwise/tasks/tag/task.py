@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Self
 
 import torch
 
@@ -49,10 +48,8 @@ from seqwise.tasks.task import (
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
-    no_log,
     no_progress,
 )
 from seqwise.text.pipelines import find_word_offsets
@@ -71,42 +68,36 @@ class Tag(ExampleTask):
     example_unit = "sentences"
     splits: TaggedSplits
 
-    def __init__(self, splits: TaggedSplits, preprocessor: Preprocessor):
-        super().__init__(splits, preprocessor)
+    def __init__(self, splits: TaggedSplits, preprocessor: Preprocessor, settings: Settings):
+        super().__init__(splits, preprocessor, settings)
         self.vocabulary = TagVocabulary.from_preprocessor(preprocessor)
         if not self.vocabulary.has_spans:
             self.primary_metric = ("token_accuracy", "accuracy")
         self._encoded_splits: dict[tuple[str, int], tuple[list[Sentence], EncodedSentences]] = {}
-
-    @classmethod
-    def open_splits(cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> TaggedSplits:
-        columns, on_empty = settings.columns or None, settings.data.on_empty
-        return read_tagged_data(data, columns, settings.tag.scheme, on_empty, valid_fraction, test_fraction)
-
-    @classmethod
-    def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        preprocessor: Preprocessor | None = None,
-        log: LogFunction = no_log,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """Reads the sentences; builds the vocabulary of words, characters and tags unless `preprocessor` has it."""
-        splits = cls.open_splits(data, settings, settings.data.valid_fraction, settings.data.test_fraction)
         max_length = settings.data.max_length = settings.data.max_length or MAX_LENGTH
-        task = cls(splits, build_preprocessor(splits, settings, preprocessor))
         for sentence in splits.all_examples():
             if len(sentence.words) > max_length:
                 warning = f"sentences are longer than {max_length} words; they are read in pieces"
                 splits.findings.warn(warning, sentence.file, sentence.line)
-        task.introduce(log, f"vocabulary {len(task.vocabulary.tokenizer):,}")
-        log(task.describe_tags())
+
+    @classmethod
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> TaggedSplits:
+        return read_tagged_data(data, settings)
+
+    @classmethod
+    def learn(cls, splits: TaggedSplits, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:  # type: ignore[override]
         if settings.tag.crf is None:
             settings.tag.crf = splits.has_spans
             reason = "spans" if splits.has_spans else "no spans"
             log(f"chosen by rule: tag.crf {splits.has_spans}, because the tags mark {reason}")
-        return task
+        return build_preprocessor(splits, settings, initial)
+
+    def introduce(self, log: LogFunction) -> None:
+        super().introduce(log)
+        log(self.describe_tags())
+
+    def describe_sizes(self) -> tuple[str, ...]:
+        return (f"vocabulary {len(self.vocabulary.tokenizer):,}",)
 
     def describe_tags(self) -> str:
         """Returns a sentence about the scheme and the tags."""
@@ -197,23 +188,20 @@ class Tag(ExampleTask):
         about = f"Each word gets the tag that it has most often in the training split, an unseen one {default}."
         return (Baseline("most frequent tag of each word", counts.metrics(has_spans)[self.primary_metric[0]], about),)
 
-    def report(self) -> Report:
-        vocabulary = self.vocabulary
-        columns = ("sentences", "words", *(("spans",) if vocabulary.has_spans else ()), "unknown")
-        rows = {}
+    def count_data(self) -> dict[str, dict[str, int]]:
+        rows, vocabulary = {}, self.vocabulary
         for split, sentences in self.splits.parts.items():
             words = count_words(sentences)
-            is_unknown = [vocabulary.word_id(word) == vocabulary.tokenizer.unknown for word in words]
-            num_unknown = sum(count for count, unknown in zip(words.values(), is_unknown) if unknown)
-            spans = (sum(len(extract_spans(s.tags)) for s in sentences),) if vocabulary.has_spans else ()
-            rows[split] = (len(sentences), words.total(), *spans, num_unknown)
-        sizes = f"{len(vocabulary.tokenizer):,} words, {vocabulary.num_characters:,} characters"
-        messages = (
-            f"vocabulary: {sizes} (from the training split)",
-            self.describe_tags(),
-            f"split: {self.split_rule}",
-        )
-        return Report(columns, rows, messages, tuple(self.warnings()))
+            rows[split] = {"sentences": len(sentences), "words": words.total()}
+            if vocabulary.has_spans:
+                rows[split]["spans"] = sum(len(extract_spans(sentence.tags)) for sentence in sentences)
+            unknown = vocabulary.tokenizer.unknown
+            rows[split]["unknown"] = sum(n for word, n in words.items() if vocabulary.word_id(word) == unknown)
+        return rows
+
+    def describe_data(self) -> tuple[str, ...]:
+        sizes = f"{len(self.vocabulary.tokenizer):,} words, {self.vocabulary.num_characters:,} characters"
+        return f"vocabulary: {sizes} (from the training split)", self.describe_tags()
 
     # A trained model, without that data
 
@@ -284,17 +272,15 @@ class Tag(ExampleTask):
             yield format_prediction(text, word_offsets, word_tags, vocabulary.has_spans)
 
 
-def build_preprocessor(splits: TaggedSplits, settings: Settings, initial: Preprocessor | None = None) -> Preprocessor:
+def build_preprocessor(splits: TaggedSplits, settings: Settings, initial: Preprocessor) -> Preprocessor:
     """Returns words, characters and tags of the training split, except those that `initial` has already."""
-    if initial is not None and "tags" in initial.facts:
+    if "tags" in initial.facts:
         return initial
-    train = splits.parts["train"]
-    tokenizers = dict(initial.tokenizers) if initial else {}
+    train, tokenizers = splits.parts["train"], dict(initial.tokenizers)
     normalizes = not tokenizers and settings.tag.characters != 0
     if not tokenizers:
         _check_text_settings(settings, normalizes)
-        extra_words = initial.extra_words if initial else ()
-        tokenizers["text"] = build_word_vocabulary(train, settings.text, normalizes, extra_words)
+        tokenizers["text"] = build_word_vocabulary(train, settings.text, normalizes, initial.extra_words)
     elif tokenizers["text"].kind not in WORD_TOKENIZERS:
         raise UsageError(
             f"tagging needs one token per word; the vocabulary to begin with is {tokenizers['text'].kind}.",

@@ -38,12 +38,9 @@ class Pair:
     line: int = field(repr=False)
 
 
-def open_pairs(
-    spec: str, settings: Settings, valid_fraction: float | None = None, test_fraction: float | None = None
-) -> tuple[Splits[Pair], Languages]:
+def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
     """Read and check all pairs; `settings` say which languages, and what to do with empty lines."""
-    valid = settings.data.valid_fraction if valid_fraction is None else valid_fraction
-    test = settings.data.test_fraction if test_fraction is None else test_fraction
+    valid, test = settings.data.valid_fraction, settings.data.test_fraction
     sets, first = (None, None) if spec.startswith("builtin:") else find_parallel_files(Path(spec))
     if sets is not None:
         return _open_files(spec, sets, first, settings, {"valid": valid, "test": test})

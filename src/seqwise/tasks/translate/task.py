@@ -80,7 +80,7 @@ class Translate(ExampleTask):
     example_unit = "pairs"
 
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
-        super().__init__(splits, preprocessor)
+        super().__init__(splits, preprocessor, settings)
         self.target_names: list[str] = preprocessor.facts["targets"]
         self.boundaries = get_boundary_tokens(preprocessor.tokenizers, self.target_names, settings)
         self.max_length = settings.data.max_length or MAX_TOKENS
@@ -99,8 +99,8 @@ class Translate(ExampleTask):
             self.primary_metric = ("exact_match", "exact")
 
     @classmethod
-    def open_splits(cls, data: str, settings: Settings, valid_fraction: float, test_fraction: float) -> Splits[Pair]:
-        return open_pairs(data, settings, valid_fraction, test_fraction)[0]
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[Pair]:
+        return open_pairs(data, settings)[0]
 
     @classmethod
     def prepare(
