@@ -16,9 +16,10 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from seqwise.config import HELD_OUT
-from seqwise.data.reading import get_format_suffix, list_files, missing_file_error, read_error
+from seqwise.data.reading import get_format_suffix, list_data
 from seqwise.data.shuffle import permute_indices
 from seqwise.data.splitting import (
+    SPLIT_FILES,
     SPLITS,
     TooShortError,
     describe_fractions,
@@ -61,18 +62,15 @@ class Splits(Generic[E]):
         for split, examples in self.parts.items():
             digest.update(f"\0{split}\0".encode())
             for example in examples:
-                digest.update(_content(example).encode("utf-8", "surrogatepass"))
+                content: object = example
+                if is_dataclass(example):
+                    names = [field.name for field in fields(example) if field.repr]
+                    content = [getattr(example, name) for name in names if name not in ("file", "line")]
+                digest.update(repr(content).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
     def all_examples(self) -> list[E]:
         return [example for split in SPLITS for example in self.parts.get(split, [])]
-
-
-def _content(example: object) -> str:
-    """Return the content of an example, without its location."""
-    if not is_dataclass(example):
-        return repr(example)
-    return repr([getattr(example, f.name) for f in fields(example) if f.repr and f.name not in ("file", "line")])
 
 
 def open_examples(
@@ -109,26 +107,22 @@ def open_examples(
 
 def find_split_files(path: Path, suffixes: Sequence[str], findings: Findings | None = None) -> dict[str, list[Path]]:
     """Return the files of each split that a path stands for; a single file is for training, to be split later."""
-    try:
-        if not path.exists():
-            raise missing_file_error(path)
-        if not path.is_dir():
-            _check_suffix(path, suffixes)
-            return {"train": [path]}
-        files = sorted(list_files(path))
-    except OSError as error:
-        raise read_error(error, error.filename or path) from None
+    files = list_data(path)
     readable = [file for file in files if has_known_suffix(file, suffixes)]
+    if not path.is_dir():
+        if not readable and "" not in suffixes:
+            problem = f"files ending in {path.suffix or 'nothing'!r} are not read by this task."
+            repair = f"Give {', '.join(suffixes)}, gzip of these, or a folder of them."
+            raise DataError(problem, repair=repair, file=path)
+        return {"train": files}
     if not readable:
         others = f"{len(files):,} other files" if files else "it is empty"
         raise DataError(f"the folder contains no {', '.join(suffixes)} ({others}).", file=path)
-    groups = group_by_split(file.relative_to(path) for file in readable)
-    if groups is None:
-        return {"train": readable}
-    for file in readable:
-        if findings is not None and parse_split_name(file.relative_to(path)) is None:
+    groups = group_by_split(readable, path) or {"train": readable}
+    for file in sorted(set(readable).difference(*groups.values())):
+        if findings is not None:
             findings.warn("files whose names tell no split, which are not read", file)
-    return {split: [path / file for file in groups[split]] for split in SPLITS if split in groups}
+    return groups
 
 
 def has_known_suffix(path: Path, suffixes: Sequence[str]) -> bool:
@@ -140,15 +134,6 @@ def has_known_suffix(path: Path, suffixes: Sequence[str]) -> bool:
     if suffix != "" and suffix in suffixes:
         return True
     return "" in suffixes and parse_split_name(Path(suffix or path.name)) is not None
-
-
-def _check_suffix(path: Path, suffixes: Sequence[str]) -> None:
-    if not has_known_suffix(path, suffixes) and "" not in suffixes:
-        raise DataError(
-            f"files ending in {path.suffix or 'nothing'!r} are not read by this task.",
-            repair=f"Give {', '.join(suffixes)}, gzip of these, or a folder of them.",
-            file=path,
-        )
 
 
 def split_examples(
@@ -166,11 +151,8 @@ def split_examples(
         return Splits(name, rule, {split: parts[split] for split in SPLITS if split in parts}, findings, has_test)
     examples = parts["train"]
     if len(examples) <= sum(share > 0 for share in missing.values()):
-        raise TooShortError(
-            f"{len(examples)} examples are too few to hold some out for validation and testing.",
-            repair="Give more examples, or train.*, valid.* and test.* in one folder.",
-            file=name,
-        )
+        problem = f"{len(examples)} examples are too few to hold some out for validation and testing."
+        raise TooShortError(problem, repair=f"Give more examples, or {SPLIT_FILES}", file=name)
     assign = evenly_spaced_splits(len(examples), missing["valid"], missing["test"])
     divided: dict[str, list[E]] = {split: [] for split in SPLITS}
     for index, example in zip(permute_indices(np.arange(len(examples)), len(examples), 0), examples):
@@ -184,28 +166,25 @@ def split_examples(
 def select_evaluation_examples(
     open_with: Callable[[float, float], Splits[E]], fractions: tuple[float, float], split: str | None, trained_on: str
 ) -> tuple[Splits[E], list[E], str]:
-    """Return the data, the examples to evaluate on, and which they are, in words.
-
-    `open_with` reads the data and holds out the fractions that it is called with.
+    """Return the data, the examples to evaluate on, and which they are, in words. `open_with` takes fractions.
 
     The default is the test split of data that has one, or that the run was trained on; else all examples. These are
     read without splitting: in the order of the file, and without warnings about splits that are not used.
     """
+    splits = None
     if split != "all":
         try:
             splits = open_with(*fractions)
-            if split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on):
-                split = "all"
         except TooShortError:
             if split is not None:
                 raise
-            split = "all"
-    if split == "all":
+    if splits is None or (split is None and not (splits.has_predefined_splits or splits.fingerprint == trained_on)):
         splits = open_with(0.0, 0.0)
         return splits, splits.all_examples(), "all of it"
-    if split is not None and not splits.parts.get(split):
+    split = split or "test"
+    if not splits.parts.get(split):
         raise DataError(f"there is no split {split!r}.", repair=suggest(split, [*splits.parts, "all"]))
-    return splits, splits.parts[split or "test"], f"the {split or 'test'} split"
+    return splits, splits.parts[split], f"the {split} split"
 
 
 def find_training_duplicates(splits: Splits[E], key: Callable[[E], object]) -> Iterable[tuple[str, E]]:

@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 from seqwise.errors import DataError, suggest_path
 
@@ -32,34 +32,38 @@ class Document:
     line: int = 1
 
 
-@dataclass(frozen=True)
-class SourceSummary:
+class SourceSummary(NamedTuple):
     """Sizes and hash of a source, from reading it once."""
 
     sizes: tuple[int, ...]  # bytes of each document; one for a text file, none if the text is blank
     digest: str
 
 
-def summarize_documents(documents: Iterable[Document]) -> SourceSummary:
-    """Return sizes and hash of a source of many documents."""
-    digest, sizes = hashlib.blake2b(digest_size=16), []
-    for document in documents:
-        data = document.text.encode("utf-8", "surrogatepass")
-        digest.update(data + b"\0")
-        sizes.append(len(data))
-    return SourceSummary(tuple(sizes), digest.hexdigest())
+class Source:
+    """Many documents that can be read any number of times."""
+
+    name: str
+
+    def documents(self) -> Iterator[Document]:
+        raise NotImplementedError
+
+    def summarize(self) -> SourceSummary:
+        """Read and check everything."""
+        digest, sizes = hashlib.blake2b(digest_size=16), []
+        for document in self.documents():
+            data = document.text.encode("utf-8", "surrogatepass")
+            digest.update(data + b"\0")
+            sizes.append(len(data))
+        return SourceSummary(tuple(sizes), digest.hexdigest())
 
 
-class TextFile:
-    """A plain text file: one document, read in chunks."""
-
-    is_divisible = True  # a split may take a part of the text
+class TextFile(Source):
+    """A plain text file: one document, read in chunks, of which a split may take a part."""
 
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
 
     def summarize(self) -> SourceSummary:
-        """Read and check the whole file."""
         digest, size, blank = hashlib.blake2b(digest_size=16), 0, True
         for data, offset, _ in self._chunks():
             digest.update(data)
@@ -111,16 +115,11 @@ class TextFile:
             yield rest, offset, line
 
 
-class JsonLines:
+class JsonLines(Source):
     """One object with a `text` per line: many documents."""
-
-    is_divisible = False
 
     def __init__(self, path: Path):
         self.path, self.name = path, str(path)
-
-    def summarize(self) -> SourceSummary:
-        return summarize_documents(self.documents())
 
     def documents(self) -> Iterator[Document]:
         """Yield every document that is not blank."""
@@ -139,21 +138,14 @@ class JsonLines:
         try:
             content = json.loads(data)
         except ValueError as error:
-            reason = getattr(error, "msg", str(error))
-            raise DataError(
-                f"not valid JSON: {reason}.",
-                repair='Each line must be one object: {"text": "…"}',
-                file=self.path,
-                line=line,
-            ) from None
+            problem = f"not valid JSON: {getattr(error, 'msg', error)}."
+            repair = 'Each line must be one object: {"text": "…"}'
+            raise DataError(problem, repair=repair, file=self.path, line=line) from None
         if not isinstance(content, dict) or not isinstance(content.get("text"), str):
             found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
-            raise DataError(
-                f"expected an object with a string under `text`, found {found or 'an empty object'}.",
-                repair='Rename the field that holds the text: {"text": "…"}',
-                file=self.path,
-                line=line,
-            )
+            problem = f"expected an object with a string under `text`, found {found or 'an empty object'}."
+            repair = 'Rename the field that holds the text: {"text": "…"}'
+            raise DataError(problem, repair=repair, file=self.path, line=line)
         return replace_surrogates(content["text"].replace("\r\n", "\n"))
 
 
@@ -185,6 +177,16 @@ def list_files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
+def list_data(path: Path) -> list[Path]:
+    """Return the files of a folder that are not hidden, sorted, or the one file; raise unless all can be listed."""
+    try:
+        if not path.exists():
+            raise missing_file_error(path)
+        return sorted(list_files(path)) if path.is_dir() else [path]
+    except OSError as error:  # a folder of the path is not readable, or a name is too long
+        raise read_error(error, error.filename or path) from None
+
+
 def missing_file_error(path: Path) -> DataError:
     """Return the `DataError` for a file that does not exist, with a similar name as the fix."""
     folder = path.parent
@@ -203,20 +205,16 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         cause = "it ends too early" if isinstance(error, EOFError) else str(error)
-        raise DataError(
-            f"the gzip file is damaged: {cause}.",
-            repair=f"Copy or download it again; `gzip -t {path}` checks it.",
-            file=path,
-        ) from None
+        repair = f"Copy or download it again; `gzip -t {path}` checks it."
+        raise DataError(f"the gzip file is damaged: {cause}.", repair=repair, file=path) from None
     except OSError as error:
         raise read_error(error, path) from None
 
 
 def read_error(error: OSError, path: str | Path) -> DataError:
     """Return the `DataError` for a file that the system cannot read."""
-    return DataError(
-        f"cannot be read: {error.strerror or error}.", repair="Check the path and its permissions.", file=path
-    )
+    problem = f"cannot be read: {error.strerror or error}."
+    return DataError(problem, repair="Check the path and its permissions.", file=path)
 
 
 def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
@@ -225,22 +223,15 @@ def check_utf8(data: bytes, offset: int, line: int, path: Path) -> None:
         raise DataError("the text is UTF-16, not UTF-8.", repair=_conversion_hint(path, "utf-16"), file=path, line=1)
     zero = data.find(b"\0")
     if zero >= 0:
-        raise DataError(
-            f"this is a binary file, not text: byte 0x00 at offset {offset + zero:,}.",
-            repair="Give a text file; .txt, .jsonl and gzip of these are read.",
-            file=path,
-            line=line + data.count(b"\n", 0, zero),
-        )
+        problem = f"this is a binary file, not text: byte 0x00 at offset {offset + zero:,}."
+        repair = "Give a text file; .txt, .jsonl and gzip of these are read."
+        raise DataError(problem, repair=repair, file=path, line=line + data.count(b"\n", 0, zero))
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         row = line + data.count(b"\n", 0, error.start)
-        raise DataError(
-            f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {row}) is not UTF-8.",
-            repair=_conversion_hint(path, "latin1"),
-            file=path,
-            line=row,
-        ) from None
+        problem = f"byte 0x{data[error.start]:02X} at offset {offset + error.start} (line {row}) is not UTF-8."
+        raise DataError(problem, repair=_conversion_hint(path, "latin1"), file=path, line=row) from None
 
 
 def _conversion_hint(path: Path, encoding: str) -> str:

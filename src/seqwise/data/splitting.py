@@ -9,6 +9,7 @@ from pathlib import Path
 from seqwise.errors import DataError
 
 SPLITS = ("train", "valid", "test")
+SPLIT_FILES = "train.*, valid.* and test.* in one folder."  # a fix of errors
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("valid", "validation", "val", "dev", "testa"), "valid"),
@@ -29,21 +30,17 @@ def parse_split_name(path: Path) -> str | None:
     return None
 
 
-def group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]] | None:
-    """Return the files of each split, or None where the names are no splits.
+def group_by_split(paths: Iterable[Path], folder: Path | None = None) -> dict[str, list[Path]] | None:
+    """Return the files of each split, or None where the names (inside `folder`) are no splits.
 
     They are if some file is for training and either another split is named or every file names one. Otherwise
     `test_drive.txt` or `train-journey.txt` among others is a name like any other.
     """
-    groups: dict[str, list[Path]] = {}
-    has_other_names = False
+    groups: dict[str | None, list[Path]] = {}
     for path in paths:
-        split = parse_split_name(path)
-        if split is None:
-            has_other_names = True
-        else:
-            groups.setdefault(split, []).append(path)
-    return groups if "train" in groups and (len(groups) > 1 or not has_other_names) else None
+        groups.setdefault(parse_split_name(path.relative_to(folder) if folder else path), []).append(path)
+    named = {split: groups[split] for split in SPLITS if split in groups}
+    return named if "train" in named and (len(named) > 1 or None not in groups) else None
 
 
 def describe_fractions(fractions: Mapping[str, float]) -> str:

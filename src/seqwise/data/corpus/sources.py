@@ -9,23 +9,15 @@ from __future__ import annotations
 import hashlib
 import sysconfig
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from seqwise.config import HELD_OUT
-from seqwise.data.reading import (
-    Document,
-    JsonLines,
-    SourceSummary,
-    TextFile,
-    get_format_suffix,
-    list_files,
-    missing_file_error,
-    read_error,
-    summarize_documents,
-)
+from seqwise.data.reading import Document, JsonLines, Source, SourceSummary, TextFile, get_format_suffix, list_data
 from seqwise.data.splitting import (
+    SPLIT_FILES,
     SPLITS,
     TooShortError,
     describe_fractions,
@@ -35,25 +27,22 @@ from seqwise.data.splitting import (
 )
 from seqwise.errors import DataError, suggest
 
-Summaries = Mapping[str, SourceSummary]  # by the name of the source
 MIN_WHOLE_FILES = 100  # a folder with so many text files is split by files, not inside each file
 CODE_BYTES = 4_000_000
 BLOCK = 1_000  # characters of a document of the language reference: small, so that the splits are similar
 
 
-class Builtin:
-    """A built-in collection of documents."""
-
-    is_divisible = False
+class Builtin(Source):
+    """A text that is part of every CPython installation."""
 
     def __init__(self, name: str):
         if name not in BUILTINS:
             raise DataError(f"there is no built-in text {name!r}.", repair=suggest(name, BUILTINS))
         self.name = f"builtin:{name}"
-        self.documents, self.description = BUILTINS[name]
+        self.read, self.description = BUILTINS[name]
 
-    def summarize(self) -> SourceSummary:
-        return summarize_documents(self.documents())
+    def documents(self) -> Iterator[Document]:
+        return self.read()
 
 
 def _docs() -> Iterator[Document]:
@@ -107,8 +96,7 @@ BUILTINS = {
     "code": (_code, f"the top-level modules of the standard library, up to {CODE_BYTES / 1e6:g} MB"),
 }
 
-
-Source = TextFile | JsonLines | Builtin
+Summarized = tuple[Source, SourceSummary]
 
 
 @dataclass(frozen=True)
@@ -165,30 +153,40 @@ class Corpus:
         return text
 
 
-def open_corpus(spec: str | Path, valid_fraction: float = HELD_OUT, test_fraction: float = HELD_OUT) -> Corpus:
-    """Read and check everything once, and decide the splits."""
+def open_corpus(
+    spec: str | Path, valid_fraction: float = HELD_OUT, test_fraction: float = HELD_OUT, split_by_name: bool = True
+) -> Corpus:
+    """Read and check everything once, and decide the splits: by the names of files, else by the fractions."""
     if not str(spec).strip():
         raise DataError("no data is named.", repair="Give a file, a folder, builtin:docs or builtin:code.")
     fractions = {"valid": valid_fraction, "test": test_fraction}
     if str(spec).startswith("builtin:"):
-        source = Builtin(str(spec).removeprefix("builtin:"))
-        return _build_corpus(str(spec), {"train": [source]}, fractions, f"{source.description}; ")
+        builtin = Builtin(str(spec).removeprefix("builtin:"))
+        return _build_corpus(str(spec), {"train": [builtin]}, fractions, f"{builtin.description}; ")
     path = Path(spec)
-    try:
-        if not path.exists():
-            raise missing_file_error(path)
+    files = list_data(path)
+    sources = {file: source for file in files if (source := _open_source(file)) is not None}
+    if not sources:
+        problem = f"files ending in {path.suffix or 'nothing'!r} are not read."
         if path.is_dir():
-            return _open_folder(path, fractions)
-    except OSError as error:  # a folder of the path is not readable, or a name is too long
-        raise read_error(error, error.filename or path) from None
-    return _build_corpus(str(spec), {"train": [_open_source(path)]}, fractions)
+            problem = f"the folder contains no text ({len(files):,} other files)." if files else "the folder is empty."
+        repair = "Give a .txt file, a .jsonl file with `text`, gzip of either, or a folder of them."
+        raise DataError(problem, repair=repair, file=path)
+    groups = (group_by_split(sources, path) if path.is_dir() else None) or {"train": list(sources)}
+    named = [file for group in groups.values() for file in group]
+    ignored = sorted(set(sources).difference(named))
+    if not split_by_name:
+        groups = {"train": [*named, *ignored]}
+    grouped = {split: [sources[file] for file in group] for split, group in groups.items()}
+    corpus = _build_corpus(str(spec), grouped, fractions)
+    if ignored and split_by_name:
+        corpus.split_rule += f" {len(ignored)} files whose names tell no split are not read."
+    return corpus
 
 
 def open_unsplit(spec: str | Path) -> Corpus:
     """Open all of the data under the name `all`, whatever the files of a folder are called."""
-    if not str(spec).startswith("builtin:") and Path(spec).is_dir():
-        return merge_splits(_open_folder(Path(spec), {"valid": 0.0, "test": 0.0}, split_by_name=False))
-    return merge_splits(open_corpus(spec, 0.0, 0.0))
+    return merge_splits(open_corpus(spec, 0.0, 0.0, split_by_name=False))
 
 
 def merge_splits(corpus: Corpus) -> Corpus:
@@ -200,103 +198,70 @@ def merge_splits(corpus: Corpus) -> Corpus:
     return Corpus(corpus.name, "all of it.", f"{corpus.fingerprint}-all", {"all": merged}, corpus.files)
 
 
-def _open_folder(folder: Path, fractions: dict[str, float], split_by_name: bool = True) -> Corpus:
-    files = sorted(path.relative_to(folder) for path in list_files(folder))
-    texts = [path for path in files if _source_class(path)]
-    if not texts:
-        raise DataError(
-            f"the folder contains no text ({len(files):,} other files)." if files else "the folder is empty.",
-            repair="Give .txt or .jsonl files (or gzip of these).",
-            file=folder,
-        )
-    groups = group_by_split(texts) or {"train": texts}
-    if not split_by_name:
-        first = [path for split in SPLITS for path in groups.get(split, [])]
-        groups = {"train": [*first, *(path for path in texts if path not in set(first))]}
-    sources: dict[str, list[Source]] = {
-        split: [_open_source(folder / path) for path in paths] for split, paths in groups.items()
-    }
-    corpus = _build_corpus(str(folder), sources, fractions)
-    ignored = len(texts) - sum(map(len, groups.values()))
-    if ignored:
-        corpus.split_rule += f" {ignored} files whose names tell no split are not read."
-    return corpus
-
-
 def _build_corpus(
     name: str, sources: dict[str, list[Source]], fractions: dict[str, float], description: str = ""
 ) -> Corpus:
     """Build a corpus from the sources of each split; splits without a source are taken out of the training sources."""
     missing = {split: 0.0 if split in sources else fractions[split] for split in ("valid", "test")}
-    summaries = {source.name: source.summarize() for group in sources.values() for source in group}
-    sources = {split: _drop_blank(sources[split], summaries) for split in SPLITS if split in sources}
-    parts = {split: [_whole_part(source, summaries) for source in sources.get(split, [])] for split in SPLITS}
+    groups: dict[str, list[Summarized]] = {}
+    for split, group in sources.items():
+        groups[split] = [(source, summary) for source in group if (summary := source.summarize()).sizes]
+        if not groups[split]:
+            problem = "the file is empty." if len(group) == 1 else f"all {len(group)} files are empty."
+            raise DataError(problem, repair="Give a file with text in it.", file=group[0].name)
+    parts = {split: [_take_whole(*each) for each in groups.get(split, [])] for split in SPLITS}
     # The wording of the rule is part of the fingerprint: changing it would change that of all data.
     rule = "splits as the files are named" if len(sources) > 1 else "all of it is one split"
     if any(missing.values()):
-        held_out, how = _hold_out(name, sources["train"], summaries, missing)
+        held_out, how = _hold_out(name, groups["train"], missing)
         parts = {split: held_out.get(split) or parts[split] for split in SPLITS}
         rule = description + ("" if len(sources) == 1 else f"{', '.join(sources)} as the files are named; ") + how
-    files = [source.name for split in SPLITS for source in sources.get(split, [])]
-    fingerprint = _compute_fingerprint(sources, summaries, rule)
-    return Corpus(name, f"{rule}.", fingerprint, parts, files, not any(missing.values()))
+    files = [source.name for group in groups.values() for source, _ in group]
+    digest = hashlib.blake2b(rule.encode(), digest_size=16)
+    for split in sorted(groups):
+        digest.update(split.encode())
+        for source, summary in groups[split]:
+            digest.update(f"{type(source).__name__} {summary.digest}".encode())
+    return Corpus(name, f"{rule}.", digest.hexdigest(), parts, files, not any(missing.values()))
 
 
-def _drop_blank(sources: list[Source], summaries: Summaries) -> list[Source]:
-    """Return the sources that are not empty; raise if there is none."""
-    filled = [source for source in sources if summaries[source.name].sizes]
-    if not filled:
-        what = "the file is empty." if len(sources) == 1 else f"all {len(sources)} files are empty."
-        raise DataError(what, repair="Give a file with text in it.", file=sources[0].name)
-    return filled
-
-
-def _whole_part(source: Source, summaries: Summaries) -> Part:
-    size = sum(summaries[source.name].sizes)
+def _take_whole(source: Source, summary: SourceSummary) -> Part:
+    size = sum(summary.sizes)
     return Part(source, size, stop=size)
 
 
-def _hold_out(
-    name: str, sources: list[Source], summaries: Summaries, missing: dict[str, float]
-) -> tuple[dict[str, list[Part]], str]:
+def _hold_out(name: str, group: list[Summarized], missing: dict[str, float]) -> tuple[dict[str, list[Part]], str]:
     """Take the missing splits out of the training sources; return the parts of each split and the rule."""
     shares = describe_fractions(missing)
     splits = [split for split in SPLITS if split == "train" or missing[split]]
     parts: dict[str, list[Part]] = {split: [] for split in SPLITS}
-    if all(source.is_divisible for source in sources) and len(sources) < MIN_WHOLE_FILES:
-        for source in sources:
-            for split, part in _cut_file(source, summaries[source.name].sizes[0], missing).items():  # type: ignore[arg-type]
+    if all(isinstance(source, TextFile) for source, _ in group) and len(group) < MIN_WHOLE_FILES:
+        for source, summary in group:
+            for split, part in _cut_file(source, summary.sizes[0], missing).items():  # type: ignore[arg-type]
                 parts[split].append(part)
         if not all(parts[split] for split in splits):
-            size = sum(sum(summaries[source.name].sizes) for source in sources)
-            raise TooShortError(
-                f"the text is too short to split: {size:,} bytes.",
-                repair="Give a longer text, or train.*, valid.* and test.* in one folder.",
-                file=name,
-            )
-        each = "the text" if len(sources) == 1 else "each file"
+            problem = f"the text is too short to split: {sum(summary.sizes[0] for _, summary in group):,} bytes."
+            raise TooShortError(problem, repair=f"Give a longer text, or {SPLIT_FILES}", file=name)
+        each = "the text" if len(group) == 1 else "each file"
         return parts, f"the end of {each} is held out, cut at line breaks ({shares})"
-    count = sum(len(summaries[source.name].sizes) for source in sources)
+    count = sum(len(summary.sizes) for _, summary in group)
     if count < len(splits):
-        raise TooShortError(
-            f"{count} documents are too few to hold some out for validation and testing.",
-            repair="Give more documents, or train.*, valid.* and test.* in one folder.",
-            file=name,
-        )
+        problem = f"{count} documents are too few to hold some out for validation and testing."
+        raise TooShortError(problem, repair=f"Give more documents, or {SPLIT_FILES}", file=name)
     assign = evenly_spaced_splits(count, missing["valid"], missing["test"])
-
-    def includes_only(split: str) -> Callable[[int], bool]:
-        return lambda number: assign(number) == split
-
     first = 0
-    for source in sources:
-        sizes = summaries[source.name].sizes
+    for source, (sizes, _) in group:
         for split in splits:
             size = sum(size for number, size in enumerate(sizes, start=first) if assign(number) == split)
             if size:
-                parts[split].append(Part(source, size, includes=includes_only(split), first=first))
+                includes = partial(_is_assigned, assign, split)
+                parts[split].append(Part(source, size, includes=includes, first=first))
         first += len(sizes)
     return parts, f"whole documents are held out at even distances among {count:,} ({shares})"
+
+
+def _is_assigned(assign: Callable[[int], str], split: str, number: int) -> bool:
+    return assign(number) == split
 
 
 def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[str, Part]:
@@ -310,31 +275,10 @@ def _cut_file(source: TextFile, size: int, missing: dict[str, float]) -> dict[st
     return {split: Part(source, stop - start, start, stop) for split, start, stop in bounds if start < stop}
 
 
-def _compute_fingerprint(sources: dict[str, list[Source]], summaries: Summaries, rule: str) -> str:
-    digest = hashlib.blake2b(rule.encode(), digest_size=16)
-    for split in sorted(sources):
-        digest.update(split.encode())
-        for source in sources[split]:
-            digest.update(f"{type(source).__name__} {summaries[source.name].digest}".encode())
-    return digest.hexdigest()
-
-
-def _source_class(path: Path) -> type[TextFile] | type[JsonLines] | None:
+def _open_source(path: Path) -> Source | None:
     """Return how to read a file, by its suffix; `eng.train` is text too."""
     suffix = get_format_suffix(path)
     if suffix == ".jsonl":
-        return JsonLines
-    if suffix == ".txt" or (suffix and parse_split_name(Path(suffix)) is not None):
-        return TextFile
-    return None
-
-
-def _open_source(path: Path) -> TextFile | JsonLines:
-    source = _source_class(path)
-    if source is None:
-        raise DataError(
-            f"files ending in {path.suffix or 'nothing'!r} are not read.",
-            repair="Give a .txt file, a .jsonl file with `text`, gzip of either, or a folder of them.",
-            file=path,
-        )
-    return source(path)
+        return JsonLines(path)
+    is_text = suffix == ".txt" or (suffix and parse_split_name(Path(suffix)) is not None)
+    return TextFile(path) if is_text else None
