@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seqwise.backbones.series import SeriesEncoder, split_into_patches
+from seqwise.backbones.encoder import SeriesEncoder, split_into_patches
 from seqwise.config import Settings
 from seqwise.resolved_settings import ResolvedSettings
 

@@ -7,6 +7,7 @@ last valid step, or None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -203,3 +204,44 @@ def compute_layer_states(backbone: nn.Module, vectors: Tensor, lengths: Tensor |
         for hook in hooks:
             hook.remove()
     return [vectors, *outputs[:-1], last]
+
+
+def split_into_patches(x: Tensor, size: int) -> Tensor:
+    """(B, L, F) → (B, ⌈L / size⌉, size · F), padded with zeros before the first step."""
+    x = F.pad(x, (0, 0, -x.shape[1] % size, 0))
+    return x.reshape(x.shape[0], -1, size * x.shape[2])
+
+
+class SeriesEncoder(nn.Module):
+    """A window of numbers (B, L, F) → patches → backbone → one vector (B, width) that summarises it.
+
+    The summary has all states of a Transformer side by side, or is the last state of another backbone. Several steps
+    are read at once as one vector, a patch (Nie et al. 2023, "A Time Series is Worth 64 Words", §3.1; for recurrent
+    networks Lin et al. 2023, "SegRNN", §3): fewer and richer steps, so a long past is cheap to read and gradients have
+    a short path.
+    """
+
+    def __init__(self, settings: ResolvedSettings, num_features: int, lookback: int):
+        super().__init__()
+        network, is_feedforward = settings.network, settings.model == "feedforward"
+        self.patch_size = lookback if is_feedforward else settings.forecast.patch  # feedforward reads all at once
+        num_patches = math.ceil(lookback / self.patch_size)
+        inputs = self.patch_size * num_features
+        self.is_transformer = settings.model == "transformer"
+        self.enter: nn.Module = nn.Identity()
+        if is_feedforward:
+            self.backbone: nn.Module = FeedForwardBackbone(inputs, network.width, network.depth, 1, network.dropout)
+        else:
+            self.enter = nn.Linear(inputs, network.embedding)
+            self.backbone = build_encoder(settings, network.embedding, num_patches)
+        state_width: int = self.backbone.width  # type: ignore[assignment]
+        self.width = state_width * num_patches if self.is_transformer else state_width
+        self.dropout = nn.Dropout(network.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        vectors = self.enter(split_into_patches(x, self.patch_size))
+        record_value(self, "patches", vectors)
+        states = self.backbone(vectors).vectors
+        summary = states.flatten(1) if self.is_transformer else states[:, -1]
+        record_value(self, "summary", summary)
+        return self.dropout(summary)

@@ -52,6 +52,14 @@ def normalize_pixels(pixels: Tensor, dtype: torch.dtype) -> Tensor:
     return pixels.to(dtype) / 127.5 - 1
 
 
+def build_linear(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer that keeps the variance of its input; its bias starts at zero."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.normal_(linear.weight, std=inputs**-0.5)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
 class Convolution(nn.Module):
     """y = W ∗ x + b with a 3 × 3 kernel over (B, height, width, C); a stride of 2 halves the sides, rounded up.
 
@@ -143,9 +151,7 @@ class PatchEncoder(nn.Module):
     ):
         super().__init__()
         self.width, self.patch, self.side = width, patch, -(-size // patch)
-        self.enter = nn.Linear(CHANNELS * patch**2, width)
-        nn.init.normal_(self.enter.weight, std=self.enter.in_features**-0.5)
-        nn.init.zeros_(self.enter.bias)
+        self.enter = build_linear(CHANNELS * patch**2, width)
         self.positions = LearnedPositions(width, self.side**2)
         layer_class = PreNormEncoderLayer if settings.norm == "pre" else EncoderLayer
         self.encoder = Encoder(
@@ -203,9 +209,7 @@ class FeatureEncoder(nn.Module):
     def __init__(self, inputs: int, width: int, max_regions: int):
         super().__init__()
         self.width = width
-        self.enter = nn.Linear(inputs, width)
-        nn.init.normal_(self.enter.weight, std=inputs**-0.5)
-        nn.init.zeros_(self.enter.bias)
+        self.enter = build_linear(inputs, width)
         self.norm, self.positions = LayerNorm(width), LearnedPositions(width, max_regions)
 
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Memory:

@@ -24,13 +24,13 @@ class States:
     state: ModelState = None
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: ModelState) -> ModelState:
-    """The state with `function` applied to each tensor."""
-    if state is None:
+def map_state(function: Callable[..., Tensor], *states: ModelState) -> ModelState:
+    """The state with `function` applied to each tensor; of several states, to the tensors at the same place in all."""
+    if states[0] is None:
         return None
-    if isinstance(state, Tensor):
-        return function(state)
-    return tuple(map_state(function, part) for part in state)
+    if isinstance(states[0], Tensor):
+        return function(*states)
+    return tuple(map_state(function, *parts) for parts in zip(*states, strict=True))
 
 
 def detach(state: ModelState) -> ModelState:
@@ -40,12 +40,7 @@ def detach(state: ModelState) -> ModelState:
 
 def concat_states(states: list[ModelState]) -> ModelState:
     """The states of consecutive rows as one."""
-    first = states[0]
-    if first is None:
-        return None
-    if isinstance(first, Tensor):
-        return torch.cat(states)
-    return tuple(concat_states(list(parts)) for parts in zip(*states))
+    return map_state(lambda *parts: torch.cat(parts), *states)
 
 
 def flatten(state: ModelState, name: str = "carry") -> dict[str, Tensor]:

@@ -59,7 +59,8 @@ class AttentiveRecurrent(nn.Module):
             a = recorder.record("context", self._attend(h, past, present, steps, recorder))
             h = h + a
             outputs.append(h)
-            present = self._append(h, present)
+            key, value = F.linear(h, self.weight_memory)[:, None].chunk(2, dim=-1)
+            present = _concatenate(present, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
             cell_state = (h, *rest) if valid is None else select_state(valid[:, t], (h, *rest), cell_state)
         cell_recorder.finish(valid)
         recorder.finish(valid)
@@ -82,10 +83,6 @@ class AttentiveRecurrent(nn.Module):
         weights = recorder.record("weights", F.pad(weights, (first, steps - t)))[:, first : before + t]
         split = old[0].shape[1]
         return (weights[:, None, :split] @ old[1] + weights[:, None, split:] @ new[1])[:, 0]
-
-    def _append(self, h: Tensor, memory: Memory) -> Memory:
-        key, value = F.linear(h, self.weight_memory)[:, None].chunk(2, dim=-1)
-        return _concatenate(memory, (key, value, torch.ones_like(h[:, :1], dtype=torch.bool)))
 
     @property
     def cell(self) -> Cell:
@@ -123,8 +120,8 @@ class StateAttention(nn.Module):
             if is_recorded_live(self):
                 return context
         mask = mask if mask.dim() == 2 else mask[:, None]
-        heads = [part[:, None] for part in (queries, keys, values)]  # one head, (B, 1, T, D): so that a kernel applies
-        return attend(heads[0], heads[1], heads[2], mask, SCORE)[:, 0]
+        # One head, (B, 1, T, D), so that a kernel applies.
+        return attend(queries[:, None], keys[:, None], values[:, None], mask, SCORE)[:, 0]
 
 
 def _window(steps: int, columns: int, memory: int, device: Any) -> Tensor:

@@ -81,22 +81,25 @@ class SampledSoftmax(FullSoftmax):
     probability: Tensor
 
     def __init__(
-        self,
-        width: int,
-        vocabulary: int,
-        samples: int,
-        tied: nn.Parameter | None = None,
-        counts: Tensor | None = None,
+        self, width: int, vocabulary: int, samples: int, tied: nn.Parameter | None = None, counts: Tensor | None = None
     ):
         super().__init__(width, vocabulary, tied)
         self.samples = samples
-        probability = _log_uniform_probabilities(vocabulary) if counts is None else _flatten_counts(counts, vocabulary)
+        if counts is None:
+            # P(k) = log((k+2)/(k+1)) / log(V+1): close to Zipf's law, and its sum telescopes to 1.
+            rank = torch.arange(vocabulary, dtype=torch.float64)
+            probability = (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
+        elif counts.shape == (vocabulary,):
+            # A word without occurrences counts as one with one: its term of Z must not vanish.
+            weight = counts.double().clamp(min=1.0) ** FLATTENING
+            probability = (weight / weight.sum()).float()
+        else:
+            raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
         self.register_buffer("probability", probability, persistent=False)  # needed in training only
 
     def loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        return self.sampled_loss(vectors, targets) if self.training else super().loss(vectors, targets)
-
-    def sampled_loss(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        if not self.training:
+            return super().loss(vectors, targets)
         negatives = self.sample_negatives()  # (S,)
         ids = torch.cat((targets, negatives))
         rows, bias = F.embedding(ids, self.weight), self.bias[ids]  # one lookup: one dense gradient
@@ -114,11 +117,9 @@ class SampledSoftmax(FullSoftmax):
         return torch.multinomial(self.probability, self.samples, replacement=True)
 
     def describe(self) -> str:
-        return (
-            f"sampled softmax in training ({self.samples:,} shared negatives, "
-            f"{'tied' if self.tied else 'free'} projection); "
-            f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
-        )
+        training = f"{self.samples:,} shared negatives, {'tied' if self.tied else 'free'} projection"
+        evaluation = f"evaluation uses the full softmax over {self.vocabulary:,} tokens"
+        return f"sampled softmax in training ({training}); {evaluation}"
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -163,17 +164,3 @@ class AdaptiveSoftmax(nn.Module):
 def _to_float32_under_autocast(vectors: Tensor) -> Tensor:
     """PyTorch's adaptive softmax keeps its results in the dtype of its input; under autocast they are float32."""
     return vectors.float() if torch.is_autocast_enabled(vectors.device.type) else vectors
-
-
-def _log_uniform_probabilities(vocabulary: int) -> Tensor:
-    """P(k) = log((k+2)/(k+1)) / log(V+1): close to Zipf's law, and its sum telescopes to 1."""
-    rank = torch.arange(vocabulary, dtype=torch.float64)
-    return (torch.log1p(1 / (rank + 1)) / math.log(vocabulary + 1)).float()
-
-
-def _flatten_counts(counts: Tensor, vocabulary: int) -> Tensor:
-    """counts^0.75, normalised. A word without occurrences counts as one with one: its term of Z must not vanish."""
-    if counts.shape != (vocabulary,):
-        raise UsageError(f"expected one count per token, ({vocabulary},); received {tuple(counts.shape)}.")
-    weight = counts.double().clamp(min=1.0) ** FLATTENING
-    return (weight / weight.sum()).float()

@@ -6,6 +6,7 @@ the whole sequence at once. This module knows nothing of attention.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -27,10 +28,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         stop = start + x.shape[-2]
-        if torch.compiler.is_compiling():
-            positions = _interleave(_angles(start, stop, self.width, x.device), self.width, x.dtype)
-        else:
-            positions = _sinusoids(_round_up_length(stop), self.width, x.dtype, x.device)[start:stop]  # (T, D)
+        positions = _look_up(_interleave, start, stop, self.width, x.dtype, x.device)[:, : self.width]  # (T, D)
         record_value(self, "positions", positions)
         return x + positions
 
@@ -93,13 +91,12 @@ def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor
     stop = start + x.shape[-2]
     exact = x if x.dtype == torch.float64 else x.float()  # complex numbers have no 16-bit kernels
     if rotations is None and torch.compiler.is_compiling():
-        angles = _angles(start, stop, x.shape[-1], x.device)
-        rotations = torch.stack((angles.sin(), angles.cos()), 1).to(exact.dtype)
+        rotations = _look_up(_stack, start, stop, x.shape[-1], exact.dtype, x.device)
     if rotations is not None:
         sine, cosine = rotations.unbind(1)  # (T, K/2) each
         even, odd = exact.unflatten(-1, (-1, 2)).unbind(-1)
         return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2).to(x.dtype)
-    factors = _rotations(_round_up_length(stop), x.shape[-1], exact.dtype, x.device)[start:stop]  # (T, K/2), complex
+    factors = _look_up(_to_complex, start, stop, x.shape[-1], exact.dtype, x.device)  # (T, K/2)
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * factors).flatten(-2).to(x.dtype)
 
@@ -107,45 +104,44 @@ def rotary(x: Tensor, start: int = 0, rotations: Tensor | None = None) -> Tensor
 def sines_and_cosines(time: int, width: int, like: Tensor) -> Tensor:
     """(T, 2, K/2): the `rotations` of the first T positions, as precise as the dtype of `like` needs."""
     dtype = torch.promote_types(like.dtype, torch.float32)
-    return _sines_and_cosines(_round_up_length(time), width, dtype, like.device)[:time]
+    return _look_up(_stack, 0, time, width, dtype, like.device)
 
 
-def _round_up_length(length: int) -> int:
-    """The next power of two, so that growing sequences share few tables."""
-    return max(256, 1 << (length - 1).bit_length())
+Encoding = Callable[[Tensor, torch.dtype], Tensor]  # angles (T, K/2) → a table with a row per position
+
+
+def _interleave(angles: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2).to(dtype)
+
+
+def _stack(angles: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.stack((angles.sin(), angles.cos()), 1).to(dtype)
+
+
+def _to_complex(angles: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+def _look_up(encode: Encoding, start: int, stop: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The encoding of the positions from `start` to `stop`: from a table, which compiled code cannot look up."""
+    if torch.compiler.is_compiling():
+        return encode(_angles(start, stop, width, device), dtype)
+    length = max(256, 1 << (stop - 1).bit_length())  # a power of two, so that growing sequences share few tables
+    return _build_table(encode, length, width, dtype, device)[start:stop]
+
+
+@cache
+def _build_table(encode: Encoding, length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The encoding of the first positions, shared by all layers.
+
+    It is created outside inference mode because training may use it later, and never freed: CUDA graphs
+    (`training/replay.py`) read it at its address.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        return encode(_angles(0, length, width, device), dtype)
 
 
 def _angles(start: int, stop: int, width: int, device: torch.device) -> Tensor:
     """(stop − start, ⌈width/2⌉) in float64: in float32 an angle of 10,000 is already off by 0.001."""
     frequency = BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
     return torch.arange(start, stop, dtype=torch.float64, device=device)[:, None] * frequency
-
-
-def _interleave(angles: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[:, :width].to(dtype)
-
-
-# All layers share the tables. They are created outside inference mode because training may use them later, and are
-# never freed: CUDA graphs (`training/replay.py`) read them at their addresses. They are few, since lengths are rounded
-# up.
-
-
-@cache
-def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False), torch.no_grad():
-        return _interleave(_angles(0, length, width, device), width, dtype)
-
-
-@cache
-def _rotations(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False), torch.no_grad():
-        angles = _angles(0, length, width, device)
-        return torch.complex(angles.cos().to(dtype), angles.sin().to(dtype))
-
-
-@cache
-def _sines_and_cosines(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(length, 2, width/2); a slice of the first rows has the same strides whatever its length."""
-    with torch.inference_mode(False), torch.no_grad():
-        factors = _rotations(length, width, dtype, device)
-        return torch.stack((factors.imag, factors.real), 1)

@@ -73,13 +73,11 @@ class Recurrent(nn.Module):
         zeros = self.cell.start(x.shape[0], x if state is None else META)
         if state is None:
             return zeros
-        shapes = [tuple(part.shape) for part in state]
-        if shapes != [tuple(part.shape) for part in zeros]:
-            expected = " and ".join(str(tuple(part.shape)) for part in zeros)
-            raise UsageError(f"expected a state of {expected}, received {' and '.join(map(str, shapes)) or 'nothing'}.")
-        if any(part.device != x.device for part in state):
-            devices = " and ".join(str(part.device) for part in state)
-            raise UsageError(f"expected a state on {x.device}, received one on {devices}.")
+        expected = [(tuple(part.shape), x.device) for part in zeros]
+        received = [(tuple(part.shape), part.device) for part in state]
+        if received != expected:
+            texts = [" and ".join(f"{shape} on {device}" for shape, device in part) for part in (expected, received)]
+            raise UsageError(f"expected a state of {texts[0]}, received {texts[1] or 'nothing'}.")
         return state if backend == "triton" else tuple(part.to(x.dtype) for part in state)
 
     def recurrent_matrix(self) -> Tensor:
@@ -145,23 +143,19 @@ class Bidirectional(nn.Module):
     def forward(self, x: Tensor, state: Any = None, lengths: Tensor | None = None) -> tuple[Tensor, tuple[Any, Any]]:
         """x (B, T, D) → outputs (B, T, 2U) and (state of forwards, state of backwards)."""
         forward_state, backward_state = (None, None) if state is None else state
-        result = self._scan_both(x, [forward_state, backward_state], lengths)
-        if result is not None:
-            return result.outputs, (result.states[0], result.states[1])
+        layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
+        first, second = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
+        if first == second and not any(map(is_recorded_live, cells)):
+            valid = valid_steps(x, cells[0].inputs, lengths)
+            backend = choose_backend(cells[0], x, lengths, scans=2)
+            states = [forward_state, backward_state]
+            result = _scan_directions(backend, layers, x, states, lengths, valid) if backend in FUSED else None
+            if result is not None:
+                return result.outputs, (result.states[0], result.states[1])
         outputs, forward_state = self.forwards(x, forward_state, lengths)
         reversed_outputs, backward_state = self.backwards(reverse_steps(x, lengths), backward_state, lengths)
         outputs = torch.cat([outputs, reverse_steps(reversed_outputs, lengths)], dim=-1)
         return outputs, (forward_state, backward_state)
-
-    def _scan_both(self, x: Tensor, states: list[State | None], lengths: Tensor | None) -> ScanResult | None:
-        """Both directions by one kernel, where there is one for this call."""
-        layers, cells = [self.forwards, self.backwards], [self.forwards.cell, self.backwards.cell]
-        first, second = ((get_cell_spec(cell), cell.inputs, cell.units) for cell in cells)
-        if first != second or any(map(is_recorded_live, cells)):
-            return None
-        valid = valid_steps(x, cells[0].inputs, lengths)
-        backend = choose_backend(cells[0], x, lengths, scans=2)
-        return _scan_directions(backend, layers, x, states, lengths, valid) if backend in FUSED else None
 
 
 def _scan_directions(

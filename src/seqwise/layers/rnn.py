@@ -41,6 +41,7 @@ class _BorrowedWeights(Cell):
     def __init__(self, inputs: int, owner: Any, suffix: str):
         nn.Module.__init__(self)
         self.inputs, self.units, self.suffix = inputs, owner.hidden_size, suffix
+        self.activation = getattr(owner, "nonlinearity", "tanh")
 
     @property
     def weight_input(self) -> Tensor:  # type: ignore[override]
@@ -52,10 +53,16 @@ class _BorrowedWeights(Cell):
 
     @property
     def bias(self) -> Tensor:  # type: ignore[override]
-        """The sum of the two biases: apart from a GRU's candidate, every gate adds both."""
-        if not self.owner.bias:
-            return self.weight_hidden.new_zeros(self.blocks * self.units)
-        return getattr(self.owner, f"bias_ih_{self.suffix}") + getattr(self.owner, f"bias_hh_{self.suffix}")
+        """The sum of PyTorch's two biases; without the second one of a GRU's candidate, which is `bias_hidden`."""
+        second = self._second_bias
+        if isinstance(self, GRUCell):
+            second = F.pad(second[: 2 * self.units], (0, self.units))
+        return getattr(self.owner, f"bias_ih_{self.suffix}") + second if self.owner.bias else second
+
+    @property
+    def _second_bias(self) -> Tensor:
+        weight = self.weight_hidden
+        return getattr(self.owner, f"bias_hh_{self.suffix}") if self.owner.bias else weight.new_zeros(len(weight))
 
 
 class _LSTMCell(_BorrowedWeights, LSTMCell):  # type: ignore[misc]
@@ -63,26 +70,14 @@ class _LSTMCell(_BorrowedWeights, LSTMCell):  # type: ignore[misc]
 
 
 class _RNNCell(_BorrowedWeights, RNNCell):
-    def __init__(self, inputs: int, owner: Any, suffix: str):
-        super().__init__(inputs, owner, suffix)
-        self.activation = owner.nonlinearity
+    pass
 
 
 class _GRUCell(_BorrowedWeights, GRUCell):
     @property
-    def bias(self) -> Tensor:  # type: ignore[override]
-        """Both biases of reset and update gate, the first one of the candidate."""
-        if not self.owner.bias:
-            return super().bias
-        reset_and_update = getattr(self.owner, f"bias_hh_{self.suffix}")[: 2 * self.units]
-        return getattr(self.owner, f"bias_ih_{self.suffix}") + F.pad(reset_and_update, (0, self.units))
-
-    @property
     def bias_hidden(self) -> Tensor:  # type: ignore[override]
         """The candidate's second bias, which the reset gate multiplies."""
-        if not self.owner.bias:
-            return self.weight_hidden.new_zeros(self.units)
-        return getattr(self.owner, f"bias_hh_{self.suffix}")[2 * self.units :]
+        return self._second_bias[2 * self.units :]
 
 
 # The same equations, so the same scans.

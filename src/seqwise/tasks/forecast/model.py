@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqwise.backbones.series import SeriesEncoder
+from seqwise.backbones.encoder import SeriesEncoder
 from seqwise.backbones.states import ModelState
 from seqwise.heads.forecast import PointHead, QuantileHead, pinball_loss
 from seqwise.layers.record import record_value
