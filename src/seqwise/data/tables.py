@@ -57,6 +57,18 @@ def read_text(path: Path) -> str:
     return data.removeprefix(BOM).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
+def read_header(path: Path) -> list[str]:
+    """Return the fields of the first line of a table, or the keys of its first object."""
+    line = read_text(path).lstrip("\n ").partition("\n")[0]
+    if get_format_suffix(path) != ".jsonl":
+        return next(csv.reader([line], delimiter="\t" if get_format_suffix(path) == ".tsv" else ","), [])
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return []
+    return list(content) if isinstance(content, dict) else []
+
+
 def read_table(path: Path, names: Sequence[str], findings: Findings, columns: Sequence[str] | None = None) -> Table:
     """Read the columns that the task calls `names`.
 

@@ -17,7 +17,7 @@ from seqwise.config import TaskName
 from seqwise.data.examples import find_split_files
 from seqwise.data.reading import BOM, get_format_suffix, open_binary, read_error
 from seqwise.errors import DataError, UsageError, suggest
-from seqwise.tasks.translate.parallel_files import find_parallel_files
+from seqwise.tasks.translate.languages import find_parallel_files
 
 BUILTIN_TASKS: dict[str, TaskName] = {
     "docs": "language",
@@ -79,7 +79,7 @@ def _find_parallel_names(folder: Path) -> list[str]:
         sets, _ = find_parallel_files(folder)
     except DataError:
         return []
-    return [path.name for path in sets[0].paths.values()] if sets else []
+    return [path.name for paths in list(sets.values())[:1] for path in paths.values()]
 
 
 def _guess_from_file(path: Path) -> tuple[TaskName, str]:

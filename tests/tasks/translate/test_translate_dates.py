@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, format_ordinal, spell_dates
+from seqwise.tasks.translate.dates import COUNT, SHORT_SPELLINGS, SPELLINGS, format_date, format_ordinal, spell_dates
 from seqwise.tasks.translate.reader import builtin_dates
 
 DAY = date(1997, 5, 3)  # a Saturday
@@ -33,7 +33,7 @@ def test_no_day_comes_twice_and_no_spelling_means_two_days():
     ],
 )
 def test_spellings_are_what_people_write(written: str):
-    assert written in [spell(DAY) for spell in SPELLINGS + SHORT_SPELLINGS]
+    assert written in [format_date(DAY, spelling) for spelling in SPELLINGS + SHORT_SPELLINGS]
 
 
 def test_two_digits_stand_for_the_years_of_posix_only():
@@ -47,6 +47,6 @@ def test_ordinals():
     assert " ".join(map(format_ordinal, numbers)) == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 23rd 30th 31st"
 
 
-def test_as_pairs_they_carry_their_place():
+def test_pairs_of_dates_have_a_location():
     pair = builtin_dates()[41]
     assert (pair.file, pair.line, len(pair.targets)) == ("builtin:dates", 42, 1)

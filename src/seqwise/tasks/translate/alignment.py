@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,21 +21,11 @@ MIN_SPREAD = 0.15  # of the logarithm of the ratio of lengths
 _NUMBER = re.compile(r"\d+")
 
 
-@dataclass(frozen=True)
-class Misalignment:
-    """The lines of the longer text without a partner, from 0; at most MAX_SKIPPED."""
+def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> list[int]:
+    """Return the lines of the longer text, from 0, that most likely have no partner; where they are many, the first.
 
-    unmatched: tuple[int, ...]
-    is_at_end: bool = False  # the shorter text merely ends too early: all of its lines match
-
-    @property
-    def line(self) -> int:
-        """The first line without a partner, from 1."""
-        return self.unmatched[0] + 1
-
-
-def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> Misalignment:
-    """Return the most likely lines of the longer text that have no partner in the shorter one."""
+    If the shorter text merely ends too early, these are all lines after its length.
+    """
     missing, count = len(longer) - len(shorter), len(shorter)
     max_shift = min(missing, MAX_SKIPPED)
     sums = _cumulative_costs(longer, shorter, max_shift)  # (max_shift + 1, count + 1)
@@ -58,9 +47,7 @@ def find_misalignment(longer: Sequence[str], shorter: Sequence[str]) -> Misalign
         place = int(skips[shift - 1][place])
         unmatched.insert(0, place + shift - 1)
         shift -= 1
-    if not unmatched:
-        return Misalignment(tuple(range(count, len(longer))), is_at_end=True)
-    return Misalignment(tuple(unmatched))
+    return unmatched or list(range(count, len(longer)))
 
 
 def _cumulative_costs(longer: Sequence[str], shorter: Sequence[str], max_shift: int) -> np.ndarray:

@@ -7,7 +7,6 @@ and years of two digits are those of POSIX (69 to 99 are 1969 to 1999, 00 to 68 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, timedelta
 
 import numpy as np
@@ -19,20 +18,97 @@ FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 SEED = 1997
 
 ENGLISH = [
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ]
 GERMAN = [
-    *("Januar", "Februar", "März", "April", "Mai", "Juni"),
-    *("Juli", "August", "September", "Oktober", "November", "Dezember"),
+    "Januar",
+    "Februar",
+    "März",
+    "April",
+    "Mai",
+    "Juni",
+    "Juli",
+    "August",
+    "September",
+    "Oktober",
+    "November",
+    "Dezember",
 ]
 FRENCH = [
-    *("janvier", "février", "mars", "avril", "mai", "juin"),
-    *("juillet", "août", "septembre", "octobre", "novembre", "décembre"),
+    "janvier",
+    "février",
+    "mars",
+    "avril",
+    "mai",
+    "juin",
+    "juillet",
+    "août",
+    "septembre",
+    "octobre",
+    "novembre",
+    "décembre",
 ]
 WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 WOCHENTAGE = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
 JOURS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
+
+SPELLINGS = (
+    "{d} {month} {y}",
+    "{month} {d}, {y}",
+    "{month} {ordinal}, {y}",
+    "{ordinal} of {month} {y}",
+    "the {ordinal} of {month}, {y}",
+    "{weekday}, {month} {ordinal}, {y}",
+    "{weekday:.3} {d} {month:.3} {y}",
+    "{lower_weekday} {lower_month} {d} {y}",
+    "{d:02}-{upper_month:.3}-{y}",
+    "{month:.3}. {d}, {y}",
+    "{upper_month} {d} {y}",
+    "{y}, {month} {d}",
+    "{d}.{m}.{y}",
+    "{d:02}.{m:02}.{y}",
+    "{m}/{d}/{y}",
+    "{y}/{m:02}/{d:02}",
+    "{y}{m:02}{d:02}",
+    "{d}. {monat} {y}",
+    "{wochentag}, der {d}. {monat} {y}",
+    "{premier} {mois} {y}",
+    "{jour} {premier} {mois} {y}",
+)
+SHORT_SPELLINGS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} '{short_year:02}")
+
+
+def format_date(day: date, spelling: str) -> str:
+    """Return a day in one of the spellings."""
+    month, weekday = ENGLISH[day.month - 1], WEEKDAYS[day.weekday()]
+    return spelling.format(
+        d=day.day,
+        m=day.month,
+        y=day.year,
+        short_year=day.year % 100,
+        month=month,
+        lower_month=month.lower(),
+        upper_month=month.upper(),
+        weekday=weekday,
+        lower_weekday=weekday.lower(),
+        ordinal=format_ordinal(day.day),
+        monat=GERMAN[day.month - 1],
+        wochentag=WOCHENTAGE[day.weekday()],
+        mois=FRENCH[day.month - 1],
+        jour=JOURS[day.weekday()],
+        premier="1er" if day.day == 1 else day.day,
+    )
 
 
 def format_ordinal(number: int) -> str:
@@ -41,57 +117,11 @@ def format_ordinal(number: int) -> str:
     return f"{number}{'th' if is_teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _month(day: date) -> str:
-    return ENGLISH[day.month - 1]
-
-
-def _weekday(day: date) -> str:
-    return WEEKDAYS[day.weekday()]
-
-
-def _premier(day: date) -> str:
-    return "1er" if day.day == 1 else str(day.day)
-
-
-SPELLINGS: tuple[Callable[[date], str], ...] = (
-    lambda day: f"{day.day} {_month(day)} {day.year}",
-    lambda day: f"{_month(day)} {day.day}, {day.year}",
-    lambda day: f"{_month(day)} {format_ordinal(day.day)}, {day.year}",
-    lambda day: f"{format_ordinal(day.day)} of {_month(day)} {day.year}",
-    lambda day: f"the {format_ordinal(day.day)} of {_month(day)}, {day.year}",
-    lambda day: f"{_weekday(day)}, {_month(day)} {format_ordinal(day.day)}, {day.year}",
-    lambda day: f"{_weekday(day)[:3]} {day.day} {_month(day)[:3]} {day.year}",
-    lambda day: f"{_weekday(day).lower()} {_month(day).lower()} {day.day} {day.year}",
-    lambda day: f"{day.day:02}-{_month(day)[:3].upper()}-{day.year}",
-    lambda day: f"{_month(day)[:3]}. {day.day}, {day.year}",
-    lambda day: f"{_month(day).upper()} {day.day} {day.year}",
-    lambda day: f"{day.year}, {_month(day)} {day.day}",
-    lambda day: f"{day.day}.{day.month}.{day.year}",
-    lambda day: f"{day.day:02}.{day.month:02}.{day.year}",
-    lambda day: f"{day.month}/{day.day}/{day.year}",
-    lambda day: f"{day.year}/{day.month:02}/{day.day:02}",
-    lambda day: f"{day.year}{day.month:02}{day.day:02}",
-    lambda day: f"{day.day}. {GERMAN[day.month - 1]} {day.year}",
-    lambda day: f"{WOCHENTAGE[day.weekday()]}, der {day.day}. {GERMAN[day.month - 1]} {day.year}",
-    lambda day: f"{_premier(day)} {FRENCH[day.month - 1]} {day.year}",
-    lambda day: f"{JOURS[day.weekday()]} {_premier(day)} {FRENCH[day.month - 1]} {day.year}",
-)
-
-# With a year of two digits.
-SHORT_SPELLINGS: tuple[Callable[[date], str], ...] = (
-    lambda day: f"{day.day} {_month(day)[:3]} '{day.year % 100:02}",
-    lambda day: f"{_month(day)} {format_ordinal(day.day)} '{day.year % 100:02}",
-)
-
-
 def spell_dates(count: int = COUNT) -> list[tuple[str, str]]:
     """Return (spelled date, ISO 8601 date) of `count` different days; always the same."""
-    days = (LAST - FIRST).days + 1
-    numbers = permute_indices(np.arange(count), days, SEED)
-    return [_spell(FIRST + timedelta(days=int(number)), hash_integers(SEED, int(number))) for number in numbers]
-
-
-def _spell(day: date, random: int) -> tuple[str, str]:
-    has_short_year = 1969 <= day.year <= 2068
-    spellings = SPELLINGS + SHORT_SPELLINGS if has_short_year else SPELLINGS
-    return spellings[random % len(spellings)](day), day.isoformat()
+    pairs = []
+    for number in permute_indices(np.arange(count), (LAST - FIRST).days + 1, SEED).tolist():
+        day = FIRST + timedelta(days=number)
+        spellings = SPELLINGS + SHORT_SPELLINGS if 1969 <= day.year <= 2068 else SPELLINGS
+        pairs.append((format_date(day, spellings[hash_integers(SEED, number) % len(spellings)]), day.isoformat()))
+    return pairs

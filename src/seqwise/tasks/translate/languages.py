@@ -1,20 +1,31 @@
-"""The source and target languages, from the names of files or columns and from --columns and --target."""
+"""Where the source and the target languages are: in parallel files such as `train.en` and `train.de`, or in columns.
+
+Names of files, --columns and --target say which is which. The module does not read the texts.
+"""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqwise.data.reading import get_format_suffix, open_binary
-from seqwise.data.tables import parse_columns
+from seqwise.data.reading import get_format_suffix, is_gzip, list_files, missing_file_error, read_error
+from seqwise.data.tables import SUFFIXES, parse_columns, read_header
 from seqwise.errors import DataError, UsageError, suggest
-from seqwise.tasks.translate.parallel_files import FileSet
 
 DEFAULT_NAMES = ("source", "target")
 DIRECTED_NAMES = (DEFAULT_NAMES, ("src", "tgt"), ("src", "trg"))  # suffixes that tell source from target
+
+_LANGUAGE = re.compile(r"\.[a-z]{2,3}([-_][a-z0-9]+)?|\.source|\.target", re.IGNORECASE)
+# Suffixes of file formats that look like the code of a language.
+_FORMATS = frozenset({
+    ".txt", ".md", ".log", ".csv", ".tsv", ".zip", ".tar", ".npy", ".png", ".jpg", ".gif", ".pdf", ".xml", ".sgm",
+    ".bmp", ".tif", ".wav", ".tex", ".rst", ".cfg", ".ini", ".bio", ".iob", ".py", ".sh", ".js", ".yml", ".bz2",
+    ".xz", ".db", ".bin", ".pt", ".doc", ".htm",
+})  # fmt: skip
+
+FileSets = dict[str, dict[str, Path]]  # what names share, such as `train` → language → file
 
 
 @dataclass(frozen=True)
@@ -28,30 +39,97 @@ class Languages:
     def all(self) -> list[str]:
         return [self.source, *self.targets]
 
-    @property
-    def columns(self) -> str:
-        """The value of `--columns`."""
-        return ",".join(self.all)
-
     def __str__(self) -> str:
         return f"{self.source} → {', '.join(self.targets)}"
 
 
+# Parallel files
+
+
+def find_parallel_files(path: Path) -> tuple[FileSets, str | None]:
+    """Return the texts in several languages that a folder, a file or a stem stands for; none for tables.
+
+    The second value is the language of the file, if the path is one.
+    """
+    try:
+        if path.is_dir():
+            sets = _group_by_stem(path, list_files(path))
+            if not sets:
+                _require_tables(path)
+            return sets, None
+        if get_format_suffix(path) in SUFFIXES:
+            return {}, None
+        siblings = [each for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
+        exists = path.exists()
+        stem, language = _split_language(path) if exists else (path.name, None)
+        sets = _group_by_stem(path.parent, siblings)
+    except OSError as error:
+        raise read_error(error, error.filename or path) from None
+    if Path(stem).name not in sets:
+        raise _no_partner_error(path, language) if exists else missing_file_error(path)
+    return {Path(stem).name: sets[Path(stem).name]}, language
+
+
+def _group_by_stem(folder: Path, files: Iterable[Path]) -> FileSets:
+    """Return all sets of two languages or more in a folder."""
+    groups: FileSets = {}
+    for path in sorted(files):
+        stem, language = _split_language(path.relative_to(folder))
+        if language is None:
+            continue
+        if language in groups.setdefault(stem, {}):
+            other = groups[stem][language].name
+            raise DataError(f"{other} and {path.name} are the same text twice.", repair="Remove one.", file=path)
+        groups[stem][language] = path
+    return {stem: paths for stem, paths in groups.items() if len(paths) > 1}
+
+
+def _split_language(path: Path) -> tuple[str, str | None]:
+    """Return `train.de.gz` as (train, de); no language if the suffix is that of a format."""
+    name = path.with_suffix("") if is_gzip(path) else path
+    if not _LANGUAGE.fullmatch(name.suffix) or name.suffix.lower() in _FORMATS:
+        return str(path), None
+    return str(name.with_suffix("")), name.suffix[1:]
+
+
+def _require_tables(folder: Path) -> None:
+    """Raise unless a folder without parallel files contains tables."""
+    files = sorted(list_files(folder))
+    if any(get_format_suffix(path) in SUFFIXES for path in files):
+        return
+    for path in files:
+        if language := _split_language(path)[1]:
+            raise _no_partner_error(path, language)
+    raise DataError(
+        f"the folder contains no pairs ({len(files):,} other files)." if files else "the folder is empty.",
+        repair="Expected train.en beside train.de, or .csv, .tsv or .jsonl with source and target; gzip of these too.",
+        file=folder,
+    )
+
+
+def _no_partner_error(path: Path, language: str | None) -> DataError:
+    if language is None:
+        problem = f"files ending in {path.suffix or 'nothing'!r} are not read by this task."
+        repair = "Give .csv, .tsv or .jsonl with source and target, or a folder with train.en and train.de."
+    else:
+        problem = "the file has no partner: a text in another language with as many lines is missing beside it."
+        stem = Path(_split_language(path)[0]).name
+        repair = f"Put it there under the same name with another suffix, such as {stem}.de"
+    return DataError(problem, repair=repair, file=path)
+
+
 def find_file_languages(
-    spec: str, sets: Sequence[FileSet], first: str | None, columns: str | None, target: str | None
+    spec: str, sets: FileSets, first: str | None, columns: str | None, target: str | None
 ) -> Languages:
     """Return source and targets among the suffixes of files; every set must have them all."""
-    known = sorted({language for each in sets for language in each.paths})
+    known = sorted({language for paths in sets.values() for language in paths})
     languages = _choose_languages(known, first, parse_columns(columns), parse_columns(target), spec)
-    for each in sets:
+    for stem, paths in sets.items():
+        other = next(iter(paths.values()))
         for language in languages.all:
-            if language not in each.paths:
-                other = next(iter(each.paths.values()))
-                raise DataError(
-                    f"{each.stem}.{language} is missing beside {other.name}.",
-                    repair="Add it, or remove the other file.",
-                    file=other,
-                )
+            if language not in paths:
+                problem = f"{stem}.{language} is missing beside {other.name}."
+                raise DataError(problem, repair="Add it, or remove the other file.", file=other)
     return languages
 
 
@@ -62,9 +140,8 @@ def _choose_languages(
     source = columns[0] if columns else first
     for name in [*targets, *([source] if source else [])]:
         if name not in known:
-            raise DataError(
-                f"there is no text in {name!r}; there are {_listed(known)}.", repair=suggest(name, known), file=spec
-            )
+            problem = f"there is no text in {name!r}; there are {_join(known)}."
+            raise DataError(problem, repair=suggest(name, known), file=spec)
     if not targets:
         directed = next((pair for pair in DIRECTED_NAMES if list(pair) == known), None)
         others = [name for name in known if name != source]
@@ -74,34 +151,38 @@ def _choose_languages(
             targets = others
         else:
             choices = " or ".join(f"--target {name}" for name in others)
-            problem = f"there are texts in {_listed(known)}: which one is the target?"
+            problem = f"there are texts in {_join(known)}: which one is the target?"
             raise DataError(problem, repair=f"Choose: {choices}.", file=spec)
     if source is None:
         left = [name for name in known if name not in targets]
         if len(left) != 1:
-            choices = " or ".join(f"--columns {','.join([name, *targets])}" for name in left)
-            problem = f"there are texts in {_listed(known)}: which one is the source?"
-            raise DataError(problem, repair=f"Choose: {choices}." if left else "Leave one out of --target.", file=spec)
+            problem = f"there are texts in {_join(known)}: which one is the source?"
+            repair = f"Choose: {_list_columns(left, targets)}." if left else "Leave one out of --target."
+            raise DataError(problem, repair=repair, file=spec)
         source = left[0]
     return _check_names(Languages(source, tuple(targets)), "Give the files another suffix.")
 
 
+# Columns of a table
+
+
 def find_table_languages(path: Path, columns: str | None, target: str | None) -> tuple[Languages, list[str] | None]:
     """Return the languages of a table and their columns, or None where the columns have the names of the languages."""
-    names, requested = parse_columns(columns), parse_columns(target)
-    if names is None and requested is None:
+    names, targets = parse_columns(columns), parse_columns(target)
+    if names is None and targets is None:
         return Languages(), None
     header = read_header(path)
-    if names is not None:
-        if len(names) < 2:
-            raise UsageError(f"--columns: expected source,target or more targets; received {columns}.")
-        has_each = requested is not None and len(requested) == len(names) - 1
-        targets = requested if requested and has_each else _name_targets(names[1:])
-        source = "source" if names[0].isdigit() else names[0]
+    if names is None:
+        source = _find_source(header, targets or [], path)
+        names = [source, *(targets or [])]
+    elif len(names) < 2:
+        raise UsageError(f"--columns: expected source,target or more targets; received {columns}.")
     else:
-        assert requested is not None
-        targets, source = requested, _find_source(header, requested, path)
-        names = [source, *targets]
+        source = "source" if names[0].isdigit() else names[0]
+    if targets is None or len(targets) != len(names) - 1:
+        targets = names[1:]
+        if any(name.isdigit() for name in targets):  # numbers of columns are not names
+            targets = ["target"] if len(targets) == 1 else [f"target{name}" for name in targets]
     repair = f"Choose another name: --columns {','.join(names)} --target {','.join('NAME' for _ in targets)}."
     languages = _check_names(Languages(source, tuple(targets)), repair)
     # A run on train.en and train.de can be evaluated on a table with the columns source and target.
@@ -110,36 +191,14 @@ def find_table_languages(path: Path, columns: str | None, target: str | None) ->
     return languages, list(DEFAULT_NAMES) if use_default else names
 
 
-def read_header(path: Path) -> list[str]:
-    """Return the column names in the first line of a table."""
-    with open_binary(path) as file:
-        line = file.readline().decode("utf-8-sig", "replace").strip()
-    if get_format_suffix(path) == ".jsonl":
-        try:
-            content = json.loads(line)
-        except ValueError:
-            return []
-        return list(content) if isinstance(content, dict) else []
-    return next(csv.reader([line], delimiter="\t" if get_format_suffix(path) == ".tsv" else ","), [])
-
-
 def _find_source(header: list[str], targets: list[str], path: Path) -> str:
     left = [name for name in header if name not in targets]
     if "source" in left or not left:
         return "source"
     if len(left) > 1:
-        choices = " or ".join(f"--columns {','.join([name, *targets])}" for name in left[:3])
-        raise DataError(
-            f"which column is the source: {_listed(left)}?", repair=f"Choose: {choices}.", file=path, line=1
-        )
+        repair = f"Choose: {_list_columns(left[:3], targets)}."
+        raise DataError(f"which column is the source: {_join(left)}?", repair=repair, file=path, line=1)
     return left[0]
-
-
-def _name_targets(columns: list[str]) -> list[str]:
-    """Return names of the target languages; numbers of columns are not names."""
-    if not any(column.isdigit() for column in columns):
-        return columns
-    return ["target"] if len(columns) == 1 else [f"target{column}" for column in columns]
 
 
 def _check_names(languages: Languages, repair: str) -> Languages:
@@ -154,5 +213,9 @@ def _check_names(languages: Languages, repair: str) -> Languages:
     return languages
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_columns(sources: Sequence[str], targets: Sequence[str]) -> str:
+    return " or ".join(f"--columns {','.join([name, *targets])}" for name in sources)
+
+
+def _join(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

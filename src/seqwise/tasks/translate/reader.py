@@ -7,6 +7,7 @@ module knows nothing of tokens.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +19,21 @@ from seqwise.data.reading import replace_surrogates
 from seqwise.data.splitting import SPLITS, group_by_split
 from seqwise.data.tables import SUFFIXES, read_table, read_text
 from seqwise.errors import DataError, Findings
-from seqwise.tasks.translate.alignment import Misalignment, find_misalignment
+from seqwise.tasks.translate.alignment import find_misalignment
 from seqwise.tasks.translate.dates import spell_dates
-from seqwise.tasks.translate.languages import Languages, find_file_languages, find_table_languages
-from seqwise.tasks.translate.parallel_files import FileSet, find_parallel_files
+from seqwise.tasks.translate.languages import (
+    FileSets,
+    Languages,
+    find_file_languages,
+    find_parallel_files,
+    find_table_languages,
+)
 
 MAX_LENGTH_RATIO = 5.0  # relative to the usual ratio of lengths, above which there is a warning
 MIN_RATIO_LENGTH = 20  # characters; shorter texts may have any ratio
 DROP_OPTION = "--data.on-empty drop"
+
+_LINE_BREAK = re.compile(r"[\n\r]")
 
 
 @dataclass(frozen=True)
@@ -41,10 +49,12 @@ class Pair:
 def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
     """Read and check all pairs; `settings` say which languages, and what to do with empty lines."""
     valid, test = settings.data.valid_fraction, settings.data.test_fraction
-    sets, first = (None, None) if spec.startswith("builtin:") else find_parallel_files(Path(spec))
-    if sets is not None:
-        return _open_files(spec, sets, first, settings, {"valid": valid, "test": test})
     languages = Languages()
+    if not spec.startswith("builtin:"):
+        sets, first = find_parallel_files(Path(spec))
+        if sets:
+            languages = find_file_languages(spec, sets, first, settings.columns, settings.target)
+            return _open_files(spec, sets, languages, settings, {"valid": valid, "test": test}), languages
 
     def read(path: Path, findings: Findings) -> list[Pair]:
         nonlocal languages
@@ -53,8 +63,7 @@ def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
 
     # The description is part of the fingerprint of the data: it cannot change.
     builtins = {"dates": (builtin_dates, "written dates and their ISO form")}
-    splits = open_examples(spec, read, SUFFIXES, builtins, valid, test)
-    return splits, languages
+    return open_examples(spec, read, SUFFIXES, builtins, valid, test), languages
 
 
 def builtin_dates() -> list[Pair]:
@@ -63,20 +72,19 @@ def builtin_dates() -> list[Pair]:
 
 
 def _open_files(
-    spec: str, sets: list[FileSet], first: str | None, settings: Settings, fractions: dict[str, float]
-) -> tuple[Splits[Pair], Languages]:
-    languages = find_file_languages(spec, sets, first, settings.columns, settings.target)
-    stems = {Path(each.stem): each for each in sets}
-    groups = group_by_split(stems) or {"train": list(stems)}
+    spec: str, sets: FileSets, languages: Languages, settings: Settings, fractions: dict[str, float]
+) -> Splits[Pair]:
+    groups = group_by_split(Path(stem) for stem in sets) or {"train": [Path(stem) for stem in sets]}
     findings = Findings()
-    for stem in sorted(set(stems).difference(*groups.values())):
-        for path in stems[stem].paths.values():
+    for stem in sorted(set(map(Path, sets)).difference(*groups.values())):
+        for path in sets[str(stem)].values():
             findings.warn("files whose names tell no split, which are not read", path)
     parts: dict[str, list[Pair]] = {}
     for split in (split for split in SPLITS if split in groups):
         parts[split] = []
         for stem in groups[split]:
-            parts[split] += read_file_pairs(stems[stem], languages, settings.data.on_empty, findings)
+            paths = [sets[str(stem)][name] for name in languages.all]
+            parts[split] += _read_file_pairs(paths, settings.data.on_empty, findings)
     findings.raise_errors()
     for split in parts:
         if not parts[split]:
@@ -85,92 +93,83 @@ def _open_files(
     merged = [f"{split} is {' and '.join(map(str, groups[split]))}" for split in parts if len(groups[split]) > 1]
     if merged:
         splits.split_rule = f"{splits.split_rule.rstrip('.')}; {'; '.join(merged)}."
-    return splits, languages
+    return splits
 
 
 @dataclass
-class _NumberedLines:
-    """The lines of a file with their line numbers."""
+class _TextFile:
+    """The lines of a file with their numbers."""
 
     path: Path
-    lines: list[str]
-    numbers: list[int]
+    lines: list[tuple[int, str]]
 
-    def drop(self, index: int) -> int:
-        """Remove a line and return its number."""
-        del self.lines[index]
-        return self.numbers.pop(index)
+    @property
+    def texts(self) -> list[str]:
+        return [text for _, text in self.lines]
 
 
-def read_file_pairs(files: FileSet, languages: Languages, on_empty: str, findings: Findings) -> list[Pair]:
-    """Return the pairs of parallel files, line by line."""
-    texts = [text for name in languages.all if (text := _read_lines(files.paths[name], findings)) is not None]
-    if len(texts) < len(languages.all):
+def _read_file_pairs(paths: Sequence[Path], on_empty: str, findings: Findings) -> list[Pair]:
+    """Return the pairs of parallel files, line by line; the first file is the source."""
+    files = [_TextFile(path, _read_lines(path, findings)) for path in paths]
+    if not all(file.lines for file in files):
         return []
-    source, *targets = texts
+    source, *targets = files
     aligned = [_align(source, target, on_empty, len(targets) == 1, findings) for target in targets]
     if not all(aligned):
         return []
     pairs = []
-    for index in range(len(source.lines)):
-        sides = [join_lines(text.lines[index]) for text in texts]
-        locations = [(text.path, text.numbers[index]) for text in texts]
-        if _check_complete(sides, locations, on_empty, findings):
-            pairs.append(Pair(sides[0], tuple(sides[1:]), str(source.path), source.numbers[index]))
+    for row in zip(*(file.lines for file in files)):
+        sides = [join_lines(text) for _, text in row]
+        locations = [(path, number) for path, (number, _) in zip(paths, row)]
+        if _check_complete(sides, locations, on_empty, findings, [path.name for path in paths]):
+            pairs.append(Pair(sides[0], tuple(sides[1:]), str(source.path), row[0][0]))
     return pairs
 
 
-def _read_lines(path: Path, findings: Findings) -> _NumberedLines | None:
+def _read_lines(path: Path, findings: Findings) -> list[tuple[int, str]]:
     try:
         text = read_text(path)
     except DataError as error:
         findings.errors.append(error)
-        return None
-    if not text.strip():
-        findings.error("the file is empty.", repair="Give a file with one sentence per line.", file=path)
-        return None
-    lines = text.removesuffix("\n").split("\n")
-    return _NumberedLines(path, lines, list(range(1, len(lines) + 1)))
+        return []
+    if text.strip():
+        return list(enumerate(text.removesuffix("\n").split("\n"), start=1))
+    findings.error("the file is empty.", repair="Give a file with one sentence per line.", file=path)
+    return []
 
 
-def _align(
-    source: _NumberedLines, target: _NumberedLines, on_empty: str, has_one_target: bool, findings: Findings
-) -> bool:
+def _align(source: _TextFile, target: _TextFile, on_empty: str, has_one_target: bool, findings: Findings) -> bool:
     """Return whether both sides have equally many lines; otherwise add an error at the first misaligned line.
 
     Empty lines at the end of the longer side are removed, since they misalign nothing. With `drop`, so are empty lines
     without a partner; in a source only if it has a single target, because others would be misaligned.
     """
     longer, shorter = (source, target) if len(source.lines) > len(target.lines) else (target, source)
-    while len(longer.lines) > len(shorter.lines) and not longer.lines[-1].strip():
-        number = longer.drop(len(longer.lines) - 1)
+    while len(longer.lines) > len(shorter.lines) and not longer.lines[-1][1].strip():
+        number, _ = longer.lines.pop()
         findings.warn("empty lines at the end of a file, which are skipped", longer.path, number)
     surplus = len(longer.lines) - len(shorter.lines)
     if not surplus:
         return True
-    misalignment = find_misalignment(longer.lines, shorter.lines)
-    empty = [index for index in misalignment.unmatched if not longer.lines[index].strip()]
-    are_all_empty = len(empty) == len(misalignment.unmatched) == surplus
+    unmatched = find_misalignment(longer.texts, shorter.texts)
+    are_all_empty = len(unmatched) == surplus and not any(longer.lines[index][1].strip() for index in unmatched)
     if on_empty == "drop" and (longer is target or has_one_target) and are_all_empty:
-        for index in reversed(empty):
-            findings.warn("empty lines without a partner, which are dropped", longer.path, longer.drop(index))
+        for index in reversed(unmatched):
+            number, _ = longer.lines.pop(index)
+            findings.warn("empty lines without a partner, which are dropped", longer.path, number)
         return True
-    findings.errors.append(_misalignment_error(longer, shorter, misalignment))
-    return False
-
-
-def _misalignment_error(longer: _NumberedLines, shorter: _NumberedLines, misalignment: Misalignment) -> DataError:
-    long, short, line = longer.path.name, shorter.path.name, misalignment.line
+    long, short, line = longer.path.name, shorter.path.name, unmatched[0] + 1
     problem = f"{short} has {len(shorter.lines):,} lines but {long} has {len(longer.lines):,}: "
     repair = f"Add what is missing to {short}, or remove it from {long}."
-    if misalignment.is_at_end:
+    if line > len(shorter.lines):
         problem += f"the lines of {long} from {line:,} on have no partner."
-    elif not longer.lines[misalignment.unmatched[0]].strip():
+    elif not longer.lines[unmatched[0]][1].strip():
         problem += f"from line {line:,} on the pairs no longer match ({long} line {line:,} is empty)."
         repair = f"Remove that line from {long}, or pass {DROP_OPTION} to drop empty lines without a partner."
     else:
         problem += f"from about line {line:,} on the pairs no longer match, judging by lengths and numbers in them."
-    return DataError(problem, repair=repair, file=longer.path, line=line)
+    findings.error(problem, repair=repair, file=longer.path, line=line)
+    return False
 
 
 def read_table_pairs(
@@ -179,17 +178,17 @@ def read_table_pairs(
     """Return the pairs of a table."""
     pairs = []
     for row in read_table(path, languages.all, findings, columns).rows:
-        wrong = {name: value for name, value in row.values.items() if not isinstance(value, str | None)}
-        for name, value in list(wrong.items())[:1]:
-            problem = f"expected text under {name}, found {type(value).__name__}."
-            findings.error(problem, repair="Write it as a string.", file=path, line=row.line)
+        wrong = [(name, value) for name, value in row.values.items() if not isinstance(value, str | None)]
         if wrong:
+            problem = f"expected text under {wrong[0][0]}, found {type(wrong[0][1]).__name__}."
+            findings.error(problem, repair="Write it as a string.", file=path, line=row.line)
             continue
-        for value in row.values.values():
-            if value and has_line_break(value.strip()):
+        values = [value or "" for value in row.values.values()]
+        for value in values:
+            if _LINE_BREAK.search(value.strip()):
                 findings.warn("texts with line breaks inside, which are read as blanks", path, row.line)
-        texts = [join_lines(value or "") for value in row.values.values()]
-        if _check_complete(texts, [(path, row.line)] * len(texts), on_empty, findings, list(row.values)):
+        texts = [join_lines(value) for value in values]
+        if _check_complete(texts, [(path, row.line)] * len(texts), on_empty, findings, languages.all):
             pairs.append(Pair(texts[0], tuple(texts[1:]), str(path), row.line))
     return pairs
 
@@ -198,21 +197,13 @@ def join_lines(text: str) -> str:
     """Return a text as models read it, in training and in use: one line, without blanks around it."""
     text = replace_surrogates(text.strip())
     # In plain files a line break ends a sentence, so a text must not contain one.
-    return " ".join(text.split()) if has_line_break(text) else text
-
-
-def has_line_break(text: str) -> bool:
-    return "\n" in text or "\r" in text
+    return " ".join(text.split()) if _LINE_BREAK.search(text) else text
 
 
 def _check_complete(
-    texts: Sequence[str],
-    locations: Sequence[tuple[Path, int]],
-    on_empty: str,
-    findings: Findings,
-    names: Sequence[str] | None = None,
+    texts: Sequence[str], locations: Sequence[tuple[Path, int]], on_empty: str, findings: Findings, names: Sequence[str]
 ) -> bool:
-    """Return whether no side of a pair is empty; otherwise add a warning or an error."""
+    """Return whether no side of a pair is empty; otherwise add a warning or an error. Sides have `names`."""
     if all(texts):
         return True
     if not any(texts):
@@ -224,9 +215,8 @@ def _check_complete(
         findings.warn("pairs with an empty side, which are dropped", path, line)
         return False
     other = next(index for index, text in enumerate(texts) if text)
-    empty_name, other_name = (names[empty], names[other]) if names else (path.name, locations[other][0].name)
     repair = f"Fill it in, remove the pair on all sides, or pass {DROP_OPTION} to drop such pairs entirely."
-    findings.error(f"{empty_name} is empty here, {other_name} is not.", repair=repair, file=path, line=line)
+    findings.error(f"{names[empty]} is empty here, {names[other]} is not.", repair=repair, file=path, line=line)
     return False
 
 

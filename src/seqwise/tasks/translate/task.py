@@ -118,7 +118,8 @@ class Translate(ExampleTask):
             tokenizers = train_tokenizers(splits.parts["train"], languages, settings, log)
             preprocessor = Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
         if languages != Languages():
-            settings.target, settings.columns = ",".join(languages.targets), settings.columns or languages.columns
+            settings.target = ",".join(languages.targets)
+            settings.columns = settings.columns or ",".join(languages.all)
         task = cls(splits, preprocessor, settings)
         preprocessor.facts.setdefault("ratios", task.compute_length_ratios())
         if data.startswith("builtin:"):
