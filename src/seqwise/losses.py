@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from seqwise.data.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -25,3 +29,14 @@ def total(losses: Tensor, mask: Tensor | None = None) -> Loss:
     if mask is None:
         return Loss(losses.sum(), losses.numel())
     return Loss(losses.masked_fill(~mask, 0.0).sum(), mask.sum())
+
+
+@torch.no_grad()
+def sum_losses(model: nn.Module, batches: Iterable[Batch]) -> tuple[float, int]:
+    """Return the summed loss of some batches in evaluation mode, and their number of targets."""
+    device, nats, num_targets = next(model.eval().parameters()).device, 0.0, 0
+    for batch in batches:
+        loss, _ = model(batch.to(device))
+        nats += float(loss.total)
+        num_targets += loss.count
+    return nats, num_targets

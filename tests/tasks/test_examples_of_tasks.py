@@ -344,9 +344,11 @@ def test_a_translation_is_searched_for_as_usual(untrained, digits, monkeypatch):
     beams: list[int] = []
     from seqwise.tasks.translate import generation as translating
 
-    whole = translating.beam_search
+    whole = translating.decode_sequences
     monkeypatch.setattr(
-        translating, "beam_search", lambda *args, **named: beams.append(named["options"].beam) or whole(*args, **named)
+        translating,
+        "decode_sequences",
+        lambda *args, **named: beams.append(named["options"].beam) or whole(*args, **named),
     )
     assert made.task.measure_latency(made.task.bundle(made.model, made.settings), made.data, answers=2)() > 0
     assert beams == [5] * (latency.WARM_UP + 2)

@@ -43,6 +43,10 @@ class Hypothesis:
     score: float
     ended: bool = True  # False: cut at the maximum length
 
+    def as_dict(self) -> dict[str, float]:
+        """Return what JSON output has besides the text."""
+        return {"score": self.score, "log_probability": self.log_probability, "ended": self.ended}
+
 
 @dataclass(kw_only=True, eq=False)
 class SequenceDecoding:

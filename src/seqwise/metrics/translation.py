@@ -71,6 +71,15 @@ def chrf(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     return _score(CHRF(), outputs, references)
 
 
+def compute_text_metrics(
+    outputs: Sequence[str], references: Sequence[Sequence[str]]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Return BLEU, chrF and exact match, and the definition of each."""
+    words, characters = bleu(outputs, references), chrf(outputs, references)
+    metrics = {"bleu": words.value, "chrf": characters.value, "exact_match": exact_match(outputs, references)}
+    return metrics, {"bleu": words.signature, "chrf": characters.signature, "exact_match": EXACT_MATCH_DEFINITION}
+
+
 def exact_match(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Return the share of outputs that equal one of their references."""
     return sum(_exact_matches(outputs, references)) / max(1, len(outputs))

@@ -126,6 +126,13 @@ class InferenceOptions:
     primary_metric: str | None = None  # of which metric, where a task has several
     progress: ProgressCallback = no_progress  # evaluate: called with the number of examples done, and of all
 
+    def describe_decoding(self) -> str:
+        """Returns how sequences are generated, in words."""
+        if self.sampling is not None:
+            return f"sampled, seed {self.seed}"
+        beam = self.beam_search.beam
+        return "greedy search" if beam == 1 else f"beam {beam}, length penalty {self.beam_search.length_penalty:g}"
+
 
 @dataclass(frozen=True)
 class Prediction:

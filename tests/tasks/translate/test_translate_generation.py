@@ -109,7 +109,7 @@ def test_use_reads_a_text_as_training_does(tmp_path: Path):
     task, model, chosen = prepared(str(path), text={"tokenizer": "characters"})
     pairs = task.splits.parts["train"]
     read = TranslationGenerator(task.bundle(model, chosen), GREEDY).encode_sources([f" {pairs[0].source}\n"])
-    assert read[0].tolist() == task.sources["train"][0].tolist()
+    assert read[0].tolist() == task.sides["train"][0][0].tolist()
     assert "a  " in pairs[0].source
 
 
@@ -121,14 +121,14 @@ def test_the_token_for_what_is_unknown_is_never_written(small):
     unknown = task.preprocessor.tokenizers["target"].unknown
     with torch.no_grad():
         model.writer(0).output.bias[unknown] += 50
-    rows = TranslationGenerator(task.bundle(model, chosen), GREEDY).translate_ids(task.sources["train"])
+    rows = TranslationGenerator(task.bundle(model, chosen), GREEDY).translate_ids(task.sides["train"][0])
     assert not any(unknown in best[0].ids for _, (best,) in rows)
 
 
 def test_draws_differ_between_batches_and_come_again_with_the_seed(small, monkeypatch: pytest.MonkeyPatch):
     task, model, chosen = small
     monkeypatch.setattr(generation, "SEARCH_ROWS", {"cpu": 1})
-    monkeypatch.setattr("seqwise.tasks.translate.task.CHUNK", 4)
+    monkeypatch.setattr("seqwise.tasks.translate.generation.CHUNK", 4)
 
     def drawn(seed: int) -> list[str]:
         options = InferenceOptions(BeamSearchOptions(min_length=4), sampling=SamplingOptions(), seed=seed)

@@ -8,11 +8,11 @@ import torch
 
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.translate.model import BoundaryTokens, PairBatch, Translator, collate
+from seqwise.tasks.translate.model import PairBatch, Translator, collate
 
 SOURCES = [np.array([5, 6, 7]), np.array([8]), np.array([5, 8])]
-TARGETS = [[np.array([4, 5])], [np.array([6, 7, 8, 9])], [np.array([9])]]
-MARKS = BoundaryTokens((1,), (2,))
+TARGETS = [np.array([4, 5]), np.array([6, 7, 8, 9]), np.array([9])]
+BOUNDARIES = [(1, 2)]  # begin, end
 
 KINDS = [
     *[("gru", attention) for attention in ("none", "additive", "dot", "general")],
@@ -39,7 +39,7 @@ def translator(model: str = "gru", attention: str = "general", sizes=(10, [10]),
 
 
 def batch(numbers=(0, 1, 2), longest: int = 6) -> PairBatch:
-    return collate([SOURCES[n] for n in numbers], [TARGETS[n] for n in numbers], MARKS, longest)
+    return collate([[SOURCES[n] for n in numbers], [TARGETS[n] for n in numbers]], BOUNDARIES, longest)
 
 
 def test_a_batch_by_hand():
@@ -130,8 +130,7 @@ def test_each_target_has_a_writer_of_its_own_or_all_share_one():
 
 def test_losses_of_several_targets_add_up():
     model = translator(sizes=(10, [10, 12])).eval()
-    both = [[TARGETS[n][0], TARGETS[2 - n][0]] for n in range(3)]
-    made = collate(SOURCES, both, BoundaryTokens((1, 1), (2, 2)), 6)
+    made = collate([SOURCES, TARGETS, TARGETS[::-1]], [(1, 2), (1, 2)], 6)
     memory = model.encode(made.source, made.lengths)
     parts = [
         model.writer(n).loss(memory, made.inputs[:, n], made.targets[:, n], made.mask[:, n]).total for n in range(2)

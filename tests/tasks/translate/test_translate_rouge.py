@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from seqwise.tasks.translate.rouge import longest_common_subsequence, rouge, split_words
+from seqwise.tasks.translate.evaluation import longest_common_subsequence, rouge, split_words
 
 
 def test_words_are_runs_of_letters_and_digits_in_lower_case():

@@ -224,7 +224,7 @@ def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):
     assert (chosen.text.tokenizer, chosen.translate.vocabulary) == ("characters", "separate")
     assert chosen.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()
-    assert (size.examples, size.outputs, size.longest) == (len(task.sources["train"]), 1, chosen.data.max_length)
+    assert (size.examples, size.outputs, size.longest) == (len(task.sides["train"][0]), 1, chosen.data.max_length)
     report = task.report()
     assert report.columns == ("pairs", "num tokens", "de tokens", "longest", "unknown")
     assert report.rows["test"][0] == 30
@@ -242,7 +242,7 @@ def test_every_pair_is_in_one_batch_of_an_epoch_within_the_budget_of_tokens(fold
     chosen = settings(columns="num,de", data={"max_tokens": 60})
     task = Translate.prepare(str(folder), chosen)
     batches = list(task.batches(chosen).epoch(0))
-    assert sorted(int(at) for batch in batches for at in batch.positions) == list(range(len(task.sources["train"])))
+    assert sorted(int(at) for batch in batches for at in batch.positions) == list(range(len(task.sides["train"][0])))
     assert all(batch.rows * batch.length <= 60 for batch in batches)
 
 

@@ -14,7 +14,7 @@ from seqwise.tasks.translate.vocabularies import (
     SPECIALS,
     decode,
     encode,
-    get_boundary_tokens,
+    get_boundaries,
     share_alphabet,
     train_tokenizers,
 )
@@ -84,11 +84,11 @@ def test_one_decoder_is_told_the_target_by_a_token():
     pairs = pairs_of(sentences(50, "abcd"), sentences(50, "abcd", 1), sentences(50, "abcd", 2))
     found, chosen, _ = learn(pairs, BOTH, translate={"targets": "token"})
     assert found["de"] is found["fr"] is not found["text"]
-    marks = get_boundary_tokens(found, BOTH.targets, chosen)
-    assert found["de"].tokens(marks.begins) == ["<de>", "<fr>"]
+    boundaries = get_boundaries(found, BOTH.targets, chosen)
+    assert found["de"].tokens([begin for begin, _ in boundaries]) == ["<de>", "<fr>"]
     found, chosen, _ = learn(pairs, BOTH)
     assert found["de"] is not found["fr"]
-    assert get_boundary_tokens(found, BOTH.targets, chosen).begins == (1, 1)
+    assert [begin for begin, _ in get_boundaries(found, BOTH.targets, chosen)] == [1, 1]
 
 
 def test_an_empty_text_has_no_ids():

@@ -1,8 +1,13 @@
-"""Translations: compared with references, written to a file, printed. The module knows nothing of models or tokens."""
+"""Translations compared with references, and written to a file. The module knows nothing of models or tokens.
+
+ROUGE-1, ROUGE-2 and ROUGE-L (Lin 2004) are the shared words of a summary and its reference: the F1 of one pair,
+averaged over all pairs. Texts are lower-cased and split into runs of letters and digits; there is no stemming.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,15 +16,19 @@ import numpy as np
 from seqwise.errors import Findings
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import Evaluation, ExampleScores, ExampleText, Table
-from seqwise.metrics.translation import EXACT_MATCH_DEFINITION, bleu, chrf, compute_example_sums, exact_match
-from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.task import InferenceOptions, Prediction, ProgressCallback
-from seqwise.tasks.translate.generation import TranslationGenerator, Translations
+from seqwise.metrics.translation import compute_example_sums, compute_text_metrics
+from seqwise.tasks.task import ProgressCallback
+from seqwise.tasks.translate.generation import TranslationGenerator
 from seqwise.tasks.translate.reader import Pair
-from seqwise.tasks.translate.rouge import DEFINITIONS as ROUGE_DEFINITIONS
-from seqwise.tasks.translate.rouge import rouge
-from seqwise.tasks.translate.vocabularies import encode
 
+ROUGE_METHOD = "F1 per pair, mean over pairs; lower case, runs of letters and digits, no stemming"
+ROUGE_DEFINITIONS = {
+    "rouge_1": f"ROUGE-1, shared words: {ROUGE_METHOD}",
+    "rouge_2": f"ROUGE-2, shared pairs of neighbouring words: {ROUGE_METHOD}",
+    "rouge_l": f"ROUGE-L, longest common subsequence of words: {ROUGE_METHOD}",
+}
+
+_WORD = re.compile(r"[^\W_]+")
 _WORD_OR_PUNCTUATION = re.compile(r"\w+|[^\w\s]")
 
 Outputs = dict[str, list[tuple[str, str]]]  # target → (output, reference) of each pair
@@ -32,15 +41,15 @@ def translate_pairs(
 
     Adds a warning for each source that is truncated.
     """
-    rows = encode(generator.preprocessor.tokenizer, [pair.source for pair in pairs])
+    rows = generator.encode_sources([pair.source for pair in pairs])
     what = f"sources of more than {generator.max_length:,} tokens, which are truncated (--data.max-length)"
     for pair, row in zip(pairs, rows):
         if len(row) > generator.max_length:
             findings.warn(what, pair.file, pair.line)
-    outputs: Outputs = {target.name: [("", "")] * len(pairs) for target in generator.targets}
+    outputs: Outputs = {target: [("", "")] * len(pairs) for target in generator.targets}
     for done, (number, hypotheses) in enumerate(generator.translate_ids(rows), start=1):
         for target, best, reference in zip(generator.targets, hypotheses, pairs[number].targets):
-            outputs[target.name][number] = (generator.decode(target, best[0]), reference)
+            outputs[target][number] = (generator.decode(target, best[0]), reference)
         progress(done, len(pairs))
     return outputs
 
@@ -50,7 +59,9 @@ def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str]
     by_target: dict[str, dict[str, float]] = {}
     definitions: dict[str, str] = {}
     for name, texts in outputs.items():
-        by_target[name], definitions = _compute_target_metrics(texts)
+        by_target[name], definitions = compute_text_metrics(*_split(texts))
+        by_target[name] |= rouge([output for output, _ in texts], [reference for _, reference in texts])
+    definitions |= ROUGE_DEFINITIONS
     names = list(next(iter(by_target.values())))
     metrics = {name: sum(values[name] for values in by_target.values()) / len(by_target) for name in names}
     tables: tuple[Table, ...] = ()
@@ -60,32 +71,16 @@ def compute_metrics(outputs: Outputs, on: str, how: str, warnings: Sequence[str]
         tables = (Table("targets", tuple(names), {name: tuple(values.values()) for name, values in by_target.items()}),)
     metrics["pairs"] = len(next(iter(outputs.values())))
     definitions["pairs"] = "pairs that were translated and compared"
-    if _has_short_references(outputs):
+    # BLEU counts punctuation as words: a date has five.
+    lengths = [len(_WORD_OR_PUNCTUATION.findall(reference)) for texts in outputs.values() for _, reference in texts]
+    if sum(length < 4 for length in lengths) > len(lengths) / 2:
         warnings = [*warnings, "BLEU counts 4-grams; most of these texts are shorter."]
     return Evaluation(metrics, definitions, on, how, tables, tuple(warnings))
 
 
-def _compute_target_metrics(texts: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, str]]:
-    outputs, references = [output for output, _ in texts], [reference for _, reference in texts]
-    lists = [[reference] for reference in references]
-    words, characters = bleu(outputs, lists), chrf(outputs, lists)
-    metrics = {"bleu": words.value, "chrf": characters.value, "exact_match": exact_match(outputs, lists)}
-    definitions = {"bleu": words.signature, "chrf": characters.signature, "exact_match": EXACT_MATCH_DEFINITION}
-    return metrics | rouge(outputs, references), definitions | ROUGE_DEFINITIONS
-
-
-def _has_short_references(outputs: Outputs) -> bool:
-    """Return whether most references are too short for BLEU, which counts punctuation as words: a date has five."""
-    lengths = [len(_WORD_OR_PUNCTUATION.findall(reference)) for texts in outputs.values() for _, reference in texts]
-    return sum(length < 4 for length in lengths) > len(lengths) / 2
-
-
 def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> ExampleScores:
     """Return what each pair adds to BLEU or exact match, with the sums of several targets side by side."""
-    sums = [
-        compute_example_sums(metric, [output for output, _ in texts], [[reference] for _, reference in texts])
-        for texts in outputs.values()
-    ]
+    sums = [compute_example_sums(metric, *_split(texts)) for texts in outputs.values()]
     labels = [f"{name}: " if len(outputs) > 1 else "" for name in outputs]
 
     def join_targets(row: int, side: int) -> str:
@@ -98,18 +93,9 @@ def score_pairs(metric: str, outputs: Outputs, pairs: Sequence[Pair]) -> Example
     return ExampleScores(metric, "pairs", np.concatenate(sums, axis=1), texts)
 
 
-def describe_decoding(settings: ResolvedSettings, options: InferenceOptions) -> str:
-    """Return how the translations were generated, in words."""
-    if options.sampling is not None:
-        method = f"sampled, seed {options.seed}"
-    elif options.beam_search.beam == 1:
-        method = "greedy search"
-    else:
-        method = f"beam {options.beam_search.beam}, length penalty {options.beam_search.length_penalty:g}"
-    if settings.model == "transformer":
-        return f"{method}; {settings.model}"
-    attention = settings.translate.attention
-    return f"{method}; {settings.model}, {'no' if attention == 'none' else attention} attention"
+def _split(texts: Sequence[tuple[str, str]]) -> tuple[list[str], list[list[str]]]:
+    """Return the outputs, and for each a list of its only reference."""
+    return [output for output, _ in texts], [[reference] for _, reference in texts]
 
 
 def write_translations(path: Path, outputs: Outputs) -> None:
@@ -119,23 +105,41 @@ def write_translations(path: Path, outputs: Outputs) -> None:
         write_text(file, "".join(f"{output}\n" for output, _ in texts), concurrent=True)
 
 
-def format_prediction(source: str, by_target: dict[str, Translations], unread: dict[str, int]) -> Prediction:
-    """Return the best translation alone, or a line for each target and hypothesis.
+# ROUGE
 
-    `unread` counts tokens of the source that the model could not read.
+
+def rouge(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return `rouge_1`, `rouge_2` and `rouge_l` of the outputs."""
+    pairs = [(split_words(a), split_words(b)) for a, b in zip(outputs, references, strict=True)]
+    sums = np.zeros(3)
+    for output, reference in pairs:
+        for n in (1, 2):
+            ngrams, expected = (Counter(zip(*(words[i:] for i in range(n)))) for words in (output, reference))
+            sums[n - 1] += _f1((ngrams & expected).total(), ngrams.total(), expected.total())
+        sums[2] += _f1(longest_common_subsequence(output, reference), len(output), len(reference))
+    return dict(zip(ROUGE_DEFINITIONS, (sums / max(1, len(pairs))).tolist()))
+
+
+def split_words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def longest_common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence, row by row of the usual table.
+
+    A cell is 1 more than its upper left neighbour where the words are equal, else the maximum of its upper and left
+    neighbour; so a row is a running maximum.
     """
-    lines, has_several = [], len(by_target) > 1
-    values: dict[str, object] = {"source": source, **unread}
-    for name, best in by_target.items():
-        label = f"{name}: " if has_several else ""
-        if len(best) > 1:
-            lines += [f"{label}{hypothesis.score:8.3f}  {text}" for text, hypothesis in best]
-        else:
-            lines += [f"{label}{text}" for text, _ in best]
-        hypotheses = [
-            {"text": text, "score": each.score, "log_probability": each.log_probability, "ended": each.ended}
-            for text, each in best
-        ]
-        answer = {"translation": best[0][0] if best else "", "hypotheses": hypotheses}
-        values |= {name: answer} if has_several else answer
-    return Prediction("\n".join(lines), values)
+    if not first or not second:
+        return 0
+    numbers: dict[str, int] = {}
+    columns = np.array([numbers.setdefault(word, len(numbers)) for word in second])
+    row = np.zeros(len(second) + 1, dtype=np.int64)
+    for word in first:
+        candidates = np.where(columns == numbers.get(word, -1), row[:-1] + 1, row[1:])
+        row[1:] = np.maximum.accumulate(candidates)
+    return int(row[-1])
+
+
+def _f1(shared: int, num_output: int, num_reference: int) -> float:
+    return 2.0 * shared / (num_output + num_reference) if shared else 0.0

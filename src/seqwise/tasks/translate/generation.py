@@ -1,4 +1,4 @@
-"""`TranslationGenerator`: source ids → hypotheses in each requested language, in batches of similar length.
+"""`TranslationGenerator`: sources → hypotheses in each requested language, in batches of similar length.
 
 Each source is encoded once, whatever the number of languages. The module knows nothing of files or metrics.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,36 +18,26 @@ from seqwise.data.tables import parse_columns
 from seqwise.decoding.generate import decode_sequences
 from seqwise.decoding.sequences import Hypothesis
 from seqwise.errors import UsageError, suggest
-from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor
+from seqwise.tasks.task import InferenceOptions, ModelBundle, Prediction, Preprocessor
 from seqwise.tasks.translate.model import Translator
 from seqwise.tasks.translate.reader import join_lines
-from seqwise.tasks.translate.vocabularies import decode, encode, get_boundary_tokens
+from seqwise.tasks.translate.vocabularies import decode, encode, get_boundaries
 
 SEARCH_ROWS, SEARCH_TOKENS = {"cpu": 64, "cuda": 512}, {"cpu": 4_096, "cuda": 65_536}  # sources of one search
 ENCODER_ROWS = {"cpu": 16, "cuda": 512}  # sources encoded at once: fewer have less padding
 EXTRA_TOKENS = 10  # that a translation may have beyond twice the expected length
-
-Translations = list[tuple[str, Hypothesis]]  # of one source in one language, best first
-
-
-@dataclass(frozen=True)
-class Target:
-    """A requested language: its name, and its number among those of the run."""
-
-    name: str
-    number: int
+CHUNK = 1_024  # inputs that are sorted by length together
 
 
-def parse_targets(preprocessor: Preprocessor, requested: str | None) -> list[Target]:
-    """Return the languages of `--target`, or all languages of the run."""
+def parse_targets(preprocessor: Preprocessor, requested: str | None) -> dict[str, int]:
+    """Return the languages of `--target`, or all languages of the run, with their numbers in the run."""
     known: list[str] = preprocessor.facts["targets"]
     names = parse_columns(requested) or known
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"the run does not write {name!r}; it writes {', '.join(known)}.", repair=suggest(name, known)
-            )
-    return [Target(name, known.index(name)) for name in names]
+            problem = f"the run does not write {name!r}; it writes {', '.join(known)}."
+            raise UsageError(problem, repair=suggest(name, known))
+    return {name: known.index(name) for name in names}
 
 
 class TranslationGenerator:
@@ -59,7 +48,7 @@ class TranslationGenerator:
         self.preprocessor, self.options = bundle.preprocessor, options
         self.targets = parse_targets(self.preprocessor, options.target)
         names = self.preprocessor.facts["targets"]
-        self.boundaries = get_boundary_tokens(self.preprocessor.tokenizers, names, bundle.settings)
+        self.boundaries = get_boundaries(self.preprocessor.tokenizers, names, bundle.settings)
         self.max_length = bundle.settings.data.max_length
         self.device = self.model.embedding.weight.device
 
@@ -84,19 +73,21 @@ class TranslationGenerator:
     @torch.inference_mode()
     def _search(self, rows: list[np.ndarray], first: int) -> list[list[list[Hypothesis]]]:
         """Return for each target, for each row, the n best; `first` is the number of the first row."""
-        size = ENCODER_ROWS.get(self.device.type, 16)
-        memory = concat_memories([self._encode(rows[start : start + size]) for start in range(0, len(rows), size)])
-        lengths = [len(row) for row in rows]
-        return [self._decode_target(memory, lengths, target, first) for target in self.targets]
-
-    def _encode(self, rows: list[np.ndarray]) -> Memory:
+        size, memories = ENCODER_ROWS.get(self.device.type, 16), []
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        return self.model.encode(torch.from_numpy(pad_sequences(rows)).to(self.device), lengths)
+        for start in range(0, len(rows), size):
+            ids = torch.from_numpy(pad_sequences(rows[start : start + size])).to(self.device)
+            memories.append(self.model.encode(ids, lengths[start : start + size]))
+        memory = concat_memories(memories)
+        return [self._decode_target(memory, rows, name, number, first) for name, number in self.targets.items()]
 
-    def _decode_target(self, memory: Memory, lengths: list[int], target: Target, first: int) -> list[list[Hypothesis]]:
-        number, options = target.number, self.options
-        tokenizer, end = self.preprocessor.tokenizers[target.name], self.boundaries.ends[number]
-        max_lengths = [self._max_target_length(length, number) for length in lengths]
+    def _decode_target(
+        self, memory: Memory, rows: list[np.ndarray], name: str, number: int, first: int
+    ) -> list[list[Hypothesis]]:
+        options, tokenizer, (begin, end) = self.options, self.preprocessor.tokenizers[name], self.boundaries[number]
+        # A translation has at most twice the expected length, and some more, and the end token.
+        ratio = self.preprocessor.facts["ratios"][number]
+        limits = [min(self.max_length, math.ceil(2 * (ratio * len(row))) + EXTRA_TOKENS) + 1 for row in rows]
         # The output contains no special token but the end, and no unknown token.
         special = (*range(len(tokenizer.specials)), tokenizer.unknown)
         return decode_sequences(
@@ -104,39 +95,43 @@ class TranslationGenerator:
             memory,
             options.sampling,
             seed=hash_integers(options.seed, first, number) % 2**63,  # each batch and target has its own samples
-            begin=self.boundaries.begins[number],
+            begin=begin,
             end=end,
             options=options.beam_search,
-            max_length=torch.tensor(max_lengths, device=self.device),
+            max_length=torch.tensor(limits, device=self.device) if options.max_length is None else options.max_length,
             prefix=encode(tokenizer, [options.beam_search.start])[0].tolist(),
             banned=[token for token in special if token not in (end, None)],
         )
 
-    def _max_target_length(self, length: int, number: int) -> int:
-        """Return the maximum length of a translation: twice the expected one, and some more."""
-        if self.options.max_length is not None:
-            return self.options.max_length
-        expected = self.preprocessor.facts["ratios"][number] * length
-        return min(self.max_length, math.ceil(2 * expected) + EXTRA_TOKENS) + 1  # and the end token
-
     def encode_sources(self, texts: Sequence[str]) -> list[np.ndarray]:
         return encode(self.preprocessor.tokenizer, [join_lines(text) for text in texts])
 
-    def count_unread(self, ids: np.ndarray) -> dict[str, int]:
-        """Return how many tokens of a source are cut off, and how many others are unknown; without zeros."""
+    def decode(self, target: str, hypothesis: Hypothesis) -> str:
+        return decode(self.preprocessor.tokenizers[target], hypothesis.ids)
+
+    def predict(self, texts: Sequence[str]) -> Iterator[Prediction]:
+        """Yield the translations of each text, in order."""
+        for start in range(0, len(texts), CHUNK):
+            rows = self.encode_sources(texts[start : start + CHUNK])
+            by_row = dict(self.translate_ids(rows, first=start))
+            for number, ids in enumerate(rows):
+                yield self._format_prediction(texts[start + number], ids, by_row[number])
+
+    def _format_prediction(self, source: str, ids: np.ndarray, by_target: list[list[Hypothesis]]) -> Prediction:
+        """Return the best translation alone, or a line for each target and hypothesis.
+
+        The values say how many tokens of the source were cut off, and how many others are unknown, if any.
+        """
         unknown = int((ids[: self.max_length] == self.preprocessor.tokenizer.unknown).sum())
         counts = {"cut": max(0, len(ids) - self.max_length), "unknown": unknown}
-        return {name: count for name, count in counts.items() if count}
-
-    def translate_texts(self, rows: Sequence[np.ndarray], first: int = 0) -> list[list[Translations]]:
-        """Return for each row, for each target, the n best as texts with their scores; `first` as above."""
-        translations: list[list[Translations]] = [[] for _ in rows]
-        for number, by_target in self.translate_ids(rows, first=first):
-            translations[number] = [
-                [(self.decode(target, hypothesis), hypothesis) for hypothesis in best]
-                for target, best in zip(self.targets, by_target)
-            ]
-        return translations
-
-    def decode(self, target: Target, hypothesis: Hypothesis) -> str:
-        return decode(self.preprocessor.tokenizers[target.name], hypothesis.ids)
+        values: dict[str, object] = {"source": source, **{name: count for name, count in counts.items() if count}}
+        lines, has_several = [], len(by_target) > 1
+        for name, best in zip(self.targets, by_target):
+            texts = [self.decode(name, hypothesis) for hypothesis in best]
+            label = f"{name}: " if has_several else ""
+            scores = [f"{hypothesis.score:8.3f}  " if len(best) > 1 else "" for hypothesis in best]
+            lines += [f"{label}{score}{text}" for score, text in zip(scores, texts)]
+            hypotheses = [{"text": text, **hypothesis.as_dict()} for text, hypothesis in zip(texts, best)]
+            answer = {"translation": texts[0], "hypotheses": hypotheses}
+            values |= {name: answer} if has_several else answer
+        return Prediction("\n".join(lines), values)

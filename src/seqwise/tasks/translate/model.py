@@ -47,42 +47,30 @@ class PairBatch(Batch):
         return int(self.mask.sum())
 
 
-@dataclass(frozen=True)
-class BoundaryTokens:
-    """The ids of the begin and the end token of each target."""
-
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
+Boundaries = Sequence[tuple[int, int]]  # ids of the begin and the end token of each target
 
 
-def collate(
-    sources: Sequence[np.ndarray],
-    targets: Sequence[Sequence[np.ndarray]],
-    boundaries: BoundaryTokens,
-    max_length: int,
-) -> PairBatch:
-    """Return pairs of ids as a batch; padding has id 0.
+def collate(sides: Sequence[Sequence[np.ndarray]], boundaries: Boundaries, max_length: int) -> PairBatch:
+    """Return the ids of some sources, and of their targets in each language, as a batch; padding has id 0.
 
     Ids beyond `max_length` are cut off. A target that is cut has no end token: the model must not learn to stop there.
     """
-    sources = [row[:max_length] for row in sources]
+    sources = [ids[:max_length] for ids in sides[0]]
     inputs, outputs = [], []
-    for row in targets:
-        for number, ids in enumerate(row):
-            truncated = ids[:max_length]
-            inputs.append(np.concatenate([[boundaries.begins[number]], truncated]))
-            is_cut = len(ids) > max_length
-            outputs.append(truncated if is_cut else np.concatenate([truncated, [boundaries.ends[number]]]))
-    width = max(len(ids) for ids in inputs)
-    shape = (len(sources), len(boundaries.begins), width)
-    mask = np.arange(width) < np.array([len(ids) for ids in outputs])[:, None]
-    padded = [np.concatenate([ids, np.zeros(width - len(ids), dtype=np.int64)]) for ids in outputs]
+    for targets in zip(*sides[1:]):
+        for ids, (begin, end) in zip(targets, boundaries):
+            inputs.append(np.append(begin, ids[:max_length]))
+            outputs.append(np.append(ids, end) if len(ids) <= max_length else ids[:max_length])
+    # Padded together, so that outputs are as wide as inputs even if all of them are cut.
+    padded = torch.from_numpy(pad_sequences([*inputs, *outputs]))
+    mask = torch.arange(padded.shape[1]) < torch.tensor([len(ids) for ids in outputs])[:, None]
+    shape = (len(sources), len(boundaries), -1)
     return PairBatch(
         torch.from_numpy(pad_sequences(sources)),
-        torch.tensor([len(row) for row in sources], dtype=torch.int64),
-        torch.from_numpy(pad_sequences(inputs)).view(shape),
-        torch.from_numpy(np.stack(padded).astype(np.int64)).view(shape),
-        torch.from_numpy(mask).view(shape),
+        torch.tensor([len(ids) for ids in sources]),
+        padded[: len(inputs)].view(shape),
+        padded[len(inputs) :].view(shape),
+        mask.view(shape),
     )
 
 
@@ -102,21 +90,19 @@ class Translator(nn.Module):
     ):
         super().__init__()
         network, chosen = settings.network, settings.translate
-        width, max_length = network.embedding, settings.data.max_length + 1
-        source, targets = vocabularies
+        max_length, (source, targets) = settings.data.max_length + 1, vocabularies
         transformer = settings.model == "transformer"
-        self.embedding = Embedding(source, width)
+        self.embedding = Embedding(source, network.embedding)
         if transformer:  # small vectors, as in the language model: states after the final norm are large
             nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.drop_in = (nn.Dropout if transformer else VariationalDropout)(network.dropout)
-        self.encoder = build_encoder(settings, width, max_length)
+        self.encoder = build_encoder(settings, network.embedding, max_length)
         memory: int = self.encoder.width  # type: ignore[assignment]
         shared = self.embedding if chosen.vocabulary == "shared" else None
+        by_target: Sequence[Tensor | None] = counts or [None] * len(targets)
         self.writers = nn.ModuleList(
-            TokenDecoder(
-                settings, size, memory, max_length, embedding=shared, counts=None if counts is None else counts[number]
-            )
-            for number, size in enumerate(targets)
+            TokenDecoder(settings, size, memory, max_length, embedding=shared, counts=target_counts)
+            for size, target_counts in zip(targets, by_target)
         )
         self.smoothing, self.teacher_forcing = chosen.label_smoothing, chosen.teacher_forcing
         self.progress: float | None = 0.0 if self.teacher_forcing < 1 else None

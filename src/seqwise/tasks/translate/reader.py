@@ -45,6 +45,11 @@ class Pair:
     file: str = field(repr=False)
     line: int = field(repr=False)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The source and the targets."""
+        return self.source, *self.targets
+
 
 def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
     """Read and check all pairs; `settings` say which languages, and what to do with empty lines."""
@@ -228,10 +233,10 @@ def check_pairs(splits: Splits[Pair]) -> None:
         if pair.source in pair.targets:
             findings.warn("pairs whose target equals the source; they are kept", pair.file, pair.line)
         is_unusual = abs(_log_length_ratio(pair) - usual) > math.log(MAX_LENGTH_RATIO)
-        if is_unusual and max(len(pair.source), *map(len, pair.targets)) >= MIN_RATIO_LENGTH:
+        if is_unusual and max(map(len, pair.texts)) >= MIN_RATIO_LENGTH:
             what = f"pairs with a ratio of lengths {MAX_LENGTH_RATIO:g} times that of most; they are kept"
             findings.warn(what, pair.file, pair.line)
-    for split, pair in find_training_duplicates(splits, lambda pair: (pair.source, pair.targets)):
+    for split, pair in find_training_duplicates(splits, lambda pair: pair.texts):
         findings.warn(f"pairs of {split} are in train too, so they may be memorised", pair.file, pair.line)
 
 

@@ -29,6 +29,7 @@ from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
+from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import BleuCounts
 from seqwise.resolved_settings import ResolvedSettings
@@ -49,24 +50,16 @@ from seqwise.tasks.task import (
     no_log,
 )
 from seqwise.tasks.translate.defaults import fill_translate
-from seqwise.tasks.translate.evaluation import (
-    compute_metrics,
-    describe_decoding,
-    format_prediction,
-    score_pairs,
-    translate_pairs,
-    write_translations,
-)
+from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, translate_pairs, write_translations
 from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
 from seqwise.tasks.translate.reader import Pair, check_pairs, open_pairs
-from seqwise.tasks.translate.vocabularies import encode, get_boundary_tokens, train_tokenizers
+from seqwise.tasks.translate.vocabularies import encode, get_boundaries, train_tokenizers
 
 MAX_TOKENS = 512  # of one text, unless set
 VALIDATION_PAIRS = {"cpu": 200, "cuda": 1_000}  # translated in each validation during training
 EVALUATION_ROWS, EVALUATION_TOKENS = 64, 8_192  # of a batch whose loss is computed in validation
-CHUNK = 1_024  # inputs that are sorted by length together
 MIN_BLEU_WORDS = 4  # mean words of the targets from which on BLEU, not exact match, is the primary metric
 
 
@@ -82,18 +75,14 @@ class Translate(ExampleTask):
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
         self.target_names: list[str] = preprocessor.facts["targets"]
-        self.boundaries = get_boundary_tokens(preprocessor.tokenizers, self.target_names, settings)
+        self.tokenizers = [preprocessor.tokenizers[name] for name in ("text", *self.target_names)]
+        self.boundaries = get_boundaries(preprocessor.tokenizers, self.target_names, settings)
         self.max_length = settings.data.max_length or MAX_TOKENS
-        # Ids by split: of each source, and of the targets of each pair in all languages.
-        self.sources: dict[str, list[np.ndarray]] = {}
-        self.targets: dict[str, list[list[np.ndarray]]] = {}
-        for split, pairs in splits.parts.items():
-            self.sources[split] = encode(preprocessor.tokenizer, [pair.source for pair in pairs])
-            by_language = [
-                encode(preprocessor.tokenizers[name], [pair.targets[number] for pair in pairs])
-                for number, name in enumerate(self.target_names)
-            ]
-            self.targets[split] = [list(row) for row in zip(*by_language)]
+        # For each split the ids of the sources, then those of the targets in each language.
+        self.sides = {
+            split: [encode(tokenizer, [pair.texts[n] for pair in pairs]) for n, tokenizer in enumerate(self.tokenizers)]
+            for split, pairs in splits.parts.items()
+        }
         lengths = [len(text.split()) for pair in splits.parts["valid"] for text in pair.targets]
         if sum(lengths) / len(lengths) < MIN_BLEU_WORDS:
             self.primary_metric = ("exact_match", "exact")
@@ -121,7 +110,9 @@ class Translate(ExampleTask):
             settings.target = ",".join(languages.targets)
             settings.columns = settings.columns or ",".join(languages.all)
         task = cls(splits, preprocessor, settings)
-        preprocessor.facts.setdefault("ratios", task.compute_length_ratios())
+        # Tokens of each target per token of the source.
+        source_tokens, *target_tokens = (sum(map(len, side)) for side in task.sides["train"])
+        preprocessor.facts.setdefault("ratios", [tokens / max(1, source_tokens) for tokens in target_tokens])
         if data.startswith("builtin:"):
             preprocessor.facts["example"] = splits.parts["valid"][0].source
         if settings.data.max_length is None:
@@ -133,19 +124,12 @@ class Translate(ExampleTask):
             log(f"note: {warning}")
         return task
 
-    def compute_length_ratios(self) -> list[float]:
-        """Return the tokens of each target per token of the source, in training."""
-        source_tokens = max(1, sum(map(len, self.sources["train"])))
-        numbers = range(len(self.target_names))
-        return [sum(len(row[number]) for row in self.targets["train"]) / source_tokens for number in numbers]
-
     def warn_about_truncation(self) -> None:
         what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
         for split, pairs in self.splits.parts.items():
-            for pair, source, targets in zip(pairs, self.sources[split], self.targets[split]):
-                for ids in (source, *targets):
-                    if len(ids) > self.max_length:
-                        self.splits.findings.warn(what, pair.file, pair.line)
+            for pair, *texts in zip(pairs, *self.sides[split]):
+                for _ in filter(lambda ids: len(ids) > self.max_length, texts):
+                    self.splits.findings.warn(what, pair.file, pair.line)
 
     def describe_vocabulary(self) -> str:
         sizes = {name: len(tokenizer) for name, tokenizer in self.preprocessor.tokenizers.items()}
@@ -156,28 +140,22 @@ class Translate(ExampleTask):
 
     def warnings(self) -> list[str]:
         unknown = {
-            split: (self._count_unknown(split), sum(len(ids) for side in self._sides(split) for ids in side))
-            for split in self.splits.parts
+            split: (self._count_unknown(split), sum(len(ids) for side in sides for ids in side))
+            for split, sides in self.sides.items()
         }
         return [*super().warnings(), *warn_about_unknown(unknown)]
 
     def _count_unknown(self, split: str) -> int:
-        tokenizers = [self.preprocessor.tokenizer, *(self.preprocessor.tokenizers[name] for name in self.target_names)]
-        sides = zip(tokenizers, self._sides(split))
+        sides = zip(self.tokenizers, self.sides[split])
         return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, side in sides for ids in side)
-
-    def _sides(self, split: str) -> list[list[np.ndarray]]:
-        """Return the ids of the sources and of each language's targets of a split."""
-        numbers = range(len(self.target_names))
-        return [self.sources[split], *([row[number] for row in self.targets[split]] for number in numbers)]
 
     # Training
 
     def size(self) -> Size:
-        longest = max(len(ids) for split in self.splits.parts for side in self._sides(split) for ids in side)
-        tokens = sum(len(ids) + 1 for row in self.targets["train"] for ids in row)
-        vocabulary = max(len(self.preprocessor.tokenizers[name]) for name in self.target_names)
-        return Size(tokens, vocabulary, len(self.sources["train"]), max(1, longest), len(self.target_names))
+        longest = max(len(ids) for sides in self.sides.values() for side in sides for ids in side)
+        tokens = sum(len(ids) + 1 for side in self.sides["train"][1:] for ids in side)
+        vocabulary = max(map(len, self.tokenizers[1:]))
+        return Size(tokens, vocabulary, len(self.splits.parts["train"]), max(1, longest), len(self.target_names))
 
     def check_settings(self, settings: ResolvedSettings) -> None:
         model, attention = settings.model, settings.translate.attention
@@ -200,10 +178,9 @@ class Translate(ExampleTask):
     def target_counts(self) -> list[Tensor]:
         """How often each token is a target in training, (V,) for each language."""
         counts = []
-        for number, name in enumerate(self.target_names):
-            ids = np.concatenate([row[number] for row in self.targets["train"]])
-            token_counts = np.bincount(ids, minlength=len(self.preprocessor.tokenizers[name]))
-            token_counts[self.boundaries.ends[number]] += len(self.targets["train"])
+        for tokenizer, side, (_, end) in zip(self.tokenizers[1:], self.sides["train"][1:], self.boundaries):
+            token_counts = np.bincount(np.concatenate(side), minlength=len(tokenizer))
+            token_counts[end] += len(side)
             counts.append(torch.from_numpy(token_counts))
         return counts
 
@@ -213,9 +190,8 @@ class Translate(ExampleTask):
         return {"text": model.embedding, **{name: writer.embedding for name, writer in writers.items()}}
 
     def token_counts(self) -> dict[str, Tensor]:
-        ids = np.concatenate(self.sources["train"])
-        source_counts = torch.from_numpy(np.bincount(ids, minlength=len(self.preprocessor.tokenizer)))
-        return {"text": source_counts, **dict(zip(self.target_names, self.target_counts))}
+        source_counts = np.bincount(np.concatenate(self.sides["train"][0]), minlength=len(self.tokenizers[0]))
+        return {"text": torch.from_numpy(source_counts), **dict(zip(self.target_names, self.target_counts))}
 
     def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
         """Return training batches of pairs of similar length."""
@@ -224,22 +200,19 @@ class Translate(ExampleTask):
 
     def validate(self, model: Translator, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Return the loss on the validation split, and BLEU and exact match of greedy translations of a part of it."""
-        model.eval()
-        device = model.embedding.weight.device
-        nats, num_targets = 0.0, 0
         batches = iterate_by_length(self._lengths("valid"), EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
-        with torch.no_grad():
-            for numbers in batches:
-                loss, _ = model(self._collate(numbers, "valid").to(device))
-                nats, num_targets = nats + float(loss.total), num_targets + loss.count
-        sample = _evenly_spaced(len(self.sources["valid"]), VALIDATION_PAIRS.get(device.type, 200))
-        generator = TranslationGenerator(self.bundle(model, settings), InferenceOptions())
-        sources = [self.sources["valid"][number] for number in sample]
+        nats, num_targets = sum_losses(model, (self._collate(numbers, "valid") for numbers in batches))
+        pairs, generator = (
+            self.splits.parts["valid"],
+            TranslationGenerator(self.bundle(model, settings), InferenceOptions()),
+        )
+        limit = min(len(pairs), VALIDATION_PAIRS.get(generator.device.type, 200))
+        sample = [number * len(pairs) // limit for number in range(limit)]
+        sources = [self.sides["valid"][0][number] for number in sample]
         outputs, references = [], []
         for index, hypotheses in generator.translate_ids(sources, world.rank, world.size):
-            for target, best in zip(generator.targets, hypotheses):
-                outputs.append(generator.decode(target, best[0]))
-                references.append(self.splits.parts["valid"][sample[index]].targets[target.number])
+            references += pairs[sample[index]].targets
+            outputs += [generator.decode(target, best[0]) for target, best in zip(generator.targets, hypotheses)]
         exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
         counts = BleuCounts.from_texts(outputs, references).as_tuple()
         nats, all_targets, num_exact, num_outputs, *bleu_sums = world.sum(
@@ -253,28 +226,22 @@ class Translate(ExampleTask):
 
     def _lengths(self, split: str) -> list[int]:
         """Return the steps of each pair: of its longest side, with its begin or end token."""
-        pairs = zip(self.sources[split], self.targets[split])
-        return [min(self.max_length, max(len(ids) for ids in (source, *targets))) + 1 for source, targets in pairs]
+        return [min(self.max_length, max(map(len, texts))) + 1 for texts in zip(*self.sides[split])]
 
     def _collate(self, numbers: np.ndarray, split: str = "train") -> PairBatch:
-        sources = [self.sources[split][number] for number in numbers]
-        targets = [self.targets[split][number] for number in numbers]
-        return replace(collate(sources, targets, self.boundaries, self.max_length), positions=torch.from_numpy(numbers))
+        sides = [[side[number] for number in numbers] for side in self.sides[split]]
+        return replace(collate(sides, self.boundaries, self.max_length), positions=torch.from_numpy(numbers))
 
     def report(self) -> Report:
         rows = {}
         for split, pairs in self.splits.parts.items():
-            sides = self._sides(split)
-            longest = max(len(ids) for side in sides for ids in side)
-            rows[split] = (len(pairs), *(sum(map(len, side)) for side in sides), longest, self._count_unknown(split))
-        kind = self.preprocessor.tokenizer.kind
-        sentences = (
-            f"tokeniser: {kind}, {self.describe_vocabulary()} (from the training split)",
-            f"split: {self.split_rule}",
-        )
+            tokens = [sum(map(len, side)) for side in self.sides[split]]
+            longest = max(len(ids) for side in self.sides[split] for ids in side)
+            rows[split] = (len(pairs), *tokens, longest, self._count_unknown(split))
+        vocabulary = f"tokeniser: {self.tokenizers[0].kind}, {self.describe_vocabulary()} (from the training split)"
         languages = [self.preprocessor.facts["source"], *self.target_names]
         columns = ("pairs", *(f"{name} tokens" for name in languages), "longest", "unknown")
-        return Report(columns, rows, sentences, tuple(self.warnings()))
+        return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.warnings()))
 
     # A trained model, without that data
 
@@ -292,11 +259,13 @@ class Translate(ExampleTask):
             outputs = translate_pairs(generator, pairs, splits.findings, options.progress)
         if options.out is not None:
             write_translations(options.out, outputs)
+        network, attention = str(bundle.settings.model), bundle.settings.translate.attention
+        if network != "transformer":
+            network += f", {'no' if attention == 'none' else attention} attention"
+        how, warnings = f"{options.describe_decoding()}; {network}", splits.findings.warning_messages()
         metric = options.primary_metric or cls.primary_metric[0]
-        warnings = splits.findings.warning_messages()
-        evaluation = compute_metrics(outputs, on, describe_decoding(bundle.settings, options), warnings)
         scores = score_pairs(metric, outputs, pairs) if options.examples else None
-        return replace(evaluation, seconds=watch.seconds, examples=scores)
+        return replace(compute_metrics(outputs, on, how, warnings), seconds=watch.seconds, examples=scores)
 
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
@@ -317,13 +286,7 @@ class Translate(ExampleTask):
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
         """Yield one translation per input and language; with `n_best` several, best first."""
-        generator = TranslationGenerator(bundle, options)
-        for start in range(0, len(inputs), CHUNK):
-            texts = inputs[start : start + CHUNK]
-            rows = generator.encode_sources(texts)
-            for text, ids, translations in zip(texts, rows, generator.translate_texts(rows, start)):
-                by_target = {target.name: best for target, best in zip(generator.targets, translations)}
-                yield format_prediction(text, by_target, generator.count_unread(ids))
+        return TranslationGenerator(bundle, options).predict(inputs)
 
 
 def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
@@ -332,12 +295,12 @@ def _request_targets(bundle: ModelBundle, targets: str | None) -> ModelBundle:
     if not settings.target:
         return bundle
     requested = settings.model_copy(deep=True)
-    requested.target = ",".join(target.name for target in chosen)
+    requested.target = ",".join(chosen)
     columns = parse_columns(settings.columns)
     if columns is not None:
         # Parallel files need no column for each target, since their suffixes name the languages.
         has_all = len(columns) == 1 + len(bundle.preprocessor.facts["targets"])
-        names = [columns[1 + target.number] if has_all else target.name for target in chosen]
+        names = [columns[1 + number] if has_all else name for name, number in chosen.items()]
         requested.columns = ",".join([columns[0], *names])
     return replace(bundle, settings=requested)
 
@@ -353,9 +316,3 @@ def build_model(
     if counts is not None and len(sizes) < len(counts):
         counts = [torch.stack(list(counts)).sum(0)]
     return Translator(settings, (len(preprocessor.tokenizer), sizes), counts)
-
-
-def _evenly_spaced(count: int, limit: int) -> list[int]:
-    """Return at most `limit` numbers below `count`, at even distances."""
-    limit = min(limit, count)
-    return sorted({number * count // limit for number in range(limit)})

@@ -13,7 +13,7 @@ import numpy as np
 from seqwise.config import Settings
 from seqwise.tasks.task import LogFunction
 from seqwise.tasks.translate.languages import Languages
-from seqwise.tasks.translate.model import BoundaryTokens
+from seqwise.tasks.translate.model import Boundaries
 from seqwise.tasks.translate.reader import Pair
 from seqwise.text.pipelines import choose_tokenizer
 from seqwise.text.tokenizer import Tokenizer
@@ -69,11 +69,11 @@ def get_target_token(target: str) -> str:
     return f"<{target}>"
 
 
-def get_boundary_tokens(tokenizers: dict[str, Tokenizer], targets: Sequence[str], settings: Settings) -> BoundaryTokens:
+def get_boundaries(tokenizers: dict[str, Tokenizer], targets: Sequence[str], settings: Settings) -> Boundaries:
     """Return the ids of the begin and the end token of each target."""
     uses_target_token = settings.translate.targets == "token"
-    begins = [tokenizers[name].id(get_target_token(name) if uses_target_token else BEGIN) for name in targets]
-    return BoundaryTokens(tuple(begins), tuple(tokenizers[name].id(END) for name in targets))
+    begins = [get_target_token(name) if uses_target_token else BEGIN for name in targets]
+    return [(tokenizers[name].id(begin), tokenizers[name].id(END)) for name, begin in zip(targets, begins)]
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
@@ -92,23 +92,24 @@ def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
 def share_alphabet(pairs: Sequence[Pair]) -> bool:
     """Return whether the letters of each side are those of the other, so that words may be shared too."""
     sample = _sample(pairs)
-    source = _count_letters(pair.source for pair in sample)
-    target = _count_letters(text for pair in sample for text in pair.targets)
-    return min(_shared_fraction(source, target), _shared_fraction(target, source)) >= MIN_SHARED_LETTERS
+    sides = ([pair.source for pair in sample], [text for pair in sample for text in pair.targets])
+    letters, others = (Counter(filter(str.isalpha, "\n".join(side).lower())) for side in sides)
+    shared = letters.keys() & others.keys()
+    fractions = [sum(counts[letter] for letter in shared) / max(1, counts.total()) for counts in (letters, others)]
+    return min(fractions) >= MIN_SHARED_LETTERS
 
 
 def _choose_kind(pairs: Sequence[Pair], has_word_vectors: bool) -> tuple[str, int | None, str]:
     """Return the kind of tokeniser, the limit of its vocabulary if there is one, and the reason."""
     sample = _sample(pairs)
-    num_targets = len(sample[0].targets)
-    sides = [[pair.source for pair in sample], *([pair.targets[n] for pair in sample] for n in range(num_targets))]
+    sides = list(zip(*(pair.texts for pair in sample)))
     kind, limit, reason = choose_tokenizer("\n".join(text for side in sides for text in side), 0, has_word_vectors)
     if kind == "spaces" or has_word_vectors:
         return kind, limit, reason
     words = min(sum(len(text.split()) for text in side) / len(side) for side in sides)
     if words < MIN_SUBWORD_WORDS:
         return "characters", None, f"characters, because the texts of one side have {words:.1f} words on average."
-    size = sum(len(text.encode()) for pair in pairs for text in (pair.source, *pair.targets))
+    size = sum(len(text.encode()) for pair in pairs for text in pair.texts)
     if size < MIN_SUBWORD_BYTES:
         return "characters", None, f"characters, because the text is smaller than {MIN_SUBWORD_BYTES / 1e6:g} MB."
     return "bpe", None, f"bpe, one token per {BYTES_PER_ENTRY} bytes of text, rounded down to a power of two."
@@ -121,11 +122,3 @@ def _choose_size(texts: Sequence[str]) -> int:
 
 def _sample(pairs: Sequence[Pair]) -> Sequence[Pair]:
     return pairs[:: max(1, len(pairs) // SAMPLE_SIZE)]
-
-
-def _count_letters(texts: Iterable[str]) -> Counter[str]:
-    return Counter(character for text in texts for character in text.lower() if character.isalpha())
-
-
-def _shared_fraction(letters: Counter[str], others: Counter[str]) -> float:
-    return sum(count for letter, count in letters.items() if letter in others) / max(1, letters.total())
