@@ -34,28 +34,13 @@ WOCHENTAGE = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samsta
 JOURS = ["lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"]
 
 SPELLINGS = (
-    "{d} {month} {y}",
-    "{month} {d}, {y}",
-    "{month} {ordinal}, {y}",
-    "{ordinal} of {month} {y}",
-    "the {ordinal} of {month}, {y}",
-    "{weekday}, {month} {ordinal}, {y}",
-    "{weekday:.3} {d} {month:.3} {y}",
-    "{lower_weekday} {lower_month} {d} {y}",
-    "{d:02}-{upper_month:.3}-{y}",
-    "{month:.3}. {d}, {y}",
-    "{upper_month} {d} {y}",
-    "{y}, {month} {d}",
-    "{d}.{m}.{y}",
-    "{d:02}.{m:02}.{y}",
-    "{m}/{d}/{y}",
-    "{y}/{m:02}/{d:02}",
-    "{y}{m:02}{d:02}",
-    "{d}. {monat} {y}",
-    "{wochentag}, der {d}. {monat} {y}",
-    "{premier} {mois} {y}",
-    "{jour} {premier} {mois} {y}",
-)
+    "{d} {month} {y}", "{month} {d}, {y}", "{month} {ordinal}, {y}", "{ordinal} of {month} {y}",
+    "the {ordinal} of {month}, {y}", "{weekday}, {month} {ordinal}, {y}", "{weekday:.3} {d} {month:.3} {y}",
+    "{lower_weekday} {lower_month} {d} {y}", "{d:02}-{upper_month:.3}-{y}", "{month:.3}. {d}, {y}",
+    "{upper_month} {d} {y}", "{y}, {month} {d}", "{d}.{m}.{y}", "{d:02}.{m:02}.{y}", "{m}/{d}/{y}",
+    "{y}/{m:02}/{d:02}", "{y}{m:02}{d:02}", "{d}. {monat} {y}", "{wochentag}, der {d}. {monat} {y}",
+    "{premier} {mois} {y}", "{jour} {premier} {mois} {y}",
+)  # fmt: skip
 SHORT_SPELLINGS = ("{d} {month:.3} '{short_year:02}", "{month} {ordinal} '{short_year:02}")
 
 
