@@ -13,8 +13,8 @@ from typing import get_args
 import pytest
 
 from seqwise.cli.compare import Compare
+from seqwise.cli.comparison_display import TrialsDisplay
 from seqwise.cli.options import parse
-from seqwise.cli.trials import TrialsDisplay
 from seqwise.compare import orchestrator
 from seqwise.compare.plan.plan import Plan
 from seqwise.compare.run import threads

@@ -116,19 +116,24 @@ def test_a_prompt_that_is_not_utf8_is_named_with_byte_and_line(seqwise_command, 
     path.write_bytes("the\nschön".encode("latin1"))
     answer = seqwise_command("predict", run_of(), path)
     assert (answer.status, answer.out) == (2, "")
-    assert answer.err.startswith(f"error: {path}:2: byte 0xF6 at offset 7 is not UTF-8.\nConvert it")
+    assert answer.err.startswith(
+        f"error: {path}:2: byte 0xF6 at offset 7 (line 2) is not UTF-8.\nIf it is latin1, convert it"
+    )
     feed(monkeypatch, b"\xff")
     answer = seqwise_command("predict", run_of(), "-")
-    assert answer.err.startswith("error: standard input:1: byte 0xFF at offset 0 is not UTF-8.")
+    assert answer.err.startswith("error: standard input:1: byte 0xFF at offset 0 (line 1) is not UTF-8.")
     answer = seqwise_command("predict", run_of(), "the \udcff")
-    assert answer.err.startswith("error: the prompt is not UTF-8.")
+    assert answer.err.startswith("error: the text is not UTF-8.")
 
 
 def test_a_file_that_is_not_there_is_no_prompt(seqwise_command, run_of, tmp_path):
     (tmp_path / "prompt.txt").write_text("the")
     answer = seqwise_command("predict", run_of(), tmp_path / "promt.txt")
     assert answer.status == 2
-    assert answer.err == f"error: {tmp_path}/promt.txt: there is no such file.\nPerhaps you meant 'prompt.txt'.\n"
+    assert (
+        answer.err
+        == f"error: {tmp_path}/promt.txt: there is no such file or folder.\nPerhaps you meant 'prompt.txt'.\n"
+    )
     assert "this is a folder" in seqwise_command("predict", run_of(), tmp_path).err
 
 

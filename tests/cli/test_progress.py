@@ -85,18 +85,6 @@ def test_a_bar_leaves_nothing_in_a_file(file):
     assert file.getvalue().strip() == ""
 
 
-def test_the_sketch_of_a_falling_curve_falls():
-    lines = progress.draw_curve([4.0, 3.0, 2.0, 1.0], height=4).splitlines()
-    assert len(lines) == 4
-    assert lines[0].startswith("   4.000 ┤█")
-    assert lines[-1].startswith("   1.000 ┤███")
-    assert [line.split("┤")[1].count("█") for line in lines] == sorted(line.count("█") for line in lines)
-
-
-def test_a_long_curve_is_squeezed_into_the_width():
-    assert all(len(line) == 8 + 2 + 64 for line in progress.draw_curve([float(i) for i in range(1000)]).splitlines())
-
-
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3_661, "1:01:01")])
 def test_a_time_reads_like_a_clock(seconds, text):
     assert progress.format_duration(seconds) == text

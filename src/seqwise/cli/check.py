@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
@@ -12,9 +12,6 @@ from seqwise.cli import console
 from seqwise.cli.options import parse
 from seqwise.config import Settings
 from seqwise.errors import DataError
-
-if TYPE_CHECKING:
-    from seqwise.tasks.task import Task
 
 
 @dataclass
@@ -45,42 +42,30 @@ def main(argv: Sequence[str]) -> int:
                 {"data": args.data, "errors": [_error_as_dict(part) for part in error.parts or (error,)]}
             )
         raise
+    report = task.report()
     if args.json:
-        console.print_json(_as_dict(args.data, settings, task))
-    else:
-        _show(task)
+        console.print_json({
+            "data": args.data,
+            "task": settings.task,
+            "split_rule": task.split_rule,
+            "tokenizer": settings.text.tokenizer,
+            "vocabulary": {name: len(tokenizer) for name, tokenizer in task.preprocessor.tokenizers.items()},
+            "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},
+            "fingerprint": task.fingerprint,
+            "notes": report.sentences,
+            "remarks": report.sentences,  # the old name of "notes", until version 0.3
+            "warnings": report.warnings,
+        })  # fmt: skip
+        return 0
+    rows = [[f"{split:6}", *(f"{value:,}" for value in row)] for split, row in report.rows.items()]
+    for line in [*console.align([["split", *report.columns], *rows]), *report.sentences]:
+        console.write(line)
+    for warning in report.warnings:
+        console.warn(warning)
+    count = len(report.warnings)
+    console.write("no errors." if not count else f"no errors, {count} warning{'s' * (count > 1)}.")
     return 0
 
 
 def _error_as_dict(error: DataError) -> dict:
     return {"file": error.file, "line": error.line, "problem": error.problem, "repair": error.repair}
-
-
-def _as_dict(data: str, settings: Settings, task: Task) -> dict:
-    report = task.report()
-    return {
-        "data": data,
-        "task": settings.task,
-        "split_rule": task.split_rule,
-        "tokenizer": settings.text.tokenizer,
-        "vocabulary": {name: len(tokenizer) for name, tokenizer in task.preprocessor.tokenizers.items()},
-        "splits": {split: dict(zip(report.columns, row)) for split, row in report.rows.items()},
-        "fingerprint": task.fingerprint,
-        "remarks": report.sentences,
-        "warnings": report.warnings,
-    }
-
-
-def _show(task: Task) -> None:
-    report = task.report()
-    widths = [max(len(name), *(len(f"{row[at]:,}") for row in report.rows.values())) + 2
-              for at, name in enumerate(report.columns)]  # fmt: skip
-    console.write(f"{'split':8}" + "".join(f"{name:>{width}}" for name, width in zip(report.columns, widths)))
-    for split, row in report.rows.items():
-        console.write(f"{split:8}" + "".join(f"{value:{width},}" for value, width in zip(row, widths)))
-    for sentence in report.sentences:
-        console.write(sentence)
-    for warning in report.warnings:
-        console.warn(warning)
-    count = len(report.warnings)
-    console.write("no errors." if not count else f"no errors, {count} warning{'s' * (count > 1)}.")

@@ -181,7 +181,7 @@ def _warn_if_busy(plan: Plan) -> None:
 
 def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = None, as_json: bool = False) -> int:
     """Runs a comparison with a live display and shows its report; returns the exit status."""
-    from seqwise.cli.trials import TrialsDisplay
+    from seqwise.cli.comparison_display import TrialsDisplay
     from seqwise.compare.orchestrator import Orchestrator
     from seqwise.compare.plan.folder import resume_command
 
@@ -203,7 +203,7 @@ def run(folder: Path, plan: Plan, engine: str = "local", workers: int | None = N
 
         console.print_json(json.loads(to_json(report)))
     else:
-        from seqwise.cli.leaderboard import show
+        from seqwise.cli.comparison_display import print_report
 
-        show(report, folder)
+        print_report(report, folder)
     return 0 if report.verdict is not None and report.verdict.best is not None else 1

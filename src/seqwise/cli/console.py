@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,15 @@ def fail(error: SeqwiseError | str) -> None:
 def write(message: str, style: str = "") -> None:
     """Print a line of the result to standard output."""
     out.print(Text(message, style=style), soft_wrap=True)
+
+
+def align(rows: Sequence[Sequence[str]], num_left: int = 1) -> list[str]:
+    """Return the rows of a table as lines; the first `num_left` columns are aligned left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    sides = ["<" if column < num_left else ">" for column in range(len(widths))]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip() for row in rows
+    ]
 
 
 def print_json(value: Any) -> None:

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.decoding_options import (
+from seqwise.cli.options import UNSET, parse
+from seqwise.cli.predict import (
     DECODING_OPTION_TASKS,
     DecodingOptions,
     build_beam_search,
     reject_options_of_other_tasks,
 )
-from seqwise.cli.options import UNSET, parse
 from seqwise.config import DYNAMIC_RATE, Device
 
 # Option → the tasks that use it; it is rejected for the others.
@@ -72,40 +72,26 @@ def main(argv: Sequence[str]) -> int:
         out=args.out,
     )
     with ProgressBar("evaluating") as bar:
-        found = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
+        evaluation = trained.evaluate(args.data, split=args.split, options=options, progress=bar)
     if args.json:
-        console.print_json(found.as_dict())
+        values = evaluation.as_dict()
+        console.print_json(values | ({"remarks": values["warnings"]} if "warnings" in values else {}))  # until 0.3
         return 0
-    console.log("\n".join(filter(None, [found.on, found.how])))
-    width = max(20, *(len(name) + 2 for name in found.metrics))
-    for name, value in found.metrics.items():
-        console.write(f"{name:{width}}{_format(value):>14}   {found.definitions.get(name, '')}".rstrip())
-    for table in found.tables:
-        _show(table.title, table.columns, table.rows)
-    for warning in found.warnings:
+    console.log("\n".join(filter(None, [evaluation.on, evaluation.how])))
+    width = max(20, *(len(name) + 2 for name in evaluation.metrics))
+    for name, value in evaluation.metrics.items():
+        text = f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"
+        text = f"{value:,}" if isinstance(value, int) else text
+        console.write(f"{name:{width}}{text:>14}   {evaluation.definitions.get(name, '')}".rstrip())
+    for table in evaluation.tables:
+        rows = [[name, *map(_format_cell, row)] for name, row in table.rows.items()]
+        console.write("\n".join(["", table.title, *console.align([["", *table.columns], *rows])]))
+    for warning in evaluation.warnings:
         console.log(warning)
     if args.out is not None:
         console.log(f"written: {args.out}")
     return 0
 
 
-def _show(title: str, columns: tuple[str, ...], rows: dict[str, tuple[float, ...]]) -> None:
-    """Print a table with one row per name."""
-    first = max(map(len, rows), default=0) + 2
-    widths = [
-        max(len(column), *(len(_cell(row[at])) for row in rows.values())) + 2 for at, column in enumerate(columns)
-    ]
-    console.write(f"\n{title}")
-    console.write(" " * first + "".join(f"{column:>{width}}" for column, width in zip(columns, widths)))
-    for name, row in rows.items():
-        console.write(f"{name:{first}}" + "".join(f"{_cell(value):>{width}}" for value, width in zip(row, widths)))
-
-
-def _cell(value: float) -> str:
+def _format_cell(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _format(value: float) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.3f}" if abs(value) < 1e6 else f"{value:.3e}"

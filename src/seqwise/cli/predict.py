@@ -1,28 +1,25 @@
-"""`seqwise predict`: predictions of a trained run. A language model prints its continuation token by token."""
+"""`seqwise predict`: predictions of a trained run. A language model prints its continuation token by token.
+
+The options of decoding are also those of `seqwise evaluate`.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
 from seqwise.cli import console
-from seqwise.cli.decoding_options import (
-    DECODING_OPTION_TASKS,
-    DecodingOptions,
-    build_beam_search,
-    reject_options_of_other_tasks,
-)
 from seqwise.cli.options import UNSET, parse
 from seqwise.config import Device
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
-from seqwise.errors import DataError, UsageError, suggest_path
+from seqwise.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from seqwise.tasks.task import InferenceOptions, Prediction
@@ -37,16 +34,43 @@ INPUT_WARNINGS = {  # flag in a prediction's values → the end of a warning
 }
 EXAMPLE = "seqwise predict runs/book 'It was' --sample --temperature 0.8 --top-p 0.9 --seed 1"
 
-
 # Option → the tasks that use it; it is rejected for the others.
+_SEQUENCE_TASKS = ("translate", "caption")
+DECODING_OPTION_TASKS: dict[str, tuple[str, ...]] = {
+    "max_length": ("language", *_SEQUENCE_TASKS),
+    **dict.fromkeys(("beam", "length_penalty", "coverage_penalty", "min_length", "no_repeat_ngram"), _SEQUENCE_TASKS),
+    "target": ("translate",),
+}
 OPTION_TASKS = DECODING_OPTION_TASKS | {
-    "n_best": ("translate", "caption"),
-    "start": ("translate", "caption"),
+    **dict.fromkeys(("n_best", "start"), _SEQUENCE_TASKS),
+    **dict.fromkeys(
+        ("greedy", "sample", "temperature", "top_k", "top_p", "repetition_penalty"), ("language", *_SEQUENCE_TASKS)
+    ),
     "top": ("classify", "masked"),
     "out": ("forecast",),
-    **dict.fromkeys(("greedy", "sample", "temperature", "top_k", "top_p"), ("language", "translate", "caption")),
-    "repetition_penalty": ("language", "translate", "caption"),
 }
+
+
+@dataclass(kw_only=True)
+class DecodingOptions:
+    """Shared by both commands, so that a model can be evaluated exactly as it is used."""
+
+    renamed: ClassVar[dict[str, str]] = {"--no-repeat": "--no-repeat-ngram"}
+
+    max_length: Annotated[int | None, UNSET] = None
+    """Maximum number of tokens to generate."""
+    beam: Annotated[int | None, UNSET] = None
+    """translate, caption: beam size; 1 is greedy search."""
+    length_penalty: float = BeamSearchOptions.length_penalty
+    """translate, caption: above 0 favours long outputs."""
+    coverage_penalty: float = BeamSearchOptions.coverage_penalty
+    """translate, caption: above 0 favours outputs that attend to all of the input."""
+    min_length: int = BeamSearchOptions.min_length
+    """translate, caption: minimum number of tokens."""
+    no_repeat_ngram: int = BeamSearchOptions.no_repeat_ngram
+    """translate, caption: no n-gram of this length occurs twice; 0 is off."""
+    target: Annotated[str | None, UNSET] = None
+    """translate: target languages, if the run has several."""
 
 
 @dataclass
@@ -95,26 +119,26 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--greedy and --sample exclude each other.")
     from seqwise.training.api import load
 
-    choice = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
+    sampling = SamplingOptions(args.greedy, args.temperature, args.top_k, args.top_p, args.repetition_penalty)
     build_beam_search(args, BeamSearchOptions(), args.n_best)  # reject invalid values before the model is loaded
     trained = load(args.run, args.device)
     reject_options_of_other_tasks(args, str(trained.settings.task), OPTION_TASKS)
     if trained.settings.task == "language":
-        return _continue_text(trained, args, _build_options(args, BeamSearchOptions(), choice))
-    if choice != replace(SamplingOptions(), greedy=args.greedy) and not args.sample:
+        return _continue_text(trained, args, _build_options(args, BeamSearchOptions(), sampling))
+    if sampling != replace(SamplingOptions(), greedy=args.greedy) and not args.sample:
         raise UsageError(
             "--temperature, --top-k, --top-p and --repetition-penalty need sampling.", repair="Add --sample."
         )
-    search = BeamSearchOptions() if args.greedy else trained.task.beam_search
-    return _predict(trained, args, _build_options(args, search, choice if args.sample else None))
+    beam_search = BeamSearchOptions() if args.greedy else trained.task.beam_search
+    return _predict(trained, args, _build_options(args, beam_search, sampling if args.sample else None))
 
 
-def _build_options(args: Predict, search: BeamSearchOptions, choice: SamplingOptions | None) -> InferenceOptions:
+def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: SamplingOptions | None) -> InferenceOptions:
     from seqwise.tasks.task import InferenceOptions
 
     return InferenceOptions(
-        beam_search=build_beam_search(args, search, args.n_best, args.start),
-        sampling=choice,
+        beam_search=build_beam_search(args, beam_search, args.n_best, args.start),
+        sampling=sampling,
         seed=args.seed,
         max_length=args.max_length,
         target=args.target,
@@ -125,7 +149,7 @@ def _build_options(args: Predict, search: BeamSearchOptions, choice: SamplingOpt
 
 def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print the continuation of a language model piece by piece."""
-    prompt = _truncate_prompt(_check_utf8(_read(args.text)))
+    prompt = _truncate_prompt(_read(args.text))
     _warn_about_unknown_tokens(trained.run.tokenizer, prompt)
     pieces = trained.predict(prompt, options=options)
     if args.json:
@@ -150,30 +174,24 @@ def _predict(trained: TrainedModel, args: Predict, options: InferenceOptions) ->
         example = shlex.join(["seqwise", "predict", str(args.run), example_input(trained.run)])
         raise UsageError("there is no input.", repair=f"For example: {example}")
     predictions: list[Prediction] = []
-    for answer in trained.predict_all(inputs, options):
-        predictions.append(answer)
+    for prediction in trained.predict_all(inputs, options):
+        predictions.append(prediction)
         if not args.json:
-            sys.stdout.write(answer.text + "\n")
+            sys.stdout.write(prediction.text + "\n")
             sys.stdout.flush()
     if args.json:
-        console.print_json([answer.values for answer in predictions])
-    _warn_about_inputs(predictions)
+        console.print_json([prediction.values for prediction in predictions])
+    for flag, problem in INPUT_WARNINGS.items():
+        if count := sum(bool(prediction.values.get(flag)) for prediction in predictions):
+            console.warn(f"{count:,} of {len(predictions):,} inputs {problem}.")
     if args.out is not None:
         console.log(f"written: {args.out}")
     return 0
 
 
-def _warn_about_inputs(predictions: list[Prediction]) -> None:
-    """Warn about inputs that the model did not see unchanged."""
-    for key, what in INPUT_WARNINGS.items():
-        if count := sum(bool(answer.values.get(key)) for answer in predictions):
-            console.warn(f"{count:,} of {len(predictions):,} inputs {what}.")
-
-
 def read_lines(text: str) -> list[str]:
-    """The lines of a file, of standard input or of `text` itself; an empty last line is not an input."""
-    content = _check_utf8(_read(text))
-    lines = content.split("\n")
+    """Return the lines of a file, of standard input or of `text` itself; an empty last line is not an input."""
+    lines = _read(text).split("\n")
     return lines[:-1] if len(lines) > 1 and not lines[-1] else lines
 
 
@@ -191,50 +209,59 @@ def _warn_about_unknown_tokens(tokenizer: Tokenizer, prompt: str) -> None:
 
 
 def _read(text: str) -> str:
-    """The content of the file `text`, of standard input for -, or else `text` itself."""
-    if text == "-":
-        return _decode(sys.stdin.buffer.read(), "standard input")
-    path = Path(text)
-    try:
-        if text and path.is_file():
-            return _decode(path.read_bytes(), text)
-        folder = path.is_dir() and text != "."
-    except OSError as error:
-        if text and len(text) < 256 and path.exists():
-            raise DataError(f"cannot be read: {error.strerror}.", file=text) from None
-        return text  # too long for a file name
-    except ValueError:
-        return text  # not a valid path
-    if folder and os.sep in text:
+    """Return the content of the file `text`, of standard input for -, or else `text` itself."""
+    from seqwise.data.reading import check_utf8, missing_file_error, open_binary
+
+    if text == "-" or os.path.isfile(text):
+        path = Path("standard input" if text == "-" else text)
+        if text == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open_binary(path) as file:
+                data = file.read()
+        check_utf8(data, 0, 1, path)
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    if os.path.isdir(text) and os.sep in text:
         raise DataError("this is a folder; a text or a text file was expected.", file=text)
-    if path.suffix == ".txt" and not any(map(str.isspace, text)):
-        others = [Path(entry.name) for entry in sorted(path.parent.iterdir())] if path.parent.is_dir() else []
-        raise DataError("there is no such file.", repair=suggest_path(path, others) or "Check the path.", file=text)
+    if text.endswith(".txt") and not any(map(str.isspace, text)):
+        raise missing_file_error(Path(text))
+    # Python represents bytes of an argument that are not UTF-8 as lone surrogates.
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError("the text is not UTF-8.", repair="Put it into a UTF-8 file, or set LANG=C.UTF-8.")
     return text
 
 
 def _truncate_prompt(prompt: str) -> str:
-    """The last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
+    """Return the last `MAX_PROMPT` characters: a model reads the prompt in one pass, and its memory is limited."""
     if len(prompt) <= MAX_PROMPT:
         return prompt
     console.warn(f"the prompt has {len(prompt):,} characters; only the last {MAX_PROMPT:,} are used.")
     return prompt[-MAX_PROMPT:]
 
 
-def _check_utf8(text: str) -> str:
-    """Reject bytes that are not UTF-8; Python represents them as lone surrogates in command-line arguments."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UsageError("the prompt is not UTF-8.", repair="Put it into a UTF-8 file, or set LANG=C.UTF-8.")
-    return text
+def reject_options_of_other_tasks(args: Any, task: str, tasks: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise an error for an option that was set but is not used by the task of the run."""
+    for field in fields(args):
+        known = tasks.get(field.name, (task,))
+        if task not in known and getattr(args, field.name) != field.default:
+            option = "--" + field.name.replace("_", "-")
+            raise UsageError(
+                f"{option} applies to {', '.join(known)}; the task of this run is {task}.", repair="Leave it out."
+            )
 
 
-def _decode(data: bytes, name: str) -> str:
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"byte 0x{data[error.start]:02X} at offset {error.start} is not UTF-8.",
-            repair="Convert it, for example from latin1: iconv -f latin1 -t utf8",
-            file=name,
-            line=data.count(b"\n", 0, error.start) + 1,
-        ) from None
+def build_beam_search(
+    args: DecodingOptions, default: BeamSearchOptions, n_best: int = 1, start: str = ""
+) -> BeamSearchOptions:
+    """Return the beam search options of the command line; the default beam is the task's own, at least `n_best`."""
+    if args.max_length is not None and args.max_length < 1:
+        raise UsageError(f"--max-length must be at least 1; received {args.max_length}.")
+    return BeamSearchOptions(
+        beam=max(n_best, default.beam) if args.beam is None else args.beam,
+        length_penalty=args.length_penalty,
+        coverage_penalty=args.coverage_penalty,
+        n_best=n_best,
+        min_length=args.min_length,
+        no_repeat_ngram=args.no_repeat_ngram,
+        start=start,
+    )

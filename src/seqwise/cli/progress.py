@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from itertools import pairwise
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from seqwise.cli import console
 
@@ -16,10 +13,23 @@ if TYPE_CHECKING:
     from seqwise.training.loop import Step
     from seqwise.vectors.training import VectorStep
 
-BLOCKS = " ▁▂▃▄▅▆▇█"
+
+class LiveDisplay(AbstractContextManager["LiveDisplay"]):
+    """Lines that change in place, on standard error; none if that is not a terminal."""
+
+    def __init__(self, *columns: ProgressColumn, transient: bool = True, expand: bool = False) -> None:
+        disable = not console.err.is_terminal
+        self.live = Progress(*columns, console=console.err, transient=transient, expand=expand, disable=disable)
+
+    def __enter__(self) -> Self:
+        self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.stop()
 
 
-class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
+class TrainingDisplay(LiveDisplay):
     """Loss, the task's validation metric, speed, gradient norm and time left, on standard error."""
 
     def __init__(self, primary_metric: tuple[str, str] = ("loss", "loss"), unit: str = "tokens") -> None:
@@ -27,19 +37,10 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         self.unit = {"tokens": "tok"}.get(unit, unit)
         # On narrow terminals the numbers already fill the line.
         bar = [BarColumn(bar_width=24), TaskProgressColumn()] if console.err.width >= 100 else []
-        self.live = Progress(TextColumn("{task.description}"), *bar, console=console.err)
+        super().__init__(TextColumn("{task.description}"), *bar, transient=False)
         self.bar = self.live.add_task("", total=1.0)
         self.loss = self.rate = 0.0
         self.last_validation = ""
-
-    def __enter__(self) -> TrainingDisplay:
-        if console.err.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if console.err.is_terminal:
-            self.live.stop()
 
     def show(self, step: Step) -> None:
         """Display one step."""
@@ -66,49 +67,25 @@ class TrainingDisplay(AbstractContextManager["TrainingDisplay"]):
         )
 
 
-def progress_bar(label: str) -> Progress:
-    """A progress bar that disappears when it is done."""
-    return Progress(
-        TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(),
-        console=console.err, transient=True, disable=not console.err.is_terminal,
-    )  # fmt: skip
-
-
-class ProgressBar(AbstractContextManager["ProgressBar"]):
+class ProgressBar(LiveDisplay):
     """A progress bar that is called with (done, total) and disappears at the end."""
 
     def __init__(self, label: str):
-        self.live = progress_bar(label)
+        super().__init__(TextColumn(label), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn())
         self.task = self.live.add_task("", total=None)
-
-    def __enter__(self) -> ProgressBar:
-        self.live.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.live.stop()
 
     def __call__(self, done: int, total: int) -> None:
         self.live.update(self.task, completed=done, total=total)
 
 
-class VectorDisplay(AbstractContextManager["VectorDisplay"]):
+class VectorDisplay(LiveDisplay):
     """Training of word vectors: one live line, and a line per epoch."""
 
     def __init__(self) -> None:
-        self.live = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn(),
-            console=console.err, transient=True, disable=not console.err.is_terminal,
-        )  # fmt: skip
+        bar = BarColumn(bar_width=24), TaskProgressColumn(), TimeRemainingColumn()
+        super().__init__(TextColumn("{task.description}"), *bar)
         self.task = self.live.add_task("", total=1.0)
         self.stage = ""
-
-    def __enter__(self) -> VectorDisplay:
-        self.live.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.live.stop()
 
     def show(self, step: VectorStep) -> None:
         """Display one step."""
@@ -121,26 +98,6 @@ class VectorDisplay(AbstractContextManager["VectorDisplay"]):
         self.live.update(self.task, completed=step.progress, description=line)
         if step.finished:
             console.log(line)
-
-
-def draw_curve(values: Sequence[float], height: int = 8, width: int = 64) -> str:
-    """A curve in block characters: one column per value or per group of values, with the scale at the left."""
-    columns = _resample(values, width)
-    low, high = min(columns), max(columns)
-    span = (high - low) or 1.0
-    lines = []
-    for row in range(height - 1, -1, -1):
-        cells = "".join(BLOCKS[min(8, max(0, round(((y - low) / span * height - row) * 8)))] for y in columns)
-        scale = {height - 1: f"{high:8.3f}", 0: f"{low:8.3f}"}.get(row, " " * 8)
-        lines.append(f"{scale} ┤{cells}")
-    return "\n".join(lines)
-
-
-def _resample(values: Sequence[float], width: int) -> list[float]:
-    if len(values) <= width:
-        return list(values)
-    bounds = [round(i * len(values) / width) for i in range(width + 1)]
-    return [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
 
 
 def _seconds_left(step: Step) -> float:

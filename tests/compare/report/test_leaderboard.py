@@ -7,11 +7,11 @@ import re
 import pytest
 from sample_report import SAMPLES, Values, complete, family, parse, report
 
-from seqwise.cli import leaderboard
+from seqwise.cli.comparison_display import build_table
 
 
 def table(values: Values) -> list[str]:
-    return leaderboard.table(parse(values))
+    return build_table(parse(values))
 
 
 def cells(line: str) -> list[str]:

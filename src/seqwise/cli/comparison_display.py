@@ -1,23 +1,23 @@
-"""The progress of a comparison on the terminal: a live line per running trial, a line for each that ended.
+"""The output of a comparison on the terminal: live lines while it runs, then the table and the verdict of its report.
 
-It only reads events.
+It only reads events and the report; it computes nothing.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Column
 
 from seqwise.cli import console
-from seqwise.cli.progress import format_duration
-from seqwise.compare.report.formatting import format_metric, format_metric_name
+from seqwise.cli.progress import LiveDisplay, format_duration
+from seqwise.compare.report.formatting import NONE, format_metric, format_metric_name, join_names
+from seqwise.compare.report.schema import Rank, Report
 from seqwise.compare.run.stages import RemainingTime
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from seqwise.compare.run.jobs import Event, Job
     from seqwise.compare.run.stages import Stage
 
+RANKS: dict[Rank, str] = {"best": "best", "tied": "≈", "unsure": "?", "worse": "", "failed": "failed"}
+LEGEND: dict[Rank, str] = {"tied": "≈: no significant difference from the best", "unsure": "?: probably worse"}
+TEXT_COLUMNS = ("mean", "interval", "parameters", "tokens_per_second", "seconds", "memory", "latency")
 STAGES: dict[Stage, str] = {
     "speed": "measuring the speed of each family: a few updates and one validation",
     "learning rates": "learning-rate search",
@@ -34,7 +37,7 @@ STAGES: dict[Stage, str] = {
 }
 
 
-class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
+class TrialsDisplay(LiveDisplay):
     """One line per trial, on standard error."""
 
     def __init__(self, folder: Path, plan: Plan, count_workers: Callable[[], int] = lambda: 1) -> None:
@@ -43,21 +46,10 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
         # The most important fields come first: a narrow terminal cuts off the others.
         details = TextColumn("{task.fields[details]}", table_column=Column(no_wrap=True, ratio=1))
         bar = [BarColumn(bar_width=12), TaskProgressColumn()]
-        self.live = Progress(
-            TextColumn("{task.description}"), *bar, details, console=console.err, transient=True, expand=True
-        )
+        super().__init__(TextColumn("{task.description}"), *bar, details, expand=True)
         self.bars: dict[str, TaskID] = {}
         self.last_events: dict[str, Event] = {}
         self.num_left = self.num_jobs = 0
-
-    def __enter__(self) -> TrialsDisplay:
-        if console.err.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if console.err.is_terminal:
-            self.live.stop()
 
     def start_stage(self, stage: Stage, jobs: Sequence[Job]) -> None:
         """Prints the start of a stage."""
@@ -122,3 +114,47 @@ class TrialsDisplay(AbstractContextManager["TrialsDisplay"]):
         if event.get("seconds"):
             details.append(f"{event['seconds']:.1f} s")
         return details
+
+
+def print_report(report: Report, folder: Path) -> None:
+    """Print the table, the verdict, failures, and the paths of the report."""
+    console.write("")
+    for line in build_table(report):
+        console.write(line)
+    console.write("")
+    for sentence in report.verdict.sentences if report.verdict else ():
+        console.write(sentence)
+    for family in report.families:
+        if family.reason:
+            console.warn(f"{family.name}: {family.reason}")
+    console.log(f"\nreport: {folder / 'report.html'} (open it in a browser), {folder / 'report.json'}")
+    if report.verdict and report.verdict.best:
+        run = f"{shlex.quote(str(folder))}/{report.family(report.verdict.best).run}"
+        console.log(f"the best model: seqwise evaluate {run} {shlex.quote(report.data)}")
+
+
+def build_table(report: Report) -> list[str]:
+    """Return aligned lines: one per family, one per baseline in brackets, and a legend."""
+    measured = ("parameters", f"{report.unit}/s", "training", "memory", "one prediction")
+    head = ["", "family", report.metric.name, "95 % interval", *measured]
+    rows = [head]
+    for family in report.families:
+        texts = [str(getattr(family.text, column, NONE)) for column in TEXT_COLUMNS]
+        rows.append([RANKS[family.rank], family.name, *texts])
+    rows += [["", f"({each.name})", each.value_text, *[""] * (len(head) - 3)] for each in report.baselines]
+    about = [f"({each.name}) needs no model: {each.about[:1].lower()}{each.about[1:]}" for each in report.baselines]
+    return [*console.align(rows, num_left=2), _legend(report), *about]
+
+
+def _legend(report: Report) -> str:
+    """Return a sentence about the metric, the seeds and the marks in the table."""
+    metric, families = report.metric, report.families
+    direction = "lower is better" if metric.lower_is_better else "higher is better"
+    seeds = len(report.rules.seeds)
+    source = f"mean over {seeds} seeds" if seeds > 1 else "one seed: the interval is over test examples"
+    single = [each.name for each in families if each.text and each.text.interval_source == "examples"]
+    if seeds > 1 and single:
+        source += f" ({join_names(single)}: one training, the interval is over test examples)"
+    ranks = {family.rank for family in families}
+    marks = "; ".join(words for rank, words in LEGEND.items() if rank in ranks)
+    return f"{metric.name} on the test split, {source}; {direction}." + (f" {marks}." if marks else "")
