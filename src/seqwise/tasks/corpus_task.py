@@ -94,16 +94,15 @@ class CorpusTask(Task):
         return {split: {name: getattr(store.info, name) for name in columns} for split, store in self.stores.items()}
 
     def describe_data(self) -> tuple[str, ...]:
-        return (f"tokeniser: {self.tokenizer.kind}, vocabulary {len(self.tokenizer):,} (from the training split)",)
+        return (self.describe_tokenizer(),)
 
     def warnings(self) -> list[str]:
-        unknown = {split: (store.info.unknown, store.info.tokens) for split, store in self.stores.items()}
         repeated = [
             f"{count:,} long {'line is' if count == 1 else 'lines are'} in {split} as well as in train: "
             "what was memorised is measured there."
             for split, count in count_repeated_lines(self.corpus).items()
         ]
-        return warn_about_unknown(unknown) + repeated
+        return warn_about_unknown(self.count_data()) + repeated
 
     # A trained model, without that data
 

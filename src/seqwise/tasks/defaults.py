@@ -78,6 +78,24 @@ def estimate_epochs(settings: ResolvedSettings, context: DefaultsContext) -> flo
     return tokens / max(1, context.tokens)
 
 
+def fill_batch_size(rows: int, context: DefaultsContext, fill: Fill) -> None:
+    """Sets the batch size: `rows`, rounded up to a multiple of the processes."""
+    fill("training.batch_size", max(1, math.ceil(rows / context.processes)) * context.processes)
+
+
+def fill_transformer(settings: ResolvedSettings, fill: Fill, head_width: int, hidden: int = 4) -> None:
+    """Sets heads of about `head_width`, and hidden layers `hidden` times as wide as the network."""
+    width = settings.network.width
+    fill("transformer.heads", choose_num_heads(width, max(1, head_width)))
+    fill("transformer.hidden", hidden * width)
+
+
+def scale_learning_rate(settings: ResolvedSettings, rate: float, reference_size: int) -> float:
+    """Returns the rate of a network of this size (width times depth): larger networks take smaller steps."""
+    size = settings.network.width * settings.network.depth
+    return float(f"{rate * (reference_size / size) ** 0.5:.2g}")
+
+
 def choose_num_heads(width: int, head_width: int) -> int:
     """Returns the number of heads of about `head_width`, where possible of even width, as rotary positions need."""
     return next((heads for heads in (width // head_width, 4, 2, 1) if heads and width % (2 * heads) == 0), 1)
@@ -91,11 +109,9 @@ def fill_common(settings: ResolvedSettings, context: DefaultsContext, fill: Fill
     fill("network.embedding", settings.network.width)
     fill("network.dropout", 0.2)
     if transformer:
-        fill("transformer.heads", choose_num_heads(settings.network.width, 32))
-        fill("transformer.hidden", 4 * settings.network.width)
+        fill_transformer(settings, fill, 32)
     fill("data.max_length", max(1, min(512, context.longest)))
     fill("data.max_tokens", 32_768 if context.cuda else 8_192)
-    rows = max(1, min(32, context.examples // 8))
-    fill("training.batch_size", math.ceil(rows / context.processes) * context.processes)
+    fill_batch_size(min(32, context.examples // 8), context, fill)
     fill("training.learning_rate", 1e-3 if transformer else 3e-3)
     fill("training.weight_decay", 0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,6 +14,8 @@ from seqwise.config import Settings
 from seqwise.data.batch import Batch
 from seqwise.data.buckets import BucketLoader
 from seqwise.data.examples import Splits, select_evaluation_examples
+from seqwise.data.reading import get_format_suffix
+from seqwise.data.tables import SUFFIXES, read_input_column
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, Evaluation, ExampleScores, compute_metric
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.latency import Stopwatch
@@ -35,6 +38,7 @@ class ExampleTask(Task):
     """A task over `splits`. A subclass reads the examples, learns a vocabulary from them and defines the model."""
 
     example_unit: ClassVar[str] = "examples"  # what the examples are called, plural
+    input_columns: ClassVar[tuple[str, ...]] = ()  # columns of its tables, the input first
     definitions: ClassVar[dict[str, str]] = {}  # metric → how it is computed
 
     def __init__(self, splits: Splits[Any], preprocessor: Preprocessor, settings: Settings):
@@ -147,6 +151,14 @@ class ExampleTask(Task):
         options = InferenceOptions(cls.beam_search)
         texts = [cls.input_text(example) for example in examples]
         return texts, lambda text: list(cls.predict(bundle, [text], options))
+
+    @classmethod
+    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
+        """Returns the first of `input_columns` of a table; any other file is read line by line."""
+        path = Path(text)
+        if not cls.input_columns or text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
+            return None
+        return read_input_column(path, cls.input_columns, settings.columns)
 
     @classmethod
     def input_text(cls, example: Any) -> str:

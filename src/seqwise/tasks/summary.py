@@ -14,9 +14,9 @@ def describe_splits(unit: str, sizes: Mapping[str, int], split_rule: str, *detai
     return f"{unit}: {'; '.join([counts, *details])}. {rule}"
 
 
-def warn_about_unknown(unknown: Mapping[str, tuple[int, int]]) -> list[str]:
-    """Returns a warning for each held-out split with many unknown tokens; `unknown` maps a split to (unknown, all)."""
-    shares = {split: some / max(1, tokens) for split, (some, tokens) in unknown.items() if split != "train"}
+def warn_about_unknown(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Returns a warning for each held-out split whose `counts` have many "unknown" of all "tokens"."""
+    shares = {split: each["unknown"] / max(1, each["tokens"]) for split, each in counts.items() if split != "train"}
     return [
         f"{share:.1%} of the {split} tokens are <unk>: the vocabulary does not have them."
         for split, share in shares.items()

@@ -280,6 +280,11 @@ class Task(ABC):
         """Returns sentences about the data, for the report."""
         return ()
 
+    def describe_tokenizer(self) -> str:
+        """Returns a sentence about the tokeniser of the text, for the report."""
+        tokenizer = self.preprocessor.tokenizer
+        return f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
+
     def warnings(self) -> list[str]:
         """Returns what is no error, but makes a result worse or too good."""
         return []

@@ -40,7 +40,7 @@ BAD = {
     "missing key": ({"a.jsonl": '{"text": "a", "label": 1}\n{"txt": "b", "label": 0}\n'},
                     ["a.jsonl:2: expected text, found txt, label", "--columns"]),
     "null label": ({"a.jsonl": '{"text": "a", "label": null}\n'}, ["a.jsonl:1: expected a string", "found null"]),
-    "list as text": ({"a.jsonl": '{"text": ["a"], "label": 1}\n'}, ["a.jsonl:1: expected a string", "found a list"]),
+    "list as text": ({"a.jsonl": '{"text": ["a"], "label": 1}\n'}, ["a.jsonl:1: expected a string", 'found ["a"]']),
     "no table": ({"a.pdf": b"%PDF"}, ["a.pdf: files ending in '.pdf' are not read", ".csv, .tsv, .jsonl"]),
     "too few": ({"a.csv": "good,1\nbad,0\n"}, ["a.csv: 2 examples are too few", "train.*, valid.* and test.*"]),
 }  # fmt: skip

@@ -10,12 +10,12 @@ import pytest
 from seqwise.config import DataSettings, Settings
 from seqwise.data.examples import Splits
 from seqwise.errors import DataError, Findings
-from seqwise.tasks.classify.docstrings import MODULES
 from seqwise.tasks.classify.reader import (
+    MODULES,
     LabelledText,
-    builtin_texts,
     check_labels,
     format_label,
+    iterate_docstrings,
     open_labelled_texts,
     read_labelled_texts,
     sort_labels,
@@ -132,7 +132,7 @@ def test_what_is_let_pass_is_counted(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_builtin_docstrings_are_many_and_do_not_name_their_module():
-    examples = builtin_texts()
+    examples = list(iterate_docstrings())
     counts = Counter(example.label for example in examples)
     assert set(counts) <= set(MODULES)
     assert len(examples) > 1_000

@@ -13,8 +13,9 @@ from seqwise.config import Settings, parse_settings
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
+from seqwise.tasks.classify.metrics import format_prediction
 from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict_log_probabilities
-from seqwise.tasks.classify.task import Classify, _format_prediction
+from seqwise.tasks.classify.task import Classify
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.task import InferenceOptions, Preprocessor
 from seqwise.training.api import TrainedModel, load, train
@@ -341,7 +342,7 @@ def test_the_report_counts_texts_tokens_and_unknown_words(opinions: str):
 
 def test_a_request_for_more_labels_than_there_are_shows_all():
     assert (
-        _format_prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, True).text == "a  0.700    b  0.300"
+        format_prediction("x", {"a": 0.7, "b": 0.3}, InferenceOptions(top=9).top, True).text == "a  0.700    b  0.300"
     )
 
 

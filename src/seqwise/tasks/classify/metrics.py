@@ -1,15 +1,20 @@
-"""Accuracy and F1 of labels, all computed from a confusion matrix: true labels in rows, predicted ones in columns.
+"""Predicted labels: accuracy and F1, tables of confusions, and how predictions are printed and written.
 
-Matrices of parts of the data add up. The module knows nothing of texts or models.
+All metrics are computed from a confusion matrix: true labels in rows, predicted ones in columns. Matrices of parts of
+the data add up. The module knows nothing of models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from seqwise.metrics.evaluation import Table
+from seqwise.files import write_text
+from seqwise.metrics.evaluation import ExampleScores, ExampleText, Table, count_correct
+from seqwise.tasks.classify.reader import LabelledText
+from seqwise.tasks.task import Prediction
 
 MAX_LABELS = 16  # with more, the most frequent confusions are listed instead of the confusion matrix
 MAX_CONFUSIONS = 20  # in that list
@@ -23,7 +28,7 @@ DEFINITIONS = {
 
 
 def confusion_matrix(true: np.ndarray, predicted: np.ndarray, labels: int) -> np.ndarray:
-    """Return how often each true label (row) was predicted as each label (column): (K, K) int64."""
+    """Returns how often each true label (row) was predicted as each label (column): (K, K) int64."""
     cells = np.bincount(np.asarray(true) * labels + np.asarray(predicted), minlength=labels * labels)
     return cells.reshape(labels, labels)
 
@@ -33,7 +38,7 @@ def compute_accuracy(confusion: np.ndarray) -> float:
 
 
 def compute_label_scores(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return precision, recall and F1 of each label; 0 where the denominator is 0."""
+    """Returns precision, recall and F1 of each label; 0 where the denominator is 0."""
     correct = np.diag(confusion).astype(np.float64)
     predicted, true = confusion.sum(0), confusion.sum(1)
     precision, recall = correct / np.maximum(1, predicted), correct / np.maximum(1, true)
@@ -41,20 +46,20 @@ def compute_label_scores(confusion: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def compute_macro_f1(confusion: np.ndarray) -> float:
-    """Return the mean F1 of the labels that occur as true or as predicted label."""
+    """Returns the mean F1 of the labels that occur as true or as predicted label."""
     occurs = confusion.sum(0) + confusion.sum(1) > 0
     return float(compute_label_scores(confusion)[2][occurs].mean()) if occurs.any() else 0.0
 
 
 def label_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
-    """Return precision, recall, F1 and the number of examples of each label."""
+    """Returns precision, recall, F1 and the number of examples of each label."""
     columns = (*compute_label_scores(confusion), confusion.sum(1))
     rows = zip(names, *(column.tolist() for column in columns))
     return Table("labels", ("precision", "recall", "f1", "examples"), {name: tuple(row) for name, *row in rows})
 
 
 def confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
-    """Return the confusion matrix, or the most frequent confusions where there are many labels."""
+    """Returns the confusion matrix, or the most frequent confusions where there are many labels."""
     rows: dict[str, tuple[float, ...]]
     if len(names) <= MAX_LABELS:
         rows = {name: tuple(row) for name, row in zip(names, confusion.tolist())}
@@ -64,3 +69,30 @@ def confusion_table(confusion: np.ndarray, names: Sequence[str]) -> Table:
     cells = [divmod(int(cell), len(names)) for cell in largest]
     rows = {f"{names[a]} → {names[b]}": (int(errors[a, b]),) for a, b in cells if errors[a, b]}
     return Table("most frequent confusions: true label → predicted", ("texts",), rows)
+
+
+def score_examples(examples: Sequence[LabelledText], predictions: Sequence[str]) -> ExampleScores:
+    """Returns which texts were labelled correctly."""
+    pairs = list(zip(examples, predictions))
+    correct = count_correct(example.label == label for example, label in pairs)
+    texts = tuple(ExampleText.single_line(example.text, example.label, label) for example, label in pairs)
+    return ExampleScores("accuracy", "texts", correct, texts)
+
+
+def write_predictions(
+    path: Path, examples: Sequence[LabelledText], predictions: Sequence[str], probabilities: np.ndarray
+) -> None:
+    """Writes text, label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
+    rows = zip(examples, predictions, probabilities.tolist())
+    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{value:.4f}\n" for e, label, value in rows)
+    write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)
+
+
+def format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:
+    """Returns the prediction for a text; `ranking` has the probability of each label, the best first."""
+    label, probability = next(iter(ranking.items()))
+    best = [f"{name}  {value:.3f}" for name, value in list(ranking.items())[: max(1, top)]]
+    values = {"text": text, "label": label, "probability": probability, "probabilities": ranking}
+    if not has_known_words:  # the prediction does not depend on the text
+        values["nothing_known"] = True
+    return Prediction("    ".join(best), values)

@@ -6,8 +6,10 @@ knows nothing of tokens or models.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import sysconfig
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +19,20 @@ from typing import Any
 from seqwise.config import Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples
 from seqwise.data.tables import HEADER_READ_AS_EXAMPLE, Row, Table, parse_columns, read_table
-from seqwise.errors import Findings
-from seqwise.tasks.classify.docstrings import iterate_docstrings
+from seqwise.errors import DataError, Findings
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".txt")
 MAX_IMBALANCE = 10  # most frequent / rarest label above which there is a warning
 # The description is part of the fingerprint of the data: it cannot change.
 BUILTIN_DESCRIPTION = "docstrings of the standard library, without the names of their modules"
+MIN_WORDS = 4  # of a docstring
+
+# Parts of the standard library with many docstrings, the same in every supported Python: label → file or folder.
+MODULES = {
+    **{name: name for name in ("asyncio", "email", "http", "importlib", "inspect", "logging", "multiprocessing")},
+    **{name: name for name in ("tkinter", "turtle", "unittest", "xml")},
+    "decimal": "_pydecimal",
+}
 
 
 @dataclass(frozen=True)
@@ -43,14 +52,10 @@ def open_labelled_texts(spec: str, settings: Settings) -> Splits[LabelledText]:
     def read(path: Path, findings: Findings) -> list[LabelledText]:
         return read_labelled_texts(path, findings, columns, data.on_empty)
 
-    builtins = {"modules": (builtin_texts, BUILTIN_DESCRIPTION)}
+    builtins = {"modules": (lambda: list(iterate_docstrings()), BUILTIN_DESCRIPTION)}
     splits = open_examples(spec, read, SUFFIXES, builtins, data.valid_fraction, data.test_fraction)
     _return_unique_labels(splits)
     return splits
-
-
-def builtin_texts() -> list[LabelledText]:
-    return [LabelledText(*docstring) for docstring in iterate_docstrings()]
 
 
 def read_labelled_texts(
@@ -66,9 +71,10 @@ def read_labelled_texts(
 def _parse_row(row: Row, findings: Findings, on_empty: str) -> LabelledText | None:
     text, label = row.values["text"], format_label(row.values["label"])
     if not isinstance(text, str) or label is None:
-        problem = f"expected a string, a number or true or false as label, found {_json_type(row.values['label'])}."
-        if not isinstance(text, str):
-            problem = f"expected a string under text, found {_json_type(text)}."
+        name, expected = (
+            ("label", "a string, a number or true or false") if isinstance(text, str) else ("text", "a string")
+        )
+        problem = f"expected {expected} under {name}, found {json.dumps(row.values[name])[:40]}."
         repair = 'Each line must be like: {"text": "…", "label": "…"}'
         findings.error(problem, repair=repair, file=row.file, line=row.line)
         return None
@@ -92,11 +98,6 @@ def format_label(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, (bool, int, float)) else None
-
-
-def _json_type(value: Any) -> str:
-    names: dict[type, str] = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _check_first_line(table: Table, findings: Findings, columns: Sequence[str] | None) -> None:
@@ -131,17 +132,10 @@ def _return_unique_labels(splits: Splits[LabelledText]) -> None:
                 train.append(example)
                 what = "examples held out with all of their label, which are put back into training"
                 splits.findings.warn(what, example.file, example.line)
-        if split in splits.parts and not splits.parts[split]:
-            splits.parts[split] = _pop_replaceable(train)
-
-
-def _pop_replaceable(train: list[LabelledText]) -> list[LabelledText]:
-    """Remove and return the first training example whose label has others, if there is one."""
-    counts = Counter(example.label for example in train)
-    for index, example in enumerate(train):
-        if counts[example.label] > 1:
-            return [train.pop(index)]
-    return []
+        if split in splits.parts and not splits.parts[split]:  # hold out the first one whose label has others
+            counts = Counter(example.label for example in train)
+            replaceable = (index for index, example in enumerate(train) if counts[example.label] > 1)
+            splits.parts[split] = [train.pop(index) for index in list(replaceable)[:1]]
 
 
 def sort_labels(labels: set[str]) -> list[str]:
@@ -154,30 +148,26 @@ def check_labels(splits: Splits[LabelledText]) -> None:
     """Raise errors and add warnings that concern all examples together."""
     findings, train = splits.findings, splits.parts["train"]
     counts = Counter(example.label for example in train)
+    problem = repair = ""
     if len(counts) < 2:
-        findings.error(
-            f"all {len(train):,} training examples have one label, {next(iter(counts))!r}: there is nothing to learn.",
-            repair="Give examples of at least two labels.",
-            file=train[0].file,
-        )
+        problem = f"all {len(train):,} training examples have one label, {train[0].label!r}: there is nothing to learn."
+        repair = "Give examples of at least two labels."
     elif len(counts) > len({example.text for example in train}):
-        findings.error(
-            f"{len(counts):,} different labels but fewer different texts: the columns may be swapped.",
-            repair="Name the column of the text first, then that of the label: --columns 2,1",
-            file=train[0].file,
-        )
+        problem = f"{len(counts):,} different labels but fewer different texts: the columns may be swapped."
+        repair = "Name the column of the text first, then that of the label: --columns 2,1"
     elif not all(splits.parts.values()):
-        findings.error(
-            f"{len(train)} examples are too few to hold some out: no label has two to spare.",
-            repair="Give more examples of each label, or train.*, valid.* and test.* in one folder.",
-            file=train[0].file,
-        )
+        problem = f"{len(train)} examples are too few to hold some out: no label has two to spare."
+        repair = "Give more examples of each label, or train.*, valid.* and test.* in one folder."
+    if problem:
+        findings.error(problem, repair=repair, file=train[0].file)
     reject_unknown_labels([e for split in ("valid", "test") for e in splits.parts.get(split, [])], counts, findings)
     findings.raise_errors()
     for split, example in find_training_duplicates(splits, lambda example: example.text):
         findings.warn(f"texts of {split} are in train too, so they may be memorised", example.file, example.line)
-    for example in _find_contradictions(train):
-        findings.warn("texts of train come with different labels; all are kept", example.file, example.line)
+    first_labels: dict[str, str] = {}
+    for example in train:
+        if first_labels.setdefault(example.text, example.label) != example.label:
+            findings.warn("texts of train come with different labels; all are kept", example.file, example.line)
     (frequent, many), (rare, few) = counts.most_common(1)[0], counts.most_common()[-1]
     if many > MAX_IMBALANCE * few:
         findings.warn(
@@ -198,9 +188,37 @@ def reject_unknown_labels(examples: Sequence[LabelledText], labels: Collection[s
             )
 
 
-def _find_contradictions(examples: Sequence[LabelledText]) -> Iterator[LabelledText]:
-    """Yield the examples whose text has occurred before with another label."""
-    first_labels: dict[str, str] = {}
-    for example in examples:
-        if first_labels.setdefault(example.text, example.label) != example.label:
-            yield example
+# Built-in data
+
+
+def iterate_docstrings() -> Iterator[LabelledText]:
+    """Yield the distinct docstrings of `builtin:modules`, labelled with their modules; nothing is downloaded."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    seen: set[str] = set()
+    num_modules = 0
+    for module in sorted(MODULES):
+        source, before = folder / MODULES[module], len(seen)
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source.with_suffix(".py")]:
+            for text, line in _parse_docstrings(path, module):
+                if text not in seen:
+                    seen.add(text)
+                    yield LabelledText(text, module, f"builtin:modules/{path.relative_to(folder)}", line)
+        num_modules += len(seen) > before
+    if num_modules < 2:
+        raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
+
+
+def _parse_docstrings(path: Path, module: str) -> Iterator[tuple[str, int]]:
+    """Yield (docstring, line) of the functions and classes of a file, with … for the name of the module."""
+    if "test" in path.parts or not path.is_file():
+        return
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            text = re.sub(rf"(?i){module}", "…", text)
+            if len(text.split()) >= MIN_WORDS:
+                yield text, node.lineno

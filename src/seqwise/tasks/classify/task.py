@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from reprlib import repr as abbreviate
 
 import numpy as np
@@ -19,14 +19,21 @@ import torch
 
 from seqwise.config import Settings
 from seqwise.data.examples import Splits
-from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import SUFFIXES, read_input_column
-from seqwise.files import check_output_path, write_text
-from seqwise.metrics.evaluation import Baseline, Evaluation, ExampleScores, ExampleText, count_correct
+from seqwise.files import check_output_path
+from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.classify.defaults import fill_classify
-from seqwise.tasks.classify.metrics import DEFINITIONS, compute_accuracy, compute_macro_f1, confusion_table, label_table
-from seqwise.tasks.classify.model import Classifier, TextBatch, collate, predict_log_probabilities, score_texts
+from seqwise.tasks.classify.metrics import (
+    DEFINITIONS,
+    compute_accuracy,
+    compute_macro_f1,
+    confusion_matrix,
+    confusion_table,
+    format_prediction,
+    label_table,
+    score_examples,
+    write_predictions,
+)
+from seqwise.tasks.classify.model import Classifier, TextBatch, collate, fill_classify, predict_log_probabilities
 from seqwise.tasks.classify.reader import (
     LabelledText,
     check_labels,
@@ -46,6 +53,7 @@ from seqwise.tasks.task import (
     ProgressCallback,
     Size,
     Summing,
+    no_progress,
 )
 from seqwise.text.tokenizer import Tokenizer
 
@@ -63,6 +71,7 @@ class Classify(ExampleTask):
     primary_metric = ("accuracy", "acc")
     example = "a text"
     example_unit = "texts"
+    input_columns = ("text", "label")
 
     def __init__(self, splits: Splits[LabelledText], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
@@ -99,14 +108,13 @@ class Classify(ExampleTask):
         return f"vocabulary {len(self.preprocessor.tokenizer):,}", self.describe_labels()
 
     def describe_labels(self) -> str:
-        """Return the labels with their shares of the training split, the most frequent first."""
+        """Returns the labels with their shares of the training split, the most frequent first."""
         counts = Counter(example.label for example in self.splits.parts["train"])
         shares = [f"{label} {count / counts.total():.0%}" for label, count in counts.most_common(6)]
         return f"{len(counts)} labels ({', '.join(shares)}{', …' if len(counts) > 6 else ''})"
 
     def warnings(self) -> list[str]:
-        unknown = {split: (counts["unknown"], counts["tokens"]) for split, counts in self.count_data().items()}
-        return [*super().warnings(), *warn_about_unknown(unknown)]
+        return [*super().warnings(), *warn_about_unknown(self.count_data())]
 
     def count_data(self) -> dict[str, dict[str, int]]:
         counts, unknown = {}, self.preprocessor.tokenizer.unknown
@@ -117,9 +125,7 @@ class Classify(ExampleTask):
         return counts
 
     def describe_data(self) -> tuple[str, ...]:
-        tokenizer = self.preprocessor.tokenizer
-        vocabulary = f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)"
-        return vocabulary, f"training: {self.describe_labels()}"
+        return self.describe_tokenizer(), f"training: {self.describe_labels()}"
 
     def size(self) -> Size:
         lengths = [len(row) for row in self.ids["train"]]
@@ -129,7 +135,7 @@ class Classify(ExampleTask):
         model.encoder(model.embedding(torch.zeros(1, 1, dtype=torch.int64, device="meta")))
 
     def build(self, settings: ResolvedSettings) -> Classifier:
-        """Return an untrained model whose first prediction is the frequency of each label."""
+        """Returns an untrained model whose first prediction is the frequency of each label."""
         tokenizer, labels = self.preprocessor.tokenizer, len(self.labels)
         counts = torch.from_numpy(np.bincount(self.targets["train"], minlength=labels))
         return Classifier(settings, len(tokenizer), labels, tokenizer.unknown, counts)
@@ -147,7 +153,7 @@ class Classify(ExampleTask):
         return collate(rows, self.targets["train"][indices], indices)
 
     def validate(self, model: Classifier, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
-        """Return loss, accuracy and macro-F1 on the validation split, computed by all processes.
+        """Returns loss, accuracy and macro-F1 on the validation split, computed by all processes.
 
         The best weights are those with the best accuracy, or the best macro-F1 with balanced class weights; the loss
         decides between equal ones.
@@ -163,7 +169,7 @@ class Classify(ExampleTask):
         return metrics | {"goal": 1 - metrics[criterion] + tie_break}
 
     def baselines(self, split: str) -> tuple[Baseline, ...]:
-        """Return the accuracy of always predicting the most frequent label of the training split."""
+        """Returns the accuracy of always predicting the most frequent label of the training split."""
         label = int(np.bincount(self.targets["train"], minlength=len(self.labels)).argmax())
         share = float((self.targets[split] == label).mean())
         about = f"It always answers {abbreviate(self.labels[label])}, the most frequent label of the training split."
@@ -178,7 +184,7 @@ class Classify(ExampleTask):
 
     @classmethod
     def evaluate(cls, bundle: ModelBundle, data: str, split: str | None, options: InferenceOptions) -> Evaluation:
-        """Return accuracy, macro-F1, and which labels are confused."""
+        """Returns accuracy, macro-F1, and which labels are confused."""
         check_output_path(options.out)
         settings, labels = bundle.settings, bundle.preprocessor.facts["labels"]
         splits, examples, on = cls.select_examples(bundle, data, split)
@@ -208,56 +214,38 @@ class Classify(ExampleTask):
             tables=(label_table(scores.confusion, labels), confusion_table(scores.confusion, labels)),
             warnings=tuple(warnings),
             seconds=watch.seconds,
-            examples=compare_labels(examples, predictions) if options.examples else None,
+            examples=score_examples(examples, predictions) if options.examples else None,
         )
 
     @classmethod
-    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """Return the text column of a table; any other file is read line by line."""
-        path = Path(text)
-        if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
-            return None
-        return read_input_column(path, ("text", "label"), settings.columns)
-
-    @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
-        """Yield the most probable label of each input with its probability, then the next ones."""
-        preprocessor, max_length = bundle.preprocessor, bundle.settings.data.max_length
-        labels: list[str] = preprocessor.facts["labels"]
+        """Yields the most probable label of each input with its probability, then the next ones."""
+        tokenizer, max_length = bundle.preprocessor.tokenizer, bundle.settings.data.max_length
+        labels: list[str] = bundle.preprocessor.facts["labels"]
         for start in range(0, len(inputs), CHUNK):
             texts = inputs[start : start + CHUNK]
-            rows = preprocessor.tokenizer.encode_many([text.strip() for text in texts])
+            rows = tokenizer.encode_many([text.strip() for text in texts])
             probabilities = np.zeros((len(texts), len(labels)))
             for numbers, log_probabilities in predict_log_probabilities(bundle.model, rows, max_length):
                 probabilities[numbers] = np.exp(log_probabilities)
             for text, ids, row in zip(texts, rows, probabilities):
                 ranking = {labels[label]: float(row[label]) for label in np.argsort(-row, kind="stable")}
-                has_known_words = bool((ids != preprocessor.tokenizer.unknown).any())
-                yield _format_prediction(text, ranking, options.top, has_known_words)
-
-
-def _format_prediction(text: str, ranking: dict[str, float], top: int, has_known_words: bool) -> Prediction:
-    label, probability = next(iter(ranking.items()))
-    best = [f"{name}  {value:.3f}" for name, value in list(ranking.items())[: max(1, top)]]
-    values = {"text": text, "label": label, "probability": probability, "probabilities": ranking}
-    if not has_known_words:  # the prediction does not depend on the text
-        values["nothing_known"] = True
-    return Prediction("    ".join(best), values)
+                yield format_prediction(text, ranking, options.top, bool((ids != tokenizer.unknown).any()))
 
 
 def train_tokenizer(
     examples: Sequence[LabelledText], settings: Settings, log: LogFunction, extra_words: Sequence[str] = ()
 ) -> Tokenizer:
-    """Choose the kind of tokeniser unless it is set, and learn the vocabulary from the training split."""
+    """Chooses the kind of tokeniser unless it is set, and learns the vocabulary from the training split."""
     text = settings.text
-    if text.tokenizer is None and settings.vectors is not None:
-        text.tokenizer = "words"
-        log("tokeniser: words, because --vectors has vectors of words.")
     if text.tokenizer is None:
         chunks = " ".join(example.text for example in examples[:1_000]).split()
-        has_blanks = sum(map(len, chunks)) < MIN_UNSPACED * max(1, len(chunks))
-        text.tokenizer = "words" if has_blanks else "characters"
-        log(f"tokeniser: {'words.' if has_blanks else 'characters, because the texts have hardly any blanks.'}")
+        text.tokenizer, reason = "words", ""
+        if settings.vectors is not None:
+            reason = ", because --vectors has vectors of words"
+        elif sum(map(len, chunks)) >= MIN_UNSPACED * max(1, len(chunks)):
+            text.tokenizer, reason = "characters", ", because the texts have hardly any blanks"
+        log(f"tokeniser: {text.tokenizer}{reason}.")
     size = text.vocabulary or (MAX_WORDS if text.tokenizer in ("words", "spaces", "characters") else None)
     texts = (example.text for example in examples)
     tokenizer = Tokenizer.train(text.tokenizer, texts, size, text.min_count, text.lowercase, (PAD,), extra_words)
@@ -270,23 +258,38 @@ def encode(tokenizer: Tokenizer, examples: Sequence[LabelledText]) -> list[np.nd
 
 
 def label_ids(examples: Sequence[LabelledText], labels: Sequence[str]) -> np.ndarray:
-    """Return the number of each example's label, (N,)."""
+    """Returns the number of each example's label, (N,)."""
     numbers = {label: number for number, label in enumerate(labels)}
     return np.array([numbers[example.label] for example in examples], dtype=np.int64)
 
 
-def compare_labels(examples: Sequence[LabelledText], predictions: Sequence[str]) -> ExampleScores:
-    """Return which texts were labelled correctly."""
-    pairs = list(zip(examples, predictions))
-    correct = count_correct(example.label == label for example, label in pairs)
-    texts = tuple(ExampleText.single_line(example.text, example.label, label) for example, label in pairs)
-    return ExampleScores("accuracy", "texts", correct, texts)
+@dataclass
+class LabelScores:
+    """Predictions for rows with known labels. Rows of other ranks have probability 0."""
+
+    nats: float  # summed negative log likelihood of the true labels
+    confusion: np.ndarray  # (K, K): true labels in rows, predicted ones in columns
+    predicted: np.ndarray  # (N,): most probable label of each row
+    probabilities: np.ndarray  # (N,): its probability
 
 
-def write_predictions(
-    path: Path, examples: Sequence[LabelledText], predictions: Sequence[str], probabilities: np.ndarray
-) -> None:
-    """Write text, label, predicted label and its probability, separated by tabs; blanks inside a text become one."""
-    rows = zip(examples, predictions, probabilities.tolist())
-    lines = (f"{' '.join(e.text.split())}\t{e.label}\t{label}\t{value:.4f}\n" for e, label, value in rows)
-    write_text(path, "text\tlabel\tpredicted\tprobability\n" + "".join(lines), concurrent=True)
+def score_texts(
+    model: Classifier,
+    rows: Sequence[np.ndarray],
+    targets: np.ndarray,
+    max_length: int,
+    rank: int = 0,
+    world: int = 1,
+    progress: ProgressCallback = no_progress,
+) -> LabelScores:
+    """Predicts the labels of the rows that belong to a rank."""
+    size, num_done = model.head.output.out_features, 0
+    scores = LabelScores(0.0, np.zeros((size, size), np.int64), np.zeros(len(rows), np.int64), np.zeros(len(rows)))
+    for numbers, log_probabilities in predict_log_probabilities(model, rows, max_length, rank, world):
+        scores.nats -= float(log_probabilities[range(len(numbers)), targets[numbers]].sum())
+        scores.predicted[numbers] = log_probabilities.argmax(-1)
+        scores.probabilities[numbers] = np.exp(log_probabilities.max(-1))
+        scores.confusion += confusion_matrix(targets[numbers], scores.predicted[numbers], size)
+        num_done += len(numbers)
+        progress(num_done, len(rows))
+    return scores

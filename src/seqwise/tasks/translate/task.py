@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Self
 
 import numpy as np
@@ -23,8 +22,7 @@ from seqwise.backbones.decoder import supports_input_feeding
 from seqwise.config import Settings
 from seqwise.data.buckets import BucketLoader, iterate_by_length
 from seqwise.data.examples import Splits
-from seqwise.data.reading import get_format_suffix
-from seqwise.data.tables import SUFFIXES, parse_columns, read_input_column
+from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path
@@ -71,6 +69,7 @@ class Translate(ExampleTask):
     beam_search = BeamSearchOptions(beam=5)
     example = "a text"
     example_unit = "pairs"
+    input_columns = ("source", "target")
 
     def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
@@ -140,7 +139,7 @@ class Translate(ExampleTask):
 
     def warnings(self) -> list[str]:
         unknown = {
-            split: (self._count_unknown(split), sum(len(ids) for side in sides for ids in side))
+            split: {"unknown": self._count_unknown(split), "tokens": sum(len(ids) for side in sides for ids in side)}
             for split, sides in self.sides.items()
         }
         return [*super().warnings(), *warn_about_unknown(unknown)]
@@ -274,14 +273,6 @@ class Translate(ExampleTask):
     @classmethod
     def input_text(cls, example: Pair) -> str:
         return example.source
-
-    @classmethod
-    def read_inputs(cls, text: str, settings: ResolvedSettings) -> list[str] | None:
-        """Return the source column of a table; any other file is read line by line."""
-        path = Path(text)
-        if text == "-" or get_format_suffix(path) not in SUFFIXES or not path.is_file():
-            return None
-        return read_input_column(path, ("source", "target"), settings.columns)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
