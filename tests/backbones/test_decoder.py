@@ -16,7 +16,7 @@ from seqwise.backbones.decoder import (
     build_decoder,
 )
 from seqwise.backbones.memory import Decoder, Memory, concat_memories
-from seqwise.backbones.transformer_decoder import TransformerDecoder
+from seqwise.backbones.transformer import TransformerDecoder
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, ScaledDot
 from seqwise.layers.record import record

@@ -8,7 +8,7 @@ attend to the memory:
     InputFeedingDecoder   the same, and the result enters the next step (Luong et al. 2015, §3.3): step by step
     BahdanauDecoder       before: the previous state is the query, the context enters the cell (Bahdanau et al. 2015)
 
-They know nothing of tokens. The interface of decoders is in `memory.py`, the Transformer's in `transformer_decoder.py`,
+They know nothing of tokens. The interface of decoders is in `memory.py`, the Transformer's in `transformer.py`,
 scores are in `layers/attention.py`, cells in `layers/cells.py`.
 """
 
@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from seqwise.backbones.encoder import build_backbone, build_recurrent_layers, get_cell_name
 from seqwise.backbones.memory import Decoder, DecoderOutput, Memory, continue_or_start
 from seqwise.backbones.states import ModelState
-from seqwise.backbones.transformer_decoder import TransformerDecoder
+from seqwise.backbones.transformer import TransformerDecoder
 from seqwise.config import RECURRENT
 from seqwise.errors import UsageError
 from seqwise.layers.attention import Additive, Dot, General, Score, masked_softmax

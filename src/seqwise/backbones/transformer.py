@@ -1,20 +1,46 @@
-"""The decoder-only Transformer as a backbone: causal, with a cache of keys and values when it continues a sequence.
+"""The Transformer as a backbone and as a decoder.
 
-It attends to at most `window` positions. When the cache is full, the last half window is read again from its vectors:
-positions then never exceed those in training, whatever kind of positions it has, and the cost per token stays bounded.
+The backbone is decoder-only: causal, with a cache of keys and values when it continues a sequence. It attends to at
+most `window` positions. When the cache is full, the last half window is read again from its vectors: positions then
+never exceed those in training, whatever kind of positions it has, and the cost per token stays bounded.
+
+The decoder reads a whole sequence over a memory, or step by step with the beams of a search together. In a search, the
+keys and values of all beams of a memory row are stored in *slots* that the beams share: a new step fills one slot per
+beam, and a mask says which slots each beam descends from. When the search drops one beam and splits another, only that
+mask changes; no key is copied. The queries of a row's beams are folded into one product over the row's slots, as they
+are over its memory. It knows nothing of tokens, nor of how beams are selected.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from seqwise.backbones.states import ModelState, States
+from seqwise.backbones.memory import Decoder, DecoderOutput, Memory
+from seqwise.backbones.states import ModelState, States, map_state
 from seqwise.errors import UsageError
+from seqwise.kernels.packed_linear import MIN_SEQUENCES, PackedLinear
+from seqwise.layers.attention import KeysValues, attend_with_weights, causal_mask
 from seqwise.layers.initialise import EMBEDDING_STD
 from seqwise.layers.positions import LearnedPositions, SinusoidalPositions
-from seqwise.layers.transformer import Encoder, EncoderLayer, PreNormEncoderLayer, TransformerLayer, cached_length
+from seqwise.layers.positions import rotary as rotate
+from seqwise.layers.record import is_recorded
+from seqwise.layers.transformer import Decoder as DecoderStack
+from seqwise.layers.transformer import (
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    PreNormDecoderLayer,
+    PreNormEncoderLayer,
+    TransformerLayer,
+    cached_length,
+)
 from seqwise.resolved_settings import ResolvedSettings
+
+MIN_SLOTS = 16  # allocated at first; they double when full
 
 
 class TransformerBackbone(nn.Module):
@@ -86,3 +112,166 @@ def build_layers(
     layer_class, rotary = pre_norm if transformer.norm == "pre" else post_norm, transformer.positions == "rotary"
     sizes = network.width, transformer.heads, transformer.hidden
     return [layer_class(*sizes, transformer.activation, network.dropout, rotary) for _ in range(network.depth)]
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """The state of a search: B memory rows, R = B·k beams."""
+
+    layers: tuple[LayerStepper, ...]
+    memory: tuple[KeysValues, ...]  # per layer, (B, H, S, K) each
+    memory_mask: Tensor | None  # (B, 1, 1, S): 0 for valid positions of the memory, else -inf
+    slots: tuple[Tensor, ...]  # per layer keys and values (B, capacity, 2, H, K), filled in place; none at first
+    visible: Tensor  # (R, filled): the slots that each beam descends from
+    time: int  # steps read
+
+
+class TransformerDecoder(Decoder):
+    """Positions, then layers of causal self-attention, attention over the memory and feed-forward."""
+
+    def __init__(self, settings: ResolvedSettings, inputs: int, memory_width: int, max_length: int):
+        super().__init__()
+        self.width = settings.network.width
+        self.enter = build_projection(inputs, self.width)
+        self.remember = build_projection(memory_width, self.width)
+        self.positions, self.factor = build_positions(settings.transformer.positions, self.width, max_length)
+        self.decoder = DecoderStack(build_layers(DecoderLayer, PreNormDecoderLayer, settings))
+
+    def forward(
+        self, vectors: Tensor, state: ModelState = None, memory: Memory | None = None, weights: bool = False
+    ) -> DecoderOutput:
+        """Without a state the whole sequence is read in one pass, with gradients, and no state is returned."""
+        if state is None and memory is not None and not weights:
+            x = self._add_positions(vectors, 0)
+            return DecoderOutput(self.decoder(x, self.remember(memory.vectors), memory.lengths)[0])
+        if state is None and memory is not None:
+            state = self.start(memory)
+        return self._step(self._add_positions(vectors, state.time), state, weights)
+
+    def _add_positions(self, vectors: Tensor, start: int) -> Tensor:
+        x = self.enter(vectors)
+        return x if self.positions is None else self.positions(x * self.factor, start=start)
+
+    def start(self, memory: Memory) -> SearchState:
+        vectors, mask = self.remember(memory.vectors), memory.mask()
+        layers = tuple(LayerStepper(layer, len(vectors)) for layer in self.decoder.layer)
+        keys_values = tuple(stepper.layer.cross.project_memory(vectors) for stepper in layers)
+        visible = torch.ones(len(vectors), 0, dtype=torch.bool, device=vectors.device)
+        memory_mask = None if mask is None else _to_additive(mask[:, None], vectors)
+        return SearchState(layers, keys_values, memory_mask, (), visible, 0)
+
+    def select(self, state: SearchState, rows: Tensor, sources: Tensor | None = None) -> SearchState:
+        state = replace(state, visible=state.visible.index_select(0, rows))
+        if sources is None:
+            return state
+        tensors = state.memory, state.memory_mask, state.slots
+        memory, memory_mask, slots = map_state(lambda part: part.index_select(0, sources), tensors)
+        return replace(state, memory=memory, memory_mask=memory_mask, slots=slots)
+
+    def _step(self, x: Tensor, state: SearchState, weights: bool) -> DecoderOutput:
+        rows, steps = len(state.memory[0][0]), x.shape[1]
+        beams = len(x) // rows
+        visible = _extend_visible(state.visible, beams, steps)  # (R, T, slots)
+        mask = _to_additive(visible.view(rows, 1, beams * steps, -1), x)
+        x = x.reshape(rows, beams * steps, self.width)  # the beams of a row side by side
+        all_slots, memory_weights = [], None
+        for number, (stepper, memory) in enumerate(zip(state.layers, state.memory, strict=True)):
+            x, slots = stepper.attend_self(x, state.slots[number] if state.slots else None, state, mask, steps)
+            is_last = number == len(state.layers) - 1
+            x, memory_weights = stepper.attend_memory(x, memory, state.memory_mask, weights and is_last)
+            x = stepper.feed_forward(x)
+            all_slots.append(slots)
+        vectors = self.decoder.norm(x).view(rows * beams, steps, self.width)
+        if memory_weights is not None:
+            memory_weights = memory_weights.reshape(rows * beams, steps, -1)
+        state = replace(state, slots=tuple(all_slots), visible=visible[:, -1], time=state.time + steps)
+        return DecoderOutput(vectors, state, memory_weights)
+
+
+class LayerStepper:
+    """One layer, part by part, over slots; equal to the layer itself. Its weights are packed for the processor.
+
+    Masks are added to scores: 0 or -inf.
+    """
+
+    def __init__(self, layer: Any, rows: int):
+        self.layer, attention, cross, feedforward = layer, layer.attention, layer.cross, layer.feedforward
+        self.heads, copy = attention.heads, rows >= MIN_SEQUENCES
+
+        def pack(weight: Tensor, bias: Tensor, activation: str = "none") -> PackedLinear:
+            return PackedLinear(weight, bias, rows, copy, activation)
+
+        self.project_self = pack(attention.inward.weight, attention.inward.bias)
+        self.join_self = pack(attention.outward.weight, attention.outward.bias)
+        queries = slice(0, cross.width)
+        self.project_queries = pack(cross.inward.weight[queries], cross.inward.bias[queries])
+        self.join_cross = pack(cross.outward.weight, cross.outward.bias)
+        self.widen = pack(feedforward.inward.weight, feedforward.inward.bias, feedforward.activation)
+        self.narrow = pack(feedforward.outward.weight, feedforward.outward.bias)
+
+    def attend_self(
+        self, x: Tensor, slots: Tensor | None, state: SearchState, mask: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
+        """Self-attention with a mask (B, 1, k·T, slots). The new keys and values (B, k·T, …) fill the next slots."""
+        layer, norm, filled = self.layer, self.layer.attention_norm, state.visible.shape[1]
+        stacked = self.project_self(layer.enter(norm, x)).unflatten(-1, (3, self.heads, -1))  # (B, k·T, 3, H, K)
+        if layer.attention.rotary:
+            rotated = stacked[:, :, :2].unflatten(1, (-1, steps)).transpose(2, -2)
+            rotated = rotate(rotated, state.time).transpose(2, -2).flatten(1, 2)
+            stacked = torch.cat([rotated, stacked[:, :, 2:]], dim=2)
+        slots = _fill(slots, stacked[:, :, 1:], filled)
+        queries, (keys, values) = stacked[:, :, 0], slots[:, : filled + x.shape[1]].unbind(2)
+        queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))  # (B, H, …, K)
+        attended = self.join_self(_attend(layer.attention, queries, keys, values, mask))
+        return layer.add(norm, x, attended), slots
+
+    def attend_memory(
+        self, x: Tensor, memory: KeysValues, mask: Tensor | None, weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention over the memory; with `weights` also its weights (B, k·T, S), the mean over heads."""
+        layer, norm = self.layer, self.layer.cross_norm
+        queries = self.project_queries(layer.enter(norm, x)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        mean_weights = None
+        if weights:
+            mean_weights = attend_with_weights(queries, *memory, None if mask is None else mask == 0)[1].mean(1)
+        attended = self.join_cross(_attend(layer.cross, queries, *memory, mask))
+        return layer.add(norm, x, attended), mean_weights
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        layer, norm = self.layer, self.layer.feedforward_norm
+        inputs = layer.enter(norm, x)
+        if is_recorded(layer.feedforward):
+            return layer.add(norm, x, layer.feedforward(inputs))
+        return layer.add(norm, x, self.narrow(self.widen(inputs)))
+
+
+def _attend(attention: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """(B, H, T, K) each → (B, T, D). Recording the weights needs a boolean mask."""
+    if is_recorded(attention) and mask is not None:
+        mask = mask == 0
+    return attention.attend(queries, keys, values, mask, False).transpose(1, 2).flatten(2)
+
+
+def _extend_visible(visible: Tensor, beams: int, steps: int) -> Tensor:
+    """(R, filled) → (R, T, filled + k·T): a step attends to its beam's past and its beam's new steps up to itself."""
+    own = torch.eye(beams, dtype=torch.bool, device=visible.device)[:, None, :, None]
+    new = own & causal_mask(steps, device=visible.device)[None, :, None, :]  # (k, T, k, T)
+    new = new.reshape(beams, steps, -1).repeat(len(visible) // beams, 1, 1)
+    return torch.cat([visible[:, None].expand(-1, steps, -1), new], dim=-1)
+
+
+def _to_additive(mask: Tensor, like: Tensor) -> Tensor:
+    """0 where the mask is True, else -inf."""
+    return torch.zeros(mask.shape, dtype=like.dtype, device=like.device).masked_fill_(~mask, -torch.inf)
+
+
+def _fill(slots: Tensor | None, new: Tensor, filled: int) -> Tensor:
+    """The slots with `new` (B, n, 2, H, K) behind the filled ones; if they do not fit, twice as many slots."""
+    stop = filled + new.shape[1]
+    if slots is None or stop > slots.shape[1]:
+        larger = new.new_empty(len(new), max(2 * stop, MIN_SLOTS), *new.shape[2:])
+        if slots is not None:
+            larger[:, :filled] = slots[:, :filled]
+        slots = larger
+    slots[:, filled:stop] = new
+    return slots

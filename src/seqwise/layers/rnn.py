@@ -15,6 +15,7 @@ equations are in `cells.py`, layers made of them in `recurrent.py`. This module 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, ClassVar, Self
 
 import torch
@@ -27,8 +28,6 @@ from seqwise.layers.cells import Cell, GRUCell, LSTMCell, RNNCell
 from seqwise.layers.record import is_recorded_within
 from seqwise.layers.recurrent import Bidirectional, Recurrent
 from seqwise.layers.scan import CELL_SPECS, choose_backend
-
-ARGUMENTS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
 
 State = Any  # h (layers · directions, B, H); of an LSTM (h, c). Without B where the input has no batch.
 
@@ -92,6 +91,9 @@ class _TorchCompatible(nn.RNNBase):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self._build_layers()
+
+    def _build_layers(self) -> None:
         directions = ("", "_reverse") if self.bidirectional else ("",)
         self.layer = nn.ModuleList()  # has no parameters, but a path for every gate: `layer.0.lstm.forget`
         for number in range(self.num_layers):
@@ -105,11 +107,19 @@ class _TorchCompatible(nn.RNNBase):
         if not isinstance(module, cls.torch_class):
             expected = f"torch.nn.{cls.torch_class.__name__}"
             raise UsageError(f"expected a {expected}, received a {type(module).__name__}.")
-        return _convert(module, cls)
+        converted: Any = deepcopy(module)
+        converted.__class__ = cls
+        converted._build_layers()
+        converted.flatten_parameters()
+        return converted
 
     def to_torch(self) -> nn.RNNBase:
         """A copy of this module as PyTorch's."""
-        return _convert(self, self.torch_class)
+        converted: Any = deepcopy(self)
+        converted.__class__ = self.torch_class
+        del converted.layer
+        converted.flatten_parameters()
+        return converted
 
     def forward(
         self, input: Tensor | PackedSequence, hx: State = None, *, lengths: Tensor | None = None
@@ -210,21 +220,6 @@ class RNN(_TorchCompatible, nn.RNN):  # type: ignore[misc]
     """`torch.nn.RNN`, by faster scans: arguments, parameters and results are PyTorch's."""
 
     torch_class, cell_class = nn.RNN, _RNNCell
-
-
-def _convert(module: nn.RNNBase, target: Any) -> Any:
-    """A copy of the module as an object of the class `target`."""
-    arguments = {name: getattr(module, name) for name in ARGUMENTS}
-    if isinstance(module, nn.RNN):
-        arguments["nonlinearity"] = module.nonlinearity
-    if module.proj_size:
-        arguments["proj_size"] = module.proj_size
-    weight = module.weight_ih_l0
-    copy = target(**arguments, device=weight.device, dtype=weight.dtype)
-    copy.load_state_dict(module.state_dict())
-    for name, parameter in module.named_parameters():
-        copy.get_parameter(name).requires_grad_(parameter.requires_grad)
-    return copy.train(module.training)
 
 
 def _parts(hx: State) -> tuple[Tensor, ...]:
