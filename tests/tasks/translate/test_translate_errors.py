@@ -194,14 +194,14 @@ def test_what_is_dropped_is_counted(tmp_path: Path, name: str):
     files, remark, left = DROPPED[name]
     put(tmp_path, files)
     target = None if "train.jsonl" in files else "de"
-    splits, _ = open_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
+    splits = open_pairs(str(tmp_path), Settings(target=target, data={"on_empty": "drop"}))
     assert remark.format(tmp_path) in splits.findings.warning_messages()
     assert len(splits.all_examples()) == left
 
 
 def test_dropping_never_shifts_a_pair(tmp_path: Path):
     put(tmp_path, {"train.en": inserted(blank(EN, 8), 25), "train.de": blank(DE, 3, 30)})
-    splits, _ = open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
+    splits = open_pairs(str(tmp_path), Settings(target="de", data={"on_empty": "drop"}))
     pairs = splits.all_examples()
     assert len(pairs) == 37
     assert all(pair.source.split()[-1] == pair.targets[0].split()[-1] for pair in pairs)
@@ -241,6 +241,6 @@ REMARKS = {
 def test_what_passes_is_counted_with_the_policy(tmp_path: Path, name: str):
     files, remark = REMARKS[name]
     put(tmp_path, files)
-    splits, _ = open_pairs(str(tmp_path), Settings(target="de"))
+    splits = open_pairs(str(tmp_path), Settings(target="de"))
     check_pairs(splits)
     assert any(remark.format(tmp_path) in sentence for sentence in splits.findings.warning_messages())

@@ -29,7 +29,8 @@ def numbered(word: str, count: int = 40) -> str:
 
 
 def opened(spec: Path | str, **settings):
-    return open_pairs(str(spec), Settings(**settings))
+    splits = open_pairs(str(spec), Settings(**settings))
+    return splits, splits.languages
 
 
 def test_endings_are_languages_and_names_are_splits(tmp_path):

@@ -219,8 +219,8 @@ def test_preparing_says_what_is_there_and_fills_the_settings(folder: Path):
     chosen = settings(target="de", columns="num,de", text={})
     task = Translate.prepare(str(folder), chosen, log=said.append)
     assert said[0].startswith("tokeniser: characters")
-    assert said[1].startswith("pairs, num → de: train ")
-    assert "valid 30, test 30" in said[1]
+    assert said[1].startswith("pairs: train ")
+    assert "valid 30, test 30; num → de; vocabulary" in said[1]
     assert (chosen.text.tokenizer, chosen.translate.vocabulary) == ("characters", "separate")
     assert chosen.data.max_length == max(len(line) for line in (folder / "train.de").read_text("utf-8").splitlines())
     size = task.size()

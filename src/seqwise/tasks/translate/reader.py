@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from seqwise.config import Settings
+from seqwise.config import DataSettings, Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples, split_examples
 from seqwise.data.reading import replace_surrogates
 from seqwise.data.splitting import SPLITS, group_by_split
@@ -51,15 +51,21 @@ class Pair:
         return self.source, *self.targets
 
 
-def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
+@dataclass
+class PairSplits(Splits[Pair]):
+    """Pairs in three splits, and their languages."""
+
+    languages: Languages = field(default_factory=Languages)
+
+
+def open_pairs(spec: str, settings: Settings) -> PairSplits:
     """Read and check all pairs; `settings` say which languages, and what to do with empty lines."""
-    valid, test = settings.data.valid_fraction, settings.data.test_fraction
     languages = Languages()
     if not spec.startswith("builtin:"):
         sets, first = find_parallel_files(Path(spec))
         if sets:
             languages = find_file_languages(spec, sets, first, settings.columns, settings.target)
-            return _open_files(spec, sets, languages, settings, {"valid": valid, "test": test}), languages
+            return PairSplits(**vars(_open_files(spec, sets, languages, settings.data)), languages=languages)
 
     def read(path: Path, findings: Findings) -> list[Pair]:
         nonlocal languages
@@ -68,7 +74,9 @@ def open_pairs(spec: str, settings: Settings) -> tuple[Splits[Pair], Languages]:
 
     # The description is part of the fingerprint of the data: it cannot change.
     builtins = {"dates": (builtin_dates, "written dates and their ISO form")}
-    return open_examples(spec, read, SUFFIXES, builtins, valid, test), languages
+    fractions = settings.data.valid_fraction, settings.data.test_fraction
+    splits = open_examples(spec, read, SUFFIXES, builtins, *fractions)
+    return PairSplits(**vars(splits), languages=languages)
 
 
 def builtin_dates() -> list[Pair]:
@@ -76,9 +84,7 @@ def builtin_dates() -> list[Pair]:
     return [Pair(source, (target,), "builtin:dates", line) for line, (source, target) in pairs]
 
 
-def _open_files(
-    spec: str, sets: FileSets, languages: Languages, settings: Settings, fractions: dict[str, float]
-) -> Splits[Pair]:
+def _open_files(spec: str, sets: FileSets, languages: Languages, settings: DataSettings) -> Splits[Pair]:
     groups = group_by_split(Path(stem) for stem in sets) or {"train": [Path(stem) for stem in sets]}
     findings = Findings()
     for stem in sorted(set(map(Path, sets)).difference(*groups.values())):
@@ -89,11 +95,12 @@ def _open_files(
         parts[split] = []
         for stem in groups[split]:
             paths = [sets[str(stem)][name] for name in languages.all]
-            parts[split] += _read_file_pairs(paths, settings.data.on_empty, findings)
+            parts[split] += _read_file_pairs(paths, settings.on_empty, findings)
     findings.raise_errors()
     for split in parts:
         if not parts[split]:
             raise DataError(f"no pairs are left for {split}.", repair="Give files with some.", file=spec)
+    fractions = {"valid": settings.valid_fraction, "test": settings.test_fraction}
     splits = split_examples(spec, parts, fractions, findings)
     merged = [f"{split} is {' and '.join(map(str, groups[split]))}" for split in parts if len(groups[split]) > 1]
     if merged:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from torch import Tensor
 
 from seqwise.backbones.decoder import supports_input_feeding
 from seqwise.config import Settings
-from seqwise.data.buckets import BucketLoader, iterate_by_length
-from seqwise.data.examples import Splits
+from seqwise.data.buckets import iterate_by_length
 from seqwise.data.tables import parse_columns
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
@@ -33,7 +32,7 @@ from seqwise.metrics.translation import BleuCounts
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.summary import describe_splits, warn_about_unknown
+from seqwise.tasks.summary import warn_about_unknown
 from seqwise.tasks.task import (
     InferenceOptions,
     LatencyInputs,
@@ -42,17 +41,15 @@ from seqwise.tasks.task import (
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
-    no_log,
 )
 from seqwise.tasks.translate.defaults import fill_translate
 from seqwise.tasks.translate.evaluation import compute_metrics, score_pairs, translate_pairs, write_translations
 from seqwise.tasks.translate.generation import TranslationGenerator, parse_targets
 from seqwise.tasks.translate.languages import Languages
 from seqwise.tasks.translate.model import PairBatch, Translator, collate
-from seqwise.tasks.translate.reader import Pair, check_pairs, open_pairs
+from seqwise.tasks.translate.reader import Pair, PairSplits, check_pairs, open_pairs
 from seqwise.tasks.translate.vocabularies import encode, get_boundaries, train_tokenizers
 
 MAX_TOKENS = 512  # of one text, unless set
@@ -70,65 +67,53 @@ class Translate(ExampleTask):
     example = "a text"
     example_unit = "pairs"
     input_columns = ("source", "target")
+    splits: PairSplits
 
-    def __init__(self, splits: Splits[Pair], preprocessor: Preprocessor, settings: Settings):
+    def __init__(self, splits: PairSplits, preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
-        self.target_names: list[str] = preprocessor.facts["targets"]
+        facts = preprocessor.facts
+        self.target_names: list[str] = facts["targets"]
         self.tokenizers = [preprocessor.tokenizers[name] for name in ("text", *self.target_names)]
         self.boundaries = get_boundaries(preprocessor.tokenizers, self.target_names, settings)
-        self.max_length = settings.data.max_length or MAX_TOKENS
         # For each split the ids of the sources, then those of the targets in each language.
         self.sides = {
             split: [encode(tokenizer, [pair.texts[n] for pair in pairs]) for n, tokenizer in enumerate(self.tokenizers)]
             for split, pairs in splits.parts.items()
         }
+        source_tokens, *target_tokens = (sum(map(len, side)) for side in self.sides["train"])
+        facts.setdefault("ratios", [tokens / max(1, source_tokens) for tokens in target_tokens])
+        if splits.name.startswith("builtin:"):
+            facts["example"] = splits.parts["valid"][0].source
+        if settings.data.max_length is None:
+            settings.data.max_length = min(MAX_TOKENS, self.size().longest)
+        self.max_length = settings.data.max_length
+        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
+        for split, pairs in splits.parts.items():
+            for pair, *texts in zip(pairs, *self.sides[split]):
+                for _ in filter(lambda ids: len(ids) > self.max_length, texts):
+                    splits.findings.warn(what, pair.file, pair.line)
         lengths = [len(text.split()) for pair in splits.parts["valid"] for text in pair.targets]
         if sum(lengths) / len(lengths) < MIN_BLEU_WORDS:
             self.primary_metric = ("exact_match", "exact")
 
     @classmethod
-    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> Splits[Pair]:
-        return open_pairs(data, settings)[0]
+    def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> PairSplits:
+        return open_pairs(data, settings)
 
     @classmethod
-    def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        preprocessor: Preprocessor | None = None,
-        log: LogFunction = no_log,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """Read and check the pairs; learn the vocabularies from the training split unless they are given."""
-        splits, languages = open_pairs(data, settings)
+    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
         check_pairs(splits)
-        if preprocessor is None:
-            tokenizers = train_tokenizers(splits.parts["train"], languages, settings, log)
-            preprocessor = Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
+        languages: Languages = splits.languages
         if languages != Languages():
             settings.target = ",".join(languages.targets)
             settings.columns = settings.columns or ",".join(languages.all)
-        task = cls(splits, preprocessor, settings)
-        # Tokens of each target per token of the source.
-        source_tokens, *target_tokens = (sum(map(len, side)) for side in task.sides["train"])
-        preprocessor.facts.setdefault("ratios", [tokens / max(1, source_tokens) for tokens in target_tokens])
-        if data.startswith("builtin:"):
-            preprocessor.facts["example"] = splits.parts["valid"][0].source
-        if settings.data.max_length is None:
-            settings.data.max_length = task.max_length = min(MAX_TOKENS, task.size().longest)
-        task.warn_about_truncation()
-        sizes = {split: len(pairs) for split, pairs in splits.parts.items()}
-        log(describe_splits(f"pairs, {languages}", sizes, task.split_rule, task.describe_vocabulary()))
-        for warning in task.warnings():
-            log(f"note: {warning}")
-        return task
+        if initial.tokenizers:
+            return initial
+        tokenizers = train_tokenizers(splits.parts["train"], languages, settings, log)
+        return Preprocessor(tokenizers, {"source": languages.source, "targets": list(languages.targets)})
 
-    def warn_about_truncation(self) -> None:
-        what = f"texts of more than {self.max_length:,} tokens, which are truncated (--data.max-length)"
-        for split, pairs in self.splits.parts.items():
-            for pair, *texts in zip(pairs, *self.sides[split]):
-                for _ in filter(lambda ids: len(ids) > self.max_length, texts):
-                    self.splits.findings.warn(what, pair.file, pair.line)
+    def describe_sizes(self) -> tuple[str, ...]:
+        return str(self.splits.languages), self.describe_vocabulary()
 
     def describe_vocabulary(self) -> str:
         sizes = {name: len(tokenizer) for name, tokenizer in self.preprocessor.tokenizers.items()}
@@ -138,15 +123,23 @@ class Translate(ExampleTask):
         return "vocabulary " + ", ".join(f"{source if name == 'text' else name} {n:,}" for name, n in sizes.items())
 
     def warnings(self) -> list[str]:
-        unknown = {
-            split: {"unknown": self._count_unknown(split), "tokens": sum(len(ids) for side in sides for ids in side)}
-            for split, sides in self.sides.items()
-        }
-        return [*super().warnings(), *warn_about_unknown(unknown)]
+        counts = self.count_data()
+        for split, sides in self.sides.items():
+            counts[split]["tokens"] = sum(len(ids) for side in sides for ids in side)
+        return [*super().warnings(), *warn_about_unknown(counts)]
 
-    def _count_unknown(self, split: str) -> int:
-        sides = zip(self.tokenizers, self.sides[split])
-        return sum(int((ids == tokenizer.unknown).sum()) for tokenizer, side in sides for ids in side)
+    def count_data(self) -> dict[str, dict[str, int]]:
+        names, counts = [self.preprocessor.facts["source"], *self.target_names], {}
+        for split, sides in self.sides.items():
+            counts[split] = {"pairs": len(self.splits.parts[split])}
+            counts[split] |= {f"{name} tokens": sum(map(len, side)) for name, side in zip(names, sides)}
+            counts[split]["longest"] = max(len(ids) for side in sides for ids in side)
+            unknown = (np.concatenate(side) == tokenizer.unknown for tokenizer, side in zip(self.tokenizers, sides))
+            counts[split]["unknown"] = sum(int(is_unknown.sum()) for is_unknown in unknown)
+        return counts
+
+    def describe_data(self) -> tuple[str, ...]:
+        return (f"tokeniser: {self.tokenizers[0].kind}, {self.describe_vocabulary()} (from the training split)",)
 
     # Training
 
@@ -192,23 +185,24 @@ class Translate(ExampleTask):
         source_counts = np.bincount(np.concatenate(self.sides["train"][0]), minlength=len(self.tokenizers[0]))
         return {"text": torch.from_numpy(source_counts), **dict(zip(self.target_names, self.target_counts))}
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[PairBatch]:
-        """Return training batches of pairs of similar length."""
-        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(self._lengths("train"), self._collate, batch_size, max_tokens, settings.seed, rank, world)
+    @cached_property
+    def train_lengths(self) -> list[int]:
+        return self._lengths("train")
+
+    def collate_train(self, indices: np.ndarray) -> PairBatch:
+        return self._collate("train", indices)
 
     def validate(self, model: Translator, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Return the loss on the validation split, and BLEU and exact match of greedy translations of a part of it."""
         batches = iterate_by_length(self._lengths("valid"), EVALUATION_ROWS, EVALUATION_TOKENS, world.rank, world.size)
-        nats, num_targets = sum_losses(model, (self._collate(numbers, "valid") for numbers in batches))
-        pairs, generator = (
-            self.splits.parts["valid"],
-            TranslationGenerator(self.bundle(model, settings), InferenceOptions()),
-        )
+        nats, num_targets = sum_losses(model, (self._collate("valid", indices) for indices in batches))
+        pairs = self.splits.parts["valid"]
+        generator = TranslationGenerator(self.bundle(model, settings), InferenceOptions())
         limit = min(len(pairs), VALIDATION_PAIRS.get(generator.device.type, 200))
         sample = [number * len(pairs) // limit for number in range(limit)]
         sources = [self.sides["valid"][0][number] for number in sample]
-        outputs, references = [], []
+        outputs: list[str] = []
+        references: list[str] = []
         for index, hypotheses in generator.translate_ids(sources, world.rank, world.size):
             references += pairs[sample[index]].targets
             outputs += [generator.decode(target, best[0]) for target, best in zip(generator.targets, hypotheses)]
@@ -227,20 +221,9 @@ class Translate(ExampleTask):
         """Return the steps of each pair: of its longest side, with its begin or end token."""
         return [min(self.max_length, max(map(len, texts))) + 1 for texts in zip(*self.sides[split])]
 
-    def _collate(self, numbers: np.ndarray, split: str = "train") -> PairBatch:
-        sides = [[side[number] for number in numbers] for side in self.sides[split]]
-        return replace(collate(sides, self.boundaries, self.max_length), positions=torch.from_numpy(numbers))
-
-    def report(self) -> Report:
-        rows = {}
-        for split, pairs in self.splits.parts.items():
-            tokens = [sum(map(len, side)) for side in self.sides[split]]
-            longest = max(len(ids) for side in self.sides[split] for ids in side)
-            rows[split] = (len(pairs), *tokens, longest, self._count_unknown(split))
-        vocabulary = f"tokeniser: {self.tokenizers[0].kind}, {self.describe_vocabulary()} (from the training split)"
-        languages = [self.preprocessor.facts["source"], *self.target_names]
-        columns = ("pairs", *(f"{name} tokens" for name in languages), "longest", "unknown")
-        return Report(columns, rows, (vocabulary, f"split: {self.split_rule}"), tuple(self.warnings()))
+    def _collate(self, split: str, indices: np.ndarray) -> PairBatch:
+        sides = [[side[index] for index in indices] for side in self.sides[split]]
+        return replace(collate(sides, self.boundaries, self.max_length), positions=torch.from_numpy(indices))
 
     # A trained model, without that data
 
