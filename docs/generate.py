@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from seqwise.compare.report.formatting import format_interval, format_metric, format_seconds
 from seqwise.compare.report.schema import Family, Report, from_json
-from seqwise.compare.statistics.ranking import get_interval, half_width
 from seqwise.config import Section, Settings
 from seqwise.data.batch import TokenBatch
 from seqwise.layers.attention import MultiHeadAttention
@@ -198,12 +197,12 @@ def comparison(title: str, name: str) -> str:
 
 
 def comparison_row(family: Family, metric: str) -> str:
-    low, high, _ = get_interval(family) or (None, None, "")
+    low, high, _ = family.interval or (None, None, "")
     mark = {"best": " **best**", "tied": " ≈", "unsure": " ?"}.get(family.rank, "")
     speed = "" if family.is_baseline or family.training is None else f"{family.training.tokens_per_second:,.0f}"
     cells = [
         f"`{family.name}`{mark}",
-        format_metric(metric, family.mean, half_width(family)),
+        format_metric(metric, family.mean, family.half_width),
         format_interval(metric, low, high),
         f"{family.parameters:,}" if family.parameters else "",
         speed,

@@ -139,7 +139,7 @@ def build_table(report: Report) -> list[str]:
     head = ["", "family", report.metric.name, "95 % interval", *measured]
     rows = [head]
     for family in report.families:
-        texts = [str(getattr(family.text, column, NONE)) for column in TEXT_COLUMNS]
+        texts = [str(family.text.get(column, NONE)) for column in TEXT_COLUMNS]
         rows.append([RANKS[family.rank], family.name, *texts])
     rows += [["", f"({each.name})", each.value_text, *[""] * (len(head) - 3)] for each in report.baselines]
     about = [f"({each.name}) needs no model: {each.about[:1].lower()}{each.about[1:]}" for each in report.baselines]
@@ -152,7 +152,7 @@ def _legend(report: Report) -> str:
     direction = "lower is better" if metric.lower_is_better else "higher is better"
     seeds = len(report.rules.seeds)
     source = f"mean over {seeds} seeds" if seeds > 1 else "one seed: the interval is over test examples"
-    single = [each.name for each in families if each.text and each.text.interval_source == "examples"]
+    single = [each.name for each in families if each.text.get("interval_source") == "examples"]
     if seeds > 1 and single:
         source += f" ({join_names(single)}: one training, the interval is over test examples)"
     ranks = {family.rank for family in families}

@@ -9,8 +9,7 @@ import pytest
 
 from seqwise.compare.plan.budgets import TrialBudgets
 from seqwise.compare.plan.plan import Plan
-from seqwise.compare.report.fairness import _list_edge_rates
-from seqwise.compare.report.noise import find_noise
+from seqwise.compare.report.fairness import _list_edge_rates, find_noise
 from seqwise.compare.report.schema import Family, LearningRateTrial
 from seqwise.compare.run.jobs import Job, Outcome, TrainingResult
 from seqwise.resolved_settings import ResolvedSettings

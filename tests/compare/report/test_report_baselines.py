@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from seqwise.compare.report.baselines import collect_baselines
+from seqwise.compare.report.gather import collect_baselines
 from seqwise.compare.report.schema import BaselineResult
 from seqwise.compare.run.jobs import EvaluationResult
 from seqwise.metrics.evaluation import Baseline

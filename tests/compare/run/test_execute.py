@@ -156,9 +156,9 @@ def test_data_that_changes_between_training_and_test_is_never_tested_on(text: Pa
     read: list[str | None] = []
     evaluate = Language.evaluate.__func__
 
-    def spy(cls: type, *args: Any, split: str | None = None, **options: Any) -> Any:
+    def spy(cls: type, bundle: Any, data: str, split: str | None, options: Any) -> Any:
         read.append(split)
-        return evaluate(cls, *args, split=split, **options)
+        return evaluate(cls, bundle, data, split, options)
 
     monkeypatch.setattr(Language, "evaluate", classmethod(spy))
     for changed in (content + "one more line.\n", "too short"):

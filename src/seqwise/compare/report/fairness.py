@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 
 from seqwise.budget import Budget
+from seqwise.compare.plan.budgets import MIN_UPDATES
 from seqwise.compare.plan.plan import Plan, get_rate_factors
 from seqwise.compare.report.formatting import join_names
-from seqwise.compare.report.noise import find_noise
 from seqwise.compare.report.schema import Family, Rules
 from seqwise.compare.run.jobs import Job, load_training_results
 from seqwise.metrics.evaluation import SCORES_FILE
+
+MAX_TOKEN_RATIO = 1.5  # between two trainings of a family
+MAX_OVERTIME = 1.1  # ratio of the time of a training, which ends with an update, to its budget
 
 SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""")  # with its quotes
 
@@ -167,3 +170,32 @@ def _describe_test(folder: Path, plan: Plan) -> str:
 
 def _modification_times(paths: list[Path]) -> list[float]:
     return [path.stat().st_mtime for path in paths if path.exists()]
+
+
+def find_noise(folder: Path, plan: Plan) -> str:
+    """Returns a warning where times cannot be trusted; empty without signs of noise or a budget in time.
+
+    On a busy machine, timed trials of one family get less done than those of another. Trainings of one family do the
+    same work, so in the same time they should process about as many tokens.
+    """
+    if not plan.budgets.is_timed:
+        return ""
+    seconds = Budget.parse(plan.budgets.training).amount
+    for name in plan.families:
+        results = load_training_results(folder, [trial for trial in plan.trainings() if trial.family == name])
+        if not results or plan.is_counted(name):
+            continue
+        tokens = [result.tokens for result in results]
+        updates, longest = min(result.updates for result in results), max(result.seconds for result in results)
+        if updates < MIN_UPDATES["train"]:
+            sign = f"A training of {name} made only {updates} update{'s' if updates > 1 else ''}."
+        elif max(tokens) > MAX_TOKEN_RATIO * min(tokens):
+            extremes = f"{min(tokens):,} {plan.unit} once and on {max(tokens):,} another time"
+            sign = f"In the same time {name} was trained on {extremes}."
+        elif longest > MAX_OVERTIME * seconds + 1:
+            sign = f"A training of {name} took {longest:.1f} s instead of {seconds:g} s."
+        else:
+            continue
+        advice = "Repeat it when the machine is idle, or with a budget in tokens."
+        return f"These results are not reliable: the machine was busy. {sign} {advice}"
+    return ""

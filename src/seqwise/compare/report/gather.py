@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,12 @@ import numpy as np
 from seqwise import environment
 from seqwise.compare.plan.folder import resume_command
 from seqwise.compare.plan.plan import Plan, Trial
-from seqwise.compare.report.baselines import collect_baselines
 from seqwise.compare.report.disagreement import ScoresBySeed, select_disagreements
 from seqwise.compare.report.fairness import describe_rules, make_repeat_command
 from seqwise.compare.report.formatting import bounds, format_metric_name, is_ratio, join_names
 from seqwise.compare.report.page.page import make_page
 from seqwise.compare.report.schema import (
+    BaselineResult,
     Curve,
     CurvePoint,
     Family,
@@ -55,10 +56,14 @@ from seqwise.compare.statistics.significance import bootstrap_interval, compare_
 from seqwise.errors import RunError, SeqwiseError
 from seqwise.files import write_text
 from seqwise.metrics.evaluation import LOWER_IS_BETTER, ExampleScores, compute_metric
+from seqwise.tasks.forecast.evaluation import NAIVE, SEASONAL_NAIVE
 from seqwise.training.run import ENVIRONMENT, Run
 
 REPORT_FILE = "report.json"
 PAGE_FILE = "report.html"
+# Metrics of a forecast that are those of a rule without a model, and how their definitions begin
+FORECAST_NAMES = {SEASONAL_NAIVE: "seasonal-naive forecast", NAIVE: "naive forecast"}
+DEFINITION_PREFIX = "the same of: "
 UNFINISHED: Outcome[Any] = Outcome("failed", "it is not finished.")
 
 
@@ -140,22 +145,31 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
     trials = [trial for trial in plan.trainings() if trial.family == name]
     trainings = {trial: load_training(folder, trial) for trial in trials}
     evaluations = {trial: load_test(folder, trial) for trial in trials}
-    trained = [(trial, outcome.result) for trial, outcome in trainings.items() if outcome and outcome.result]
-    tested = [(trial, outcome.result) for trial, outcome in evaluations.items() if outcome and outcome.result]
-    is_complete = len(tested) == len(trials)
-    values = [result.metrics[plan.metric] for _, result in tested]
-    infinite = [trial.seed for (trial, _), value in zip(tested, values) if not math.isfinite(value)]
-    reasons = [each.reason for each in (*trainings.values(), *evaluations.values()) if each and each.reason]
-    interval = compute_mean_interval(values, bounds(plan.metric)) if values and not infinite else None
+    trained = {trial: outcome.result for trial, outcome in trainings.items() if outcome and outcome.result}
+    tested = {trial: outcome.result for trial, outcome in evaluations.items() if outcome and outcome.result}
+    is_complete, is_counted = len(tested) == len(trials), plan.is_counted(name)
+    values = {trial.seed: result.metrics[plan.metric] for trial, result in tested.items()}
+    infinite = [seed for seed, value in values.items() if not math.isfinite(value)]
+    reason = _explain_infinite(plan, infinite)
+    if not reason and not is_complete:
+        reasons = (each.reason for each in (*trainings.values(), *evaluations.values()) if each and each.reason)
+        reason = next(reasons, UNFINISHED.reason)
+    interval = None
+    if values and not infinite:
+        interval = compute_mean_interval(list(values.values()), bounds(plan.metric))
     metric = partial(compute_metric, plan.metric)
     sampling = bootstrap_interval(metric, [each.sums for each in scores.values()]) if scores else None
-    run = _find_best_run(folder, trained)
-    is_counted = plan.is_counted(name)
+    run, settings = None, plan.families[name]
+    if trained:  # the run with the best validation
+        best = min(trained, key=lambda trial: math.inf if (it := trained[trial].objective) is None else it)
+        run = Job("train", best.name).run_folder(folder)
+        with suppress(RunError):
+            settings = Run.open(run).settings
     return Family(
         name=name,
         model=plan.families[name].model,
         status="done" if is_complete else "partly" if tested else "failed",
-        reason=_explain_infinite(plan, infinite) or _explain_missing(is_complete, reasons),
+        reason=reason,
         mean=None if interval is None else interval.mean,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
@@ -163,25 +177,19 @@ def _gather_family(folder: Path, plan: Plan, name: str, scores: ScoresBySeed, la
         is_baseline=is_counted,
         learning_rate=None if is_counted else choose_rate(folder, plan, name)[0],
         lr_trials=tuple(_gather_lr_trial(folder, plan, trial) for trial in plan.lr_trials() if trial.family == name),
-        values=tuple(SeedValue(trial.seed, value) for (trial, _), value in zip(tested, values)),
+        values=tuple(SeedValue(seed, value) for seed, value in values.items()),
         sampling=None if sampling is None else Range(*sampling),
-        metrics=_average_metrics([result.metrics for _, result in tested]),
-        training=_average_cost([result for _, result in trained]),
-        memory=_median([result.memory for _, result in trained]),
-        weights=next((result.weights for _, result in tested), None),
+        metrics=_average([result.metrics for result in tested.values()]),
+        training=_average_cost(list(trained.values())),
+        memory=_median([result.memory for result in trained.values()]),
+        weights=next((result.weights for result in tested.values()), None),
         latency=_median(latencies),
         latencies=latencies,
-        evaluation_seconds=_median([result.seconds for _, result in tested]),
-        curves=tuple(_read_curve(folder, plan, trial) for trial, _ in trained),
-        settings=plan.families[name].model_dump(mode="json") if run is None else _read_settings(run),
+        evaluation_seconds=_median([result.seconds for result in tested.values()]),
+        curves=tuple(_read_curve(folder, plan, trial) for trial in trained),
+        settings=settings.model_dump(mode="json"),
         run=None if run is None else str(run.relative_to(folder)),
     )
-
-
-def _find_best_run(folder: Path, trained: list[tuple[Trial, TrainingResult]]) -> Path | None:
-    """Returns the run folder with the best validation."""
-    ranked = sorted(trained, key=lambda each: math.inf if each[1].objective is None else each[1].objective)
-    return Job("train", ranked[0][0].name).run_folder(folder) if ranked else None
 
 
 def _explain_infinite(plan: Plan, seeds: list[int]) -> str:
@@ -192,27 +200,15 @@ def _explain_infinite(plan: Plan, seeds: list[int]) -> str:
     return f"its {format_metric_name(plan.metric)} on the test split is not a finite number{which}."
 
 
-def _explain_missing(is_complete: bool, reasons: list[str]) -> str:
-    return "" if is_complete else next(iter(reasons), UNFINISHED.reason)
-
-
-def _read_settings(run: Path) -> dict[str, Any]:
-    try:
-        return Run.open(run).settings.model_dump(mode="json")
-    except RunError:
-        return {}
-
-
-def _average_metrics(metrics: list[dict[str, float]]) -> dict[str, float | None]:
-    return {name: float(np.mean([each[name] for each in metrics])) for name in (metrics[0] if metrics else {})}
+def _average(rows: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """Returns the mean of every entry."""
+    return {key: float(np.mean([row[key] for row in rows])) for key in (rows[0] if rows else ())}
 
 
 def _average_cost(results: list[TrainingResult]) -> TrainingCost | None:
     if not results:
         return None
-    tokens = float(np.mean([result.tokens for result in results]))
-    seconds = float(np.mean([result.seconds for result in results]))
-    updates = float(np.mean([result.updates for result in results]))
+    tokens, seconds, updates = np.mean([(each.tokens, each.seconds, each.updates) for each in results], axis=0).tolist()
     return TrainingCost(tokens, seconds, updates, tokens / max(1e-9, seconds))
 
 
@@ -271,6 +267,25 @@ def _describe_metric(plan: Plan, tests: list[EvaluationResult], scores: dict[str
         on=tests[0].on if tests else "",
         warnings=tests[0].warnings if tests else (),
     )
+
+
+def collect_baselines(tests: Iterable[EvaluationResult], metric: str) -> tuple[BaselineResult, ...]:
+    """Returns the rules without a model of the first test that has measured some; they are not ranked."""
+    for test in tests:
+        baselines = [BaselineResult(each.name, each.value, each.about) for each in test.baselines]
+        # Every evaluation of a forecast measures the naive ones; without a season both are equal.
+        naive = {
+            name: f"{kind}_{metric}" for kind, name in FORECAST_NAMES.items() if f"{kind}_{metric}" in test.metrics
+        }
+        if len(naive) == 2 and len({test.metrics[key] for key in naive.values()}) == 1:
+            del naive[FORECAST_NAMES[SEASONAL_NAIVE]]
+        for name, key in naive.items():
+            rule = test.definitions.get(key, "").removeprefix(DEFINITION_PREFIX) or "the value before"
+            baselines.append(BaselineResult(name, test.metrics[key], f"It predicts {rule}."))
+        finite = tuple(each for each in baselines if each.value is not None and math.isfinite(each.value))
+        if finite:
+            return finite
+    return ()
 
 
 def _describe_machine(folder: Path, plan: Plan) -> dict[str, Any]:

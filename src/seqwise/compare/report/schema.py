@@ -107,28 +107,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class FamilyText:
-    """The numbers of a family as text, with as many digits as their noise allows."""
-
-    mean: str
-    interval: str
-    interval_source: Source | None
-    seeds_interval: str
-    examples_interval: str
-    metrics: dict[str, str]
-    parameters: str
-    tokens_per_second: str
-    seconds: str
-    tokens: str
-    memory: str
-    weights: str
-    latency: str
-    latency_range: str
-    evaluation_seconds: str
-    learning_rate: str
-
-
-@dataclass(frozen=True)
 class Family:
     """One model family or variant: its quality, what it costs, its learning curves and settings."""
 
@@ -160,22 +138,25 @@ class Family:
     settings: dict[str, Any] = field(default_factory=dict)
     run: str | None = None  # folder of the run with the best validation, relative to the comparison
     rank: Rank = "failed"
-    text: FamilyText | None = None
+    text: dict[str, Any] = field(default_factory=dict)  # field → its number as text
+
+    @property
+    def interval(self) -> tuple[float, float, Source] | None:
+        """The interval of the mean over the seeds; with a single seed, over the test examples."""
+        if self.low is not None and self.high is not None:
+            return self.low, self.high, "seeds"
+        sampling = self.sampling
+        if sampling is None or sampling.low is None or sampling.high is None:
+            return None
+        return sampling.low, sampling.high, "examples"
+
+    @property
+    def half_width(self) -> float | None:
+        """Half of the interval; None without one."""
+        return None if self.interval is None else (self.interval[1] - self.interval[0]) / 2
 
 
 # Pairs, trials, examples
-
-
-@dataclass(frozen=True)
-class PairText:
-    """The numbers of a pair as text."""
-
-    difference: str
-    low: str
-    high: str
-    p: str
-    adjusted_p: str
-    adjusted_p_with_best: str
 
 
 @dataclass(frozen=True)
@@ -200,23 +181,12 @@ class Pair:
     larger_noise: Annotated[Source, accept_old_key("larger_noise", "larger")]
     adjusted_p_with_best: Annotated[Number, accept_old_key("adjusted_p_with_best", "with_best")] = None
     outcome: Annotated[Significance, BeforeValidator(_rename_level)] = "inconclusive"
-    text: PairText | None = None
+    text: dict[str, str] = field(default_factory=dict)
 
     @property
     def half_width(self) -> float | None:
         """Half of the interval; None without one."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
-
-@dataclass(frozen=True)
-class TrialText:
-    """The numbers of a trial as text."""
-
-    rate: str
-    updates: str
-    tokens: str
-    seconds: str
-    validation: str
 
 
 @dataclass(frozen=True)
@@ -234,7 +204,7 @@ class TrialSummary:
     seconds: Number = None
     updates: Number = None
     validation: Number = None
-    text: TrialText | None = None
+    text: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from seqwise.compare.report.formatting import (
     NONE,
@@ -17,33 +18,45 @@ from seqwise.compare.report.formatting import (
     format_seconds_range,
     format_signed,
 )
-from seqwise.compare.report.schema import (
-    Example,
-    Family,
-    FamilyText,
-    Pair,
-    PairText,
-    Report,
-    Source,
-    TrialSummary,
-    TrialText,
-)
-from seqwise.compare.statistics.ranking import get_interval, half_width
+from seqwise.compare.report.schema import Family, LearningRateTrial, Pair, Report, Source, TrialSummary
 
 
 def add_texts(report: Report) -> Report:
     """Returns the report with the text fields of all entries filled in."""
     metric = report.metric.key
-    spreads = {family.name: half_width(family) for family in report.families}
-    best_spread = spreads[report.families[0].name] if report.families else None
+    spreads = {family.name: family.half_width for family in report.families}
+    best_spread = next(iter(spreads.values()), None)
+
+    def add_lr_text(trial: LearningRateTrial, spread: float | None) -> LearningRateTrial:
+        value = format_metric(metric, trial.validation, spread)
+        return replace(trial, rate_text=format_rate(trial.rate), validation_text=value)
+
+    families = [
+        replace(
+            family,
+            lr_trials=tuple(add_lr_text(trial, family.half_width) for trial in family.lr_trials),
+            text=_format_family(metric, family),
+        )
+        for family in report.families
+    ]
+    examples = [
+        replace(
+            example,
+            answers={
+                name: replace(answer, value_text=format_metric(metric, answer.value))
+                for name, answer in example.answers.items()
+            },
+        )
+        for example in report.examples
+    ]
     return replace(
         report,
-        families=tuple(_add_family_texts(metric, family) for family in report.families),
+        families=tuple(families),
         pairs=tuple(replace(pair, text=_format_pair(metric, pair)) for pair in report.pairs),
         trials=tuple(
             replace(trial, text=_format_trial(metric, trial, spreads.get(trial.family))) for trial in report.trials
         ),
-        examples=tuple(_add_answer_texts(metric, example) for example in report.examples),
+        examples=tuple(examples),
         baselines=tuple(
             replace(each, value_text=format_metric(metric, each.value, best_spread)) for each in report.baselines
         ),
@@ -51,48 +64,35 @@ def add_texts(report: Report) -> Report:
     )
 
 
-def _add_family_texts(metric: str, family: Family) -> Family:
-    lr_trials = tuple(
-        replace(
-            trial,
-            rate_text=format_rate(trial.rate),
-            validation_text=format_metric(metric, trial.validation, half_width(family)),
-        )
-        for trial in family.lr_trials
-    )
-    return replace(family, lr_trials=lr_trials, text=_format_family(metric, family))
-
-
-def _format_family(metric: str, family: Family) -> FamilyText:
-    interval, sampling, training, latencies = get_interval(family), family.sampling, family.training, family.latencies
+def _format_family(metric: str, family: Family) -> dict[str, Any]:
+    sampling, training, latencies = family.sampling, family.training, family.latencies
+    low, high, source = family.interval or (None, None, None)
     # A model that is fitted by counting has no training speed that could be compared.
     speed = None if training is None or family.is_baseline else training.tokens_per_second
-    return FamilyText(
-        mean=format_metric(metric, family.mean, half_width(family)),
-        interval=NONE if interval is None else _format_interval(metric, *interval),
-        interval_source=None if interval is None else interval[2],
-        seeds_interval=_format_interval(metric, family.low, family.high, "seeds"),
-        examples_interval=NONE
-        if sampling is None
-        else _format_interval(metric, sampling.low, sampling.high, "examples"),
-        metrics={
-            key: format_metric(key, value, half_width(family) if key == metric else None)
+    return {
+        "mean": format_metric(metric, family.mean, family.half_width),
+        "interval": _format_interval(metric, low, high, source),
+        "interval_source": source,
+        "seeds_interval": _format_interval(metric, family.low, family.high, "seeds"),
+        "examples_interval": _format_interval(metric, sampling.low, sampling.high, "examples") if sampling else NONE,
+        "metrics": {
+            key: format_metric(key, value, family.half_width if key == metric else None)
             for key, value in family.metrics.items()
         },
-        parameters=format_count(family.parameters),
-        tokens_per_second=format_count(speed),
-        seconds=format_seconds(None if training is None else training.seconds),
-        tokens=format_count(None if training is None else training.tokens),
-        memory=format_bytes(family.memory),
-        weights=format_bytes(family.weights),
-        latency=format_seconds(family.latency),
-        latency_range=format_seconds_range(min(latencies), max(latencies)) if latencies else NONE,
-        evaluation_seconds=format_seconds(family.evaluation_seconds),
-        learning_rate=format_rate(family.learning_rate),
-    )
+        "parameters": format_count(family.parameters),
+        "tokens_per_second": format_count(speed),
+        "seconds": format_seconds(None if training is None else training.seconds),
+        "tokens": format_count(None if training is None else training.tokens),
+        "memory": format_bytes(family.memory),
+        "weights": format_bytes(family.weights),
+        "latency": format_seconds(family.latency),
+        "latency_range": format_seconds_range(min(latencies), max(latencies)) if latencies else NONE,
+        "evaluation_seconds": format_seconds(family.evaluation_seconds),
+        "learning_rate": format_rate(family.learning_rate),
+    }
 
 
-def _format_interval(metric: str, low: float | None, high: float | None, source: Source) -> str:
+def _format_interval(metric: str, low: float | None, high: float | None, source: Source | None) -> str:
     """Formats an interval; ends with the same text are described in words."""
     if low is None or high is None:
         return NONE
@@ -100,35 +100,25 @@ def _format_interval(metric: str, low: float | None, high: float | None, source:
     return f"all {source} alike" if ends == NONE else ends
 
 
-def _format_pair(metric: str, pair: Pair) -> PairText:
+def _format_pair(metric: str, pair: Pair) -> dict[str, str]:
     digits = None if pair.difference is None else difference_precision(pair.difference, pair.half_width)
-    p, adjusted, with_best = (
-        format_p(value).removeprefix("p = ").removeprefix("p ")
-        for value in (pair.p, pair.adjusted_p, pair.adjusted_p_with_best)
-    )
-    return PairText(
-        difference=format_signed(metric, pair.difference, digits),
-        low=format_signed(metric, pair.low, pair.half_width),
-        high=format_signed(metric, pair.high, pair.half_width),
-        p=p,
-        adjusted_p=adjusted,
-        adjusted_p_with_best=with_best,
-    )
-
-
-def _format_trial(metric: str, trial: TrialSummary, spread: float | None) -> TrialText:
-    return TrialText(
-        rate=format_rate(trial.rate),
-        updates=format_count(trial.updates),
-        tokens=format_count(trial.tokens),
-        seconds=format_seconds(trial.seconds),
-        validation=format_metric(metric, trial.validation, spread),
-    )
-
-
-def _add_answer_texts(metric: str, example: Example) -> Example:
-    answers = {
-        name: replace(answer, value_text=format_metric(metric, answer.value))
-        for name, answer in example.answers.items()
+    p_values = {
+        key: format_p(getattr(pair, key)).removeprefix("p = ").removeprefix("p ")
+        for key in ("p", "adjusted_p", "adjusted_p_with_best")
     }
-    return replace(example, answers=answers)
+    return {
+        "difference": format_signed(metric, pair.difference, digits),
+        "low": format_signed(metric, pair.low, pair.half_width),
+        "high": format_signed(metric, pair.high, pair.half_width),
+        **p_values,
+    }
+
+
+def _format_trial(metric: str, trial: TrialSummary, spread: float | None) -> dict[str, str]:
+    return {
+        "rate": format_rate(trial.rate),
+        "updates": format_count(trial.updates),
+        "tokens": format_count(trial.tokens),
+        "seconds": format_seconds(trial.seconds),
+        "validation": format_metric(metric, trial.validation, spread),
+    }

@@ -24,7 +24,7 @@ from seqwise.compare.report.formatting import (
     join_names,
 )
 from seqwise.compare.report.schema import Family, Report, Verdict
-from seqwise.compare.statistics.ranking import Ranking, get_interval, half_width, is_faster
+from seqwise.compare.statistics.ranking import Ranking, is_faster
 
 MAX_SENTENCES = 5  # results, failures and caveats are always included
 MIN_TEST_EXAMPLES = 100  # below, only large differences can be told from chance
@@ -158,11 +158,11 @@ def _compare_with_baseline(ranking: Ranking, best: Family) -> list[str]:
         return []
     lower = ranking.metric.lower_is_better
     is_ahead = best.mean < baseline.value if lower else best.mean > baseline.value
-    low, high, _ = get_interval(best) or (best.mean, best.mean, "")
+    low, high, _ = best.interval or (best.mean, best.mean, "")
     is_within_interval = baseline.value <= high if lower else baseline.value >= low
     if is_ahead and not is_within_interval:
         return []
-    value = format_metric(ranking.metric.key, baseline.value, half_width(best))
+    value = format_metric(ranking.metric.key, baseline.value, best.half_width)
     result = f"{best.name} is hardly better" if is_ahead else "No family is better"
     return [
         f"{result} than a rule without a model, the {baseline.name} ({value}): the budget may be too small, or there "
@@ -314,7 +314,7 @@ def _judge_larger_budget(ranking: Ranking, best: Family) -> list[str]:
 
 
 def _format_mean(ranking: Ranking, family: Family) -> str:
-    return format_metric(ranking.metric.key, family.mean, half_width(family))
+    return format_metric(ranking.metric.key, family.mean, family.half_width)
 
 
 def _join_with_means(ranking: Ranking, families: tuple[Family, ...]) -> str:
@@ -323,7 +323,7 @@ def _join_with_means(ranking: Ranking, families: tuple[Family, ...]) -> str:
 
 def _format_interval(ranking: Ranking, family: Family) -> str:
     """The interval in brackets, with its source where that is not the seeds; empty if there is none."""
-    interval = get_interval(family)
+    interval = family.interval
     if interval is None:
         return ""
     low, high, source = interval
@@ -340,7 +340,7 @@ def _format_gap(ranking: Ranking, family: Family) -> str:
         gap = abs(pair.difference)
     else:
         gap = abs((family.mean or 0.0) - (best.mean or 0.0 if best else 0.0))
-    half = pair.half_width if pair is not None and pair.half_width is not None else half_width(family)
+    half = pair.half_width if pair is not None and pair.half_width is not None else family.half_width
     return format_difference(ranking.metric.key, gap, difference_precision(gap, half))
 
 

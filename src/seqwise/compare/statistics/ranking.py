@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Literal
 
 from seqwise.compare.report.formatting import bounds, is_noticeable, scale_metric
-from seqwise.compare.report.schema import BaselineResult, Family, Metric, Pair, Rank, Report, Significance, Source
+from seqwise.compare.report.schema import BaselineResult, Family, Metric, Pair, Rank, Report, Significance
 from seqwise.compare.statistics.overfitting import Overfitting, find_overfitting
 from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm, compute_last_doubling_gain
 
@@ -200,22 +200,6 @@ def is_faster(family: Family, other: Family, ratio: float = MIN_SPEEDUP) -> bool
     if min(len(family.latencies), len(other.latencies)) < 2 or family.latency is None or other.latency is None:
         return False
     return max(family.latencies) < min(other.latencies) and ratio * family.latency <= other.latency
-
-
-def get_interval(family: Family) -> tuple[float, float, Source] | None:
-    """Returns the interval of a family's mean over the seeds; with a single seed, over the test examples."""
-    if family.low is not None and family.high is not None:
-        return family.low, family.high, "seeds"
-    sampling = family.sampling
-    if sampling is None or sampling.low is None or sampling.high is None:
-        return None
-    return sampling.low, sampling.high, "examples"
-
-
-def half_width(family: Family) -> float | None:
-    """Returns half of the interval of a family's mean."""
-    interval = get_interval(family)
-    return None if interval is None else (interval[1] - interval[0]) / 2
 
 
 def _has_mean(family: Family) -> bool:
