@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from seqwise.compare.report.schema import Curve, CurvePoint, Pair
-from seqwise.compare.statistics.significance import (
-    bootstrap_interval,
-    compare_pairs,
-    compute_last_doubling_gain,
-    compute_mean_interval,
-)
+from seqwise.compare.statistics.learning_curves import compute_last_doubling_gain
+from seqwise.compare.statistics.significance import bootstrap_interval, compare_pairs, compute_mean_interval
 from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile, two_sided_p
 
 

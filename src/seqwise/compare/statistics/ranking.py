@@ -12,8 +12,8 @@ from typing import Literal
 
 from seqwise.compare.report.formatting import bounds, is_noticeable, scale_metric
 from seqwise.compare.report.schema import BaselineResult, Family, Metric, Pair, Rank, Report, Significance
-from seqwise.compare.statistics.overfitting import Overfitting, find_overfitting
-from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm, compute_last_doubling_gain
+from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
+from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm
 
 SAME_SIZE = 1.07  # sizes matched within 3 % of one number differ among each other by no more than this ratio
 MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certain it is

@@ -1,4 +1,4 @@
-"""Confidence intervals, paired tests between families, and how much the learning curves still gained.
+"""Confidence intervals, and paired tests between families.
 
 A result has two sources of noise: another seed would have given another model, and another test split other examples.
 A difference between families is significant only if it is larger than both together explain. This module knows
@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from seqwise.compare.report.schema import Covers, Curve, CurvePoint, Pair
+from seqwise.compare.report.schema import Covers, Pair
 from seqwise.compare.statistics.student_t import mixture_p, mixture_quantile, t_quantile
 
 MetricFunction = Callable[[np.ndarray], np.ndarray]  # sums (..., parts) → metric (...)
@@ -194,38 +194,3 @@ def _bootstrap(metric: MetricFunction, tables: Sequence[np.ndarray], draws: int,
         with np.errstate(all="ignore"):  # draws where the metric is undefined are left out by the caller
             results.append(metric((weights.astype(np.float64) @ joined).reshape(count, len(tables), parts)))
     return np.concatenate(results)
-
-
-def compute_last_doubling_gain(
-    curves: Sequence[Curve], lower_is_better: bool, scale: Callable[[float], float] = float
-) -> float | None:
-    """Returns how much the validation metric gained over the second half of training, mean over seeds.
-
-    The second half is the last doubling of the training. The gain is measured on `scale`, on which equal steps are
-    equal progress: a perplexity that falls from 800 to 400 and then to 300 has not gained 100 but a quarter, and will
-    not gain 100 again. The best value so far counts, since those weights are kept; between two validations it is
-    interpolated over the logarithm of the tokens. Positive is better. The last few validations alone would show
-    nothing: the learning rate has decayed to almost zero, so every curve ends flat. Over half a budget that gain is
-    mixed with the effect of training longer; as an estimate of one more doubling it is rough.
-    A curve is left out with fewer than three validations, without one in the first half, and without one in the
-    second half before the last.
-    """
-    gains = [_last_doubling_gain(curve.points, lower_is_better, scale) for curve in curves]
-    known = [gain for gain in gains if gain is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _last_doubling_gain(
-    points: Sequence[CurvePoint], lower_is_better: bool, scale: Callable[[float], float]
-) -> float | None:
-    known = sorted(
-        (point.tokens, scale(point.value))
-        for point in points
-        if point.tokens and point.value is not None and math.isfinite(point.value)
-    )
-    half = known[-1][0] / 2 if known else 0
-    if len(known) < 3 or known[0][0] > half or known[-2][0] < half:
-        return None
-    tokens, values = np.asarray(known, dtype=np.float64).T
-    best = np.maximum.accumulate(-values if lower_is_better else values)
-    return float(best[-1] - np.interp(math.log2(half), np.log2(tokens), best))

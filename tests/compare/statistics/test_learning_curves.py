@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seqwise.compare.report.schema import Curve, CurvePoint
-from seqwise.compare.statistics.overfitting import Overfitting, find_overfitting
+from seqwise.compare.statistics.learning_curves import Overfitting, find_overfitting
 
 RISES = [0.5, 0.6, 0.7, 0.76, 0.8]  # accuracies, of which the last is the best
 

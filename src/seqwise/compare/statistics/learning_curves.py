@@ -1,0 +1,96 @@
+"""What the learning curves of a family show: how much it still gained, and whether it overfits.
+
+It decides nothing about the ranking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqwise.compare.report.schema import Curve, CurvePoint
+
+MIN_VALIDATIONS = 6  # fewer show no noise that a fall could be compared with
+MIN_AFTER_BEST = 3  # validations after the best one: a fall of the last one or two is an accident
+# In units of the noise. Of 2,000 flat curves of 20 validations with white noise 4 % fell by more after the best point.
+MIN_FALL = 4.0
+# From the median absolute second difference to the standard deviation of normal noise.
+NOISE_FACTOR = 1.4826 / math.sqrt(6)
+
+Scale = Callable[[float], float]  # on which equal steps are equal progress
+
+
+def compute_last_doubling_gain(curves: Sequence[Curve], lower_is_better: bool, scale: Scale = float) -> float | None:
+    """Returns how much the validation metric gained over the second half of training, mean over seeds.
+
+    The second half is the last doubling of the training. The gain is measured on `scale`: a perplexity that falls from
+    800 to 400 and then to 300 has not gained 100 but a quarter, and will not gain 100 again. The best value so far
+    counts, since those weights are kept; between two validations it is interpolated over the logarithm of the tokens.
+    Positive is better. The last few validations alone would show nothing: the learning rate has decayed to almost zero,
+    so every curve ends flat. Over half a budget that gain is mixed with the effect of training longer; as an estimate
+    of one more doubling it is rough.
+    A curve is left out with fewer than three validations, without one in the first half, and without one in the
+    second half before the last.
+    """
+    gains = []
+    for tokens, values in _read_curves(curves, lambda point: point.value, scale):
+        half = tokens[-1] / 2
+        if len(tokens) >= 3 and tokens[0] <= half <= tokens[-2]:
+            best = np.maximum.accumulate(-values if lower_is_better else values)
+            gains.append(best[-1] - np.interp(math.log2(half), np.log2(tokens), best))
+    return float(np.mean(gains)) if gains else None
+
+
+@dataclass(frozen=True)
+class Overfitting:
+    """How the mean validation curve of a family fell after its best point."""
+
+    best_share: float  # of the training, at the best point
+    fall: float  # from there to the end, on the scale of the metric, above 0
+    training_improved: bool | None  # the training loss still fell after the best point; None: not recorded
+
+
+def find_overfitting(curves: Sequence[Curve], lower_is_better: bool, scale: Scale = float) -> Overfitting | None:
+    """Returns the fall of the mean curve over the seeds; None if it is within the noise, or with too few validations.
+
+    Seeds are aligned by the share of their training. The noise is estimated from second differences, which a steady
+    rise or fall does not change, after the steep beginning. The end is the mean of the last three validations.
+    """
+    lines = _read_curves(curves, lambda point: point.value, scale)
+    count = min((len(tokens) for tokens, _ in lines), default=0)
+    if count < MIN_VALIDATIONS:
+        return None
+    shares = np.linspace(max(tokens[0] / tokens[-1] for tokens, _ in lines), 1.0, count)
+    values = _average_curves(lines, shares) * (-1 if lower_is_better else 1)
+    best = int(values.argmax())
+    noise = float(np.median(np.abs(np.diff(values[count // 3 :], 2)))) * NOISE_FACTOR
+    fall = float(values[best] - values[-MIN_AFTER_BEST:].mean())
+    if count - 1 - best < MIN_AFTER_BEST or fall <= MIN_FALL * noise:
+        return None
+    best_share, training_improved = float(shares[best]), None
+    if losses := _read_curves(curves, lambda point: point.training_loss):
+        before, end = _average_curves(losses, np.array([best_share, 1.0]))
+        training_improved = bool(end < before)
+    return Overfitting(best_share, fall, training_improved)
+
+
+def _read_curves(
+    curves: Sequence[Curve], get_value: Callable[[CurvePoint], float | None], scale: Scale = float
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns tokens and scaled values (validations,) of each curve with finite values, in the order of the tokens."""
+    lines = []
+    for curve in curves:
+        points = [(point.tokens, get_value(point)) for point in curve.points if point.tokens]
+        known = sorted((tokens, value) for tokens, value in points if value is not None and math.isfinite(value))
+        if known:
+            values = [scale(value) for _, value in known]
+            lines.append((np.array([tokens for tokens, _ in known], dtype=np.float64), np.array(values)))
+    return lines
+
+
+def _average_curves(lines: Sequence[tuple[np.ndarray, np.ndarray]], shares: np.ndarray) -> np.ndarray:
+    """Returns the mean over the curves at these shares of their training."""
+    return np.mean([np.interp(shares, tokens / tokens[-1], values) for tokens, values in lines], axis=0)
