@@ -34,7 +34,7 @@ MUCH_FASTER = 2.0  # ratio of latencies from which a worse family is recommended
 
 def add_verdict(report: Report) -> Report:
     """Returns the report with ranks of families, outcomes of pairs, and the verdict."""
-    ranking = Ranking.from_report(report)
+    ranking = Ranking(report)
     best, fastest, smallest = ranking.best, ranking.fastest, ranking.smallest
     verdict = Verdict(
         best=None if best is None else best.name,

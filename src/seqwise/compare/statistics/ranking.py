@@ -6,12 +6,11 @@ This module decides; `report/verdict.py` writes the sentences, and `significance
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Literal
 
 from seqwise.compare.report.formatting import bounds, is_noticeable, scale_metric
-from seqwise.compare.report.schema import BaselineResult, Family, Metric, Pair, Rank, Report, Significance
+from seqwise.compare.report.schema import BaselineResult, Family, Pair, Rank, Report, Significance
 from seqwise.compare.statistics.learning_curves import Overfitting, compute_last_doubling_gain, find_overfitting
 from seqwise.compare.statistics.significance import CONFIDENCE, adjust_holm
 
@@ -20,58 +19,29 @@ MIN_SPEEDUP = 1.2  # a smaller ratio of latencies is not reported, however certa
 RANKS: dict[Significance, Rank] = {"significant": "worse", "probable": "unsure", "inconclusive": "tied"}
 
 
-@dataclass(frozen=True)
 class Ranking:
-    """The families with a mean, best first, those that failed, and the tested pairs."""
+    """The families with a mean, best first (`ranked`), those that `failed`, and how the others compare with the best.
 
-    metric: Metric
-    ranked: tuple[Family, ...]
-    failed: tuple[Family, ...]
-    pairs: dict[frozenset[str], Pair]
-    baselines: tuple[BaselineResult, ...] = ()  # rules without a model: neither ranked nor tested
+    `tied` families do not differ significantly from the best, even if only the pairs with the best are counted;
+    `unsure` ones are probably worse, `worse` ones significantly. `leaders` are best or tied, `behind` are the rest.
+    """
 
-    @classmethod
-    def from_report(cls, report: Report) -> Ranking:
-        """Ranks the families; one of which some trainings failed is judged by the others."""
-        sign = 1 if report.metric.lower_is_better else -1
-        ranked = sorted(filter(_has_mean, report.families), key=lambda family: sign * (family.mean or 0.0))
-        failed = tuple(family for family in report.families if not _has_mean(family))
-        pairs = {frozenset((pair.a, pair.b)): pair for pair in report.pairs}
-        return cls(report.metric, tuple(ranked), failed, pairs, report.baselines)
+    def __init__(self, report: Report):
+        self.metric, self.baselines = report.metric, report.baselines
+        self.pairs = {frozenset((pair.a, pair.b)): pair for pair in report.pairs}
+        sign = 1 if self.metric.lower_is_better else -1
+        self.ranked = tuple(sorted(filter(_has_mean, report.families), key=lambda family: sign * (family.mean or 0.0)))
+        self.failed = tuple(family for family in report.families if not _has_mean(family))
+        self.best = self.ranked[0] if self.ranked else None
+        with_best = [names for names in self.pairs if self.best is not None and self.best.name in names]
+        adjusted = adjust_holm([self.pairs[names].p for names in with_best])
+        self._adjusted_with_best = dict(zip(with_best, adjusted))
+        self.num_tests_with_best = sum(p is not None for p in adjusted)  # what `adjust_with_best` adjusts for
+        self.tied, self.unsure, self.worse = (self._select(rank) for rank in ("tied", "unsure", "worse"))
+        self.leaders, self.behind = self._select("best", "tied"), self._select("unsure", "worse")
 
-    @property
-    def best(self) -> Family | None:
-        return self.ranked[0] if self.ranked else None
-
-    @property
-    def best_baseline(self) -> BaselineResult | None:
-        select = min if self.metric.lower_is_better else max
-        known = [each for each in self.baselines if each.value is not None]
-        return select(known, key=lambda each: each.value or 0.0, default=None)
-
-    @property
-    def tied(self) -> tuple[Family, ...]:
-        """Families without a significant difference from the best, even if only the pairs with the best are counted."""
-        return self._with_rank("tied")
-
-    @property
-    def unsure(self) -> tuple[Family, ...]:
-        """Families that are probably worse than the best."""
-        return self._with_rank("unsure")
-
-    @property
-    def worse(self) -> tuple[Family, ...]:
-        return self._with_rank("worse")
-
-    @property
-    def leaders(self) -> tuple[Family, ...]:
-        """The best and the tied."""
-        return (*self.ranked[:1], *self.tied)
-
-    @property
-    def behind(self) -> tuple[Family, ...]:
-        """Families that are probably or significantly worse, in their order."""
-        return tuple(family for family in self.ranked if self.get_rank(family) in ("unsure", "worse"))
+    def _select(self, *ranks: str) -> tuple[Family, ...]:
+        return tuple(family for family in self.ranked if self.get_rank(family) in ranks)
 
     def get_rank(self, family: Family) -> Rank:
         """Returns the rank of a family. Where no pair could be tested, no family is called worse."""
@@ -81,8 +51,12 @@ class Ranking:
             return "best"
         return RANKS[self.get_outcome(self.get_pair(family))]
 
-    def _with_rank(self, rank: Rank) -> tuple[Family, ...]:
-        return tuple(family for family in self.ranked if self.get_rank(family) == rank)
+    @property
+    def best_baseline(self) -> BaselineResult | None:
+        """The best of the rules without a model, which are neither ranked nor tested."""
+        select = min if self.metric.lower_is_better else max
+        known = [each for each in self.baselines if each.value is not None]
+        return select(known, key=lambda each: each.value or 0.0, default=None)
 
     # Pairs
 
@@ -107,18 +81,6 @@ class Ranking:
     def adjust_with_best(self, pair: Pair | None) -> float | None:
         """Returns the p of a pair, adjusted for the pairs with the best family alone; None for other pairs."""
         return self._adjusted_with_best.get(frozenset((pair.a, pair.b))) if pair else None
-
-    @cached_property
-    def _adjusted_with_best(self) -> dict[frozenset[str], float | None]:
-        if self.best is None:
-            return {}
-        names = [names for names in self.pairs if self.best.name in names]
-        return dict(zip(names, adjust_holm([self.pairs[each].p for each in names])))
-
-    @property
-    def num_tests_with_best(self) -> int:
-        """How many pairs with the best were tested: what `adjust_with_best` adjusts for."""
-        return sum(p is not None for p in self._adjusted_with_best.values())
 
     # Costs
 
