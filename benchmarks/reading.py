@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 from measuring import Column, Report, build_parser, set_up_device
 
+from seqwise.config import TOKENIZERS
 from seqwise.data.corpus.sources import Corpus, open_corpus, open_unsplit
 from seqwise.data.corpus.store import prepare
-from seqwise.text.pipelines import KINDS
 from seqwise.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
@@ -64,7 +64,7 @@ COLUMNS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     command = build_parser(__doc__)
     command.add_argument("--characters", type=int, help="default: 50 million; 2 million with --quick")
-    command.add_argument("--kinds", nargs="+", choices=KINDS, default=["characters", "words", "bpe"])
+    command.add_argument("--kinds", nargs="+", choices=TOKENIZERS, default=["characters", "words", "bpe"])
     options = command.parse_args(arguments)
     options.device = "cpu"
     device = set_up_device(options)

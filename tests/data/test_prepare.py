@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seqwise.config import TOKENIZERS
 from seqwise.data.corpus import store as module
 from seqwise.data.corpus.sources import Corpus, open_corpus
 from seqwise.data.corpus.store import StoreWriter, cache_folder, prepare
@@ -33,7 +34,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return open_corpus(tmp_path / "text.txt")
 
 
-@pytest.mark.parametrize("kind", pipelines.KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_store_holds_the_tokens_of_its_split(kind: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines, "CHUNK_CHARACTERS", 1000)
     tokenizer = Tokenizer.train(kind, corpus.texts("train"), size=400 if kind in ("bpe", "wordpiece") else None)

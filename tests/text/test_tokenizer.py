@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqwise.config import TOKENIZERS
 from seqwise.errors import DataError, UsageError
-from seqwise.text.pipelines import KINDS, split_into_chunks
+from seqwise.text.pipelines import split_into_chunks
 from seqwise.text.tokenizer import Tokenizer
 
 TEXT = """It doesn't matter, and we're late: the train left at 10.30.
@@ -29,7 +30,7 @@ def trained(kind: str, **options: object) -> Tokenizer:
     return Tokenizer.train(kind, [TEXT] * 3, size=SIZES.get(kind), **options)  # type: ignore[arg-type]
 
 
-ALL = {kind: trained(kind) for kind in KINDS}
+ALL = {kind: trained(kind) for kind in TOKENIZERS}
 
 
 @given(known_text)
@@ -61,7 +62,7 @@ def test_each_known_token_is_the_text_at_its_offsets(kind: str, text: str) -> No
         assert token == "<unk>" or text[start:stop] == {"<eos>": "\n"}.get(token, token)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @given(text=any_text)
 def test_offsets_go_forward_and_leave_out_only_blanks(kind: str, text: str) -> None:
     encoding = ALL[kind].encode(text)
@@ -82,7 +83,7 @@ def test_bpe_pieces_cover_the_characters_they_spell(text: str) -> None:
     assert len(set(starts) & set(range(len(text)))) == len(set(starts))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @given(first=any_text, second=any_text)
 @settings(max_examples=50)
 def test_a_text_cut_after_a_line_break_has_the_same_tokens(kind: str, first: str, second: str) -> None:
@@ -99,7 +100,7 @@ def test_slices_put_together_are_the_text(text: str, size: int) -> None:
     assert all(0 < len(part) <= size for part in parts)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_encode_and_encode_many_agree(kind: str) -> None:
     texts = [TEXT, "", "the train\n", "zebra 日本"]
     for ids, text in zip(ALL[kind].encode_many(texts), texts):
@@ -146,7 +147,7 @@ def test_subwords_reach_the_size_asked_for(kind: str) -> None:
     assert len(Tokenizer.train(kind, [text] * 4, size=size, specials=("<pad>",))) == size
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_specials_have_the_first_ids_and_text_does_not_produce_them(kind: str) -> None:
     tokenizer = trained(kind, specials=("<pad>", "<bos>"))
     assert (tokenizer.id("<pad>"), tokenizer.id("<bos>")) == (0, 1)
@@ -160,11 +161,13 @@ def test_bpe_writes_specials_between_the_exact_text() -> None:
 
 
 def test_only_bpe_has_no_unknown() -> None:
-    assert {kind: ALL[kind].unknown is None for kind in KINDS} == {kind: kind == "bpe" for kind in KINDS}
-    assert {kind: ALL[kind].end is None for kind in KINDS} == {kind: kind in ("bpe", "characters") for kind in KINDS}
+    assert {kind: ALL[kind].unknown is None for kind in TOKENIZERS} == {kind: kind == "bpe" for kind in TOKENIZERS}
+    assert {kind: ALL[kind].end is None for kind in TOKENIZERS} == {
+        kind: kind in ("bpe", "characters") for kind in TOKENIZERS
+    }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_lower_case_is_folded_but_offsets_stay_those_of_the_original(kind: str) -> None:
     tokenizer = trained(kind, lowercase=True)
     upper, small = tokenizer.encode("İ THE TRAIN"), tokenizer.encode("i the train")
@@ -172,7 +175,7 @@ def test_lower_case_is_folded_but_offsets_stay_those_of_the_original(kind: str) 
     assert "TRAIN".endswith("İ THE TRAIN"[slice(*upper.offsets[-1])].strip())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
     tokenizer = trained(kind, specials=("<pad>",), lowercase=True)
     tokenizer.save(tmp_path / "tokenizer.json")
@@ -183,7 +186,7 @@ def test_saved_and_loaded_it_is_the_same(kind: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_training_is_the_same_in_another_process_and_in_other_pieces(kind: str) -> None:
     code = (
         "import sys; from seqwise.text.tokenizer import Tokenizer\n"
@@ -197,10 +200,10 @@ def test_training_is_the_same_in_another_process_and_in_other_pieces(kind: str) 
 
 
 def test_different_vocabularies_have_different_fingerprints() -> None:
-    assert len({tokenizer.fingerprint for tokenizer in ALL.values()}) == len(KINDS)
+    assert len({tokenizer.fingerprint for tokenizer in ALL.values()}) == len(TOKENIZERS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 @pytest.mark.parametrize("text", ["aaaa", "aaaa\naaaa\n"])
 def test_one_symbol_is_refused(kind: str, text: str) -> None:
     with pytest.raises(DataError, match="vocabulary of one symbol"):
@@ -212,7 +215,7 @@ def test_one_word_over_and_over_is_refused_as_words() -> None:
         Tokenizer.train("words", ["again again again\n"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_no_text_is_refused(kind: str) -> None:
     with pytest.raises(DataError, match="empty"):
         Tokenizer.train(kind, [])
@@ -281,7 +284,7 @@ def test_the_file_holds_what_the_tokenizers_library_reads(tmp_path: Path) -> Non
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_bytes_that_python_could_not_decode_are_one_unknown_character(kind: str) -> None:
     text = b"the \xe9 man".decode("utf-8", "surrogateescape")
     encoding = ALL[kind].encode(text)
@@ -290,7 +293,7 @@ def test_bytes_that_python_could_not_decode_are_one_unknown_character(kind: str)
     assert ALL[kind].encode_many([text])[0].tolist() == encoding.ids.tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_word_of_a_million_letters_can_be_encoded(kind: str) -> None:
     assert len(ALL[kind].encode("a" * 1_000_000).ids) >= 1
 

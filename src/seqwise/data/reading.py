@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from seqwise.errors import DataError, suggest_path
+from seqwise.text.patterns import replace_surrogates
 
 CHUNK_BYTES = 4 << 20  # maximum bytes of text in memory at once
 BOM = b"\xef\xbb\xbf"
@@ -147,11 +148,6 @@ class JsonLines(Source):
             repair = 'Rename the field that holds the text: {"text": "…"}'
             raise DataError(problem, repair=repair, file=self.path, line=line)
         return replace_surrogates(content["text"].replace("\r\n", "\n"))
-
-
-def replace_surrogates(text: str) -> str:
-    """Return the text with � for each lone surrogate, which JSON can spell but no tokeniser accepts."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def is_gzip(path: Path) -> bool:

@@ -17,8 +17,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from seqwise.data.reading import BOM, check_utf8, get_format_suffix, open_binary, replace_surrogates
+from seqwise.data.reading import BOM, check_utf8, get_format_suffix, open_binary
 from seqwise.errors import DataError, Findings, UsageError, suggest
+from seqwise.text.patterns import replace_surrogates
 
 csv.field_size_limit(1 << 30)  # a field may be a whole document
 SUFFIXES = (".csv", ".tsv", ".jsonl")

@@ -25,39 +25,6 @@ class Score:
     signature: str
 
 
-@dataclass(frozen=True)
-class BleuCounts:
-    """The counts that BLEU is computed from. Counts of parts of the data add up to those of the whole."""
-
-    matches: tuple[int, ...] = (0, 0, 0, 0)
-    ngrams: tuple[int, ...] = (0, 0, 0, 0)
-    output_length: int = 0
-    reference_length: int = 0
-
-    @classmethod
-    def from_texts(cls, outputs: Sequence[str], references: Sequence[str]) -> BleuCounts:
-        if not outputs:
-            return cls()
-        score = BLEU().corpus_score(list(outputs), [list(references)])
-        return cls(tuple(score.counts), tuple(score.totals), score.sys_len, score.ref_len)
-
-    def as_tuple(self) -> tuple[int, ...]:
-        """Return all counts in a row, so that processes can sum them."""
-        return *self.matches, *self.ngrams, self.output_length, self.reference_length
-
-    @classmethod
-    def from_tuple(cls, numbers: Sequence[float]) -> BleuCounts:
-        counts = [round(number) for number in numbers]
-        return cls(tuple(counts[:4]), tuple(counts[4:8]), counts[8], counts[9])
-
-    @property
-    def bleu(self) -> float:
-        if not self.output_length:
-            return 0.0
-        lengths = self.output_length, self.reference_length
-        return float(BLEU.compute_bleu(list(self.matches), list(self.ngrams), *lengths, smooth_method="exp").score)
-
-
 def bleu(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Return corpus BLEU. `references` has one list per output; the lists may differ in length.
 
@@ -100,12 +67,24 @@ def compute_example_sums(metric: str, outputs: Sequence[str], references: Sequen
 
 
 def count_bleu_ngrams(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """Return what each output adds to the counts of `bleu`, (N, 10), in the order of `BleuCounts.as_tuple`."""
+    """Return what each output adds to the counts of BLEU, (N, 10): matches and n-grams of 1 to 4 words, both lengths.
+
+    Counts of parts of the data add up to those of the whole.
+    """
     metric, counts = BLEU(), np.zeros((len(outputs), 10))
     for row, (output, texts) in enumerate(zip(outputs, references, strict=True)):
         score = metric.corpus_score([output], [[text] for text in texts])
         counts[row] = (*score.counts, *score.totals, score.sys_len, score.ref_len)
     return counts
+
+
+def bleu_from_counts(counts: Sequence[float]) -> float:
+    """Return the BLEU of added counts (10,)."""
+    *ngrams, output_length, reference_length = map(round, counts)
+    if not output_length:
+        return 0.0
+    score = BLEU.compute_bleu(ngrams[:4], ngrams[4:], output_length, reference_length, smooth_method="exp")
+    return float(score.score)
 
 
 def _score(metric: BLEU | CHRF, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Score:

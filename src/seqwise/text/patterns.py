@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 UNKNOWN = "<unk>"
 END = "<eos>"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is written
 
 _APOSTROPHE = "['’]"
 _SUFFIX = rf"{_APOSTROPHE}(?i:s|re|ve|ll|d|m)(?![\p{{L}}\p{{N}}])"
@@ -77,3 +78,15 @@ def join_spaces(words: Iterable[str]) -> str:
     """Return words separated by blanks, with `<eos>` as a line break."""
     text = " ".join("\n" if word == END else word for word in words)
     return text.replace(" \n", "\n").replace("\n ", "\n")
+
+
+def replace_surrogates(text: str) -> str:
+    """Return the text with � for each lone surrogate.
+
+    JSON can spell them, and Python represents bytes that are not UTF-8 by them, but no tokeniser accepts them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,8 +21,8 @@ from seqwise.config import TOKENIZERS
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.text.patterns import END, UNKNOWN, WORD
 
-KINDS = TOKENIZERS
 DEFAULT_SUBWORDS = 8_192  # vocabulary of bpe and wordpiece unless set
+MAX_REPEATS = 10_000  # of a word in one text that WordPiece is trained on
 CHUNK_CHARACTERS = 1 << 16  # characters handed to the Rust side at once: bounds its memory
 MIN_SUBWORD_BYTES = 2_000_000  # in smaller texts each subword is too rare to learn its vector
 BYTES_PER_ENTRY = 1_000  # text per vocabulary entry
@@ -45,12 +45,8 @@ def choose_tokenizer(sample: str, size_bytes: int, words: bool = False) -> tuple
         return "characters", None, f"characters, because the text is smaller than {MIN_SUBWORD_BYTES / 1e6:g} MB."
     entries = min(MAX_SUBWORDS, max(MIN_SUBWORDS, size_bytes // BYTES_PER_ENTRY))
     size = 1 << (entries.bit_length() - 1)
-    return (
-        "bpe",
-        size,
-        f"bpe with {size:,} tokens: one per {BYTES_PER_ENTRY:,} bytes of text, rounded down to a power of two, "
-        f"between {MIN_SUBWORDS:,} and {MAX_SUBWORDS:,}.",
-    )
+    rule = f"one per {BYTES_PER_ENTRY:,} bytes of text, rounded down to a power of two"
+    return "bpe", size, f"bpe with {size:,} tokens: {rule}, between {MIN_SUBWORDS:,} and {MAX_SUBWORDS:,}."
 
 
 def train_pipeline(
@@ -66,41 +62,35 @@ def train_pipeline(
 
     Specials get the first ids. `extra_words` get the last ids, where tokens are words and a text can contain them.
     """
-    if kind not in KINDS:
-        raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=suggest(kind, KINDS))
+    if kind not in TOKENIZERS:
+        raise UsageError(f"there is no tokeniser of kind {kind!r}.", repair=suggest(kind, TOKENIZERS))
     texts = _check_texts(texts)
     if kind == "bpe":
         return _train_bpe(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "wordpiece":
         return _train_wordpiece(texts, size or DEFAULT_SUBWORDS, min_count, lowercase, specials), 0
     if kind == "characters":
-        vocabulary = _build_vocabulary(count_characters(texts, lowercase), size, min_count, specials)
-        return build_pipeline(kind, vocabulary, lowercase), 0
-    vocabulary = _build_vocabulary(_count_words(texts, kind, lowercase), size, min_count, specials)
-    candidates = [word for word in dict.fromkeys(extra_words) if word not in vocabulary]
-    added = _filter_single_tokens(candidates, kind, lowercase)
-    return build_pipeline(kind, _number_tokens([*vocabulary, *added]), lowercase), len(added)
+        tokens = _choose_tokens(count_characters(texts, lowercase), size, min_count, specials)
+        return build_pipeline(kind, tokens, lowercase), 0
+    tokens = _choose_tokens(_count_words(texts, kind, lowercase), size, min_count, specials)
+    known, split = set(tokens), _build_splitter(kind, lowercase)
+    added = [word for word in dict.fromkeys(extra_words) if word not in known and split(word) == [word]]
+    return build_pipeline(kind, [*tokens, *added], lowercase), len(added)
 
 
 def build_pipeline(
-    kind: str, vocabulary: dict[str, int], lowercase: bool, merges: Sequence[Any] = ()
+    kind: str, tokens: Iterable[str], lowercase: bool, merges: Sequence[Any] = ()
 ) -> tokenizers.Tokenizer:
-    """Return the pipeline of a kind with a given vocabulary."""
+    """Return the pipeline of a kind whose vocabulary is the tokens, numbered in their order."""
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     model: Any
     if kind in ("characters", "bpe"):
         unknown = UNKNOWN if kind == "characters" else None
         model = models.BPE(vocabulary, list(merges), unk_token=unknown, fuse_unk=False)
-    elif kind == "wordpiece":
-        model = models.WordPiece(vocabulary, unk_token=UNKNOWN)
     else:
-        model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
+        model_class = models.WordPiece if kind == "wordpiece" else models.WordLevel
+        model = model_class(vocabulary, unk_token=UNKNOWN)
     pipeline = tokenizers.Tokenizer(model)
-    _configure(pipeline, kind, lowercase)
-    return pipeline
-
-
-def _configure(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> None:
-    """Set normaliser, pre-tokeniser and decoder."""
     steps: list[Any] = [normalizers.Lowercase()] if lowercase else []
     if kind == "bpe":
         # Line breaks are tokens of their own, so that a text cut at a line break has the tokens of the whole text.
@@ -109,10 +99,10 @@ def _configure(pipeline: tokenizers.Tokenizer, kind: str, lowercase: bool) -> No
         pipeline.decoder = decoders.ByteLevel()
     elif kind != "characters":
         steps.append(normalizers.Replace("\n", f" {END} "))
-        words = pre_tokenizers.Split(tokenizers.Regex(WORD), "removed", invert=True)
-        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if kind == "spaces" else words
+        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if kind == "spaces" else _word_splitter()
     if steps:
         pipeline.normalizer = normalizers.Sequence(steps)
+    return pipeline
 
 
 def split_into_chunks(text: str, size: int = CHUNK_CHARACTERS) -> Iterator[str]:
@@ -152,56 +142,47 @@ def count_characters(texts: Iterable[str], lowercase: bool) -> Counter[str]:
 
 def _count_words(texts: Iterable[str], kind: str, lowercase: bool) -> Counter[str]:
     """Return how often each word occurs. Strings between blanks are counted first, so that each is split only once."""
-    pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.replace("\n", f" {END} ").split(" "))
+    split = _build_splitter(kind, lowercase)
     counts: Counter[str] = Counter()
     for chunk, count in chunks.items():
-        for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(chunk)):
+        for word in split(chunk):
             counts[word] += count
     return counts
 
 
-def _filter_single_tokens(words: Iterable[str], kind: str, lowercase: bool) -> list[str]:
-    """Return the words that the pipeline does not split or change."""
-    pipeline = build_pipeline(kind, {UNKNOWN: 0}, lowercase)
-
-    def split(word: str) -> list[str]:
-        pieces = pipeline.pre_tokenizer.pre_tokenize_str(pipeline.normalizer.normalize_str(word))
-        return [piece for piece, _ in pieces]
-
-    return [word for word in words if split(word) == [word]]
+def _build_splitter(kind: str, lowercase: bool) -> Callable[[str], list[str]]:
+    """Return the function that splits a text into words as the pipeline of a kind does."""
+    pipeline = build_pipeline(kind, [UNKNOWN], lowercase)
+    normalize, split = pipeline.normalizer.normalize_str, pipeline.pre_tokenizer.pre_tokenize_str
+    return lambda text: [word for word, _ in split(normalize(text))]
 
 
-def _build_vocabulary(
-    counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]
-) -> dict[str, int]:
-    """Return the ids of specials, then of tokens by falling frequency (ties by spelling).
-
-    Dropped tokens are counted as <unk>.
-    """
-    frequencies = {token: count for token, count in counts.items() if count >= min_count or token in (UNKNOWN, END)}
+def _choose_tokens(counts: Counter[str], size: int | None, min_count: int, specials: Sequence[str]) -> list[str]:
+    """Return specials, then tokens by falling frequency (ties by spelling). Dropped tokens are counted as <unk>."""
+    frequencies = Counter({t: count for t, count in counts.items() if count >= min_count or t in (UNKNOWN, END)})
     frequencies.setdefault(UNKNOWN, 0)
     for special in specials:
         frequencies.pop(special, None)
-    order = sorted(frequencies, key=lambda token: (-frequencies[token], token))
+
+    def rank(token: str) -> tuple[int, str]:
+        return -frequencies[token], token
+
+    required = [token for token in (UNKNOWN, END) if token in frequencies]
+    order = sorted(frequencies.keys() - set(required), key=rank)
     if size is not None:
-        required = [token for token in (UNKNOWN, END) if token in frequencies]
         room = size - len(specials) - len(required)
         if room < 2:
-            raise UsageError(
-                f"a vocabulary of {size} has no room beside {', '.join([*specials, *required])}.",
-                repair="Choose a larger --text.vocabulary.",
-            )
-        order = [*[token for token in order if token not in required][:room], *required]
-    order = [token for token in order if token not in specials]
-    dropped = sum(counts.values()) - sum(counts[token] for token in order)
-    frequencies[UNKNOWN] = frequencies.get(UNKNOWN, 0) + dropped
-    order.sort(key=lambda token: (-frequencies[token], token))
-    if len([token for token in order if token not in (UNKNOWN, END, "\n")]) < 2:
+            problem = f"a vocabulary of {size} has no room beside {', '.join([*specials, *required])}."
+            raise UsageError(problem, repair="Choose a larger --text.vocabulary.")
+        order = order[:room]
+    order += required
+    frequencies[UNKNOWN] += counts.total() - sum(counts[token] for token in order)
+    if len(set(order) - {UNKNOWN, END, "\n"}) < 2:
         raise _single_symbol_error()
-    return _number_tokens([*specials, *order])
+    return [*specials, *sorted(order, key=rank)]
 
 
 def _train_bpe(
@@ -209,8 +190,7 @@ def _train_bpe(
 ) -> tokenizers.Tokenizer:
     """Train byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): every byte is a token, so none is unknown."""
     _require_size("bpe", size, len(specials) + 257)
-    pipeline = tokenizers.Tokenizer(models.BPE())
-    _configure(pipeline, "bpe", lowercase)
+    pipeline = build_pipeline("bpe", (), lowercase)
     trainer = trainers.BpeTrainer(
         vocab_size=size - len(specials),
         min_frequency=max(2, min_count),
@@ -219,10 +199,8 @@ def _train_bpe(
     )
     pipeline.train_from_iterator((part for text in texts for part in split_into_chunks(text)), trainer)
     model = json.loads(pipeline.to_str())["model"]
-    merges = [tuple(pair) for pair in model["merges"]]
-    return build_pipeline(
-        "bpe", _number_tokens([*specials, *sorted(model["vocab"], key=model["vocab"].get)]), lowercase, merges
-    )
+    tokens = [*specials, *sorted(model["vocab"], key=model["vocab"].get)]
+    return build_pipeline("bpe", tokens, lowercase, [tuple(pair) for pair in model["merges"]])
 
 
 def _train_wordpiece(
@@ -243,28 +221,20 @@ def _train_wordpiece(
     trainer = trainers.WordPieceTrainer(
         vocab_size=size - len(extra), min_frequency=max(2, min_count), special_tokens=letters, show_progress=False
     )
-    pipeline.train_from_iterator((part for word in words for part in _repeat(word, counts[word])), trainer)
+    repeated = (
+        f"{word} " * min(MAX_REPEATS, counts[word] - start)
+        for word in words
+        for start in range(0, counts[word], MAX_REPEATS)
+    )
+    pipeline.train_from_iterator(repeated, trainer)
     vocabulary = pipeline.get_vocab()
-    tokens = [*extra, *sorted(vocabulary, key=vocabulary.__getitem__)]
-    return build_pipeline("wordpiece", _number_tokens(tokens), lowercase)
-
-
-def _repeat(word: str, count: int, limit: int = 10_000) -> Iterator[str]:
-    """Yield texts that contain the word `count` times."""
-    for start in range(0, count, limit):
-        yield f"{word} " * min(limit, count - start)
-
-
-def _number_tokens(tokens: Iterable[str]) -> dict[str, int]:
-    return {token: number for number, token in enumerate(tokens)}
+    return build_pipeline("wordpiece", [*extra, *sorted(vocabulary, key=vocabulary.__getitem__)], lowercase)
 
 
 def _require_size(kind: str, size: int, required: int) -> None:
     if size < required:
-        raise UsageError(
-            f"a {kind} vocabulary of {size:,} is too small: this text needs at least {required:,}.",
-            repair="Choose a larger --text.vocabulary, or --text.tokenizer characters.",
-        )
+        problem = f"a {kind} vocabulary of {size:,} is too small: this text needs at least {required:,}."
+        raise UsageError(problem, repair="Choose a larger --text.vocabulary, or --text.tokenizer characters.")
 
 
 def _check_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -281,22 +251,21 @@ def _check_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _single_symbol_error(which: str = "") -> DataError:
-    return DataError(
-        f"the training text has a vocabulary of one symbol{which}: there is nothing to predict.",
-        repair="Give a text with at least two different symbols, or another --text.tokenizer.",
-    )
+    problem = f"the training text has a vocabulary of one symbol{which}: there is nothing to predict."
+    repair = "Give a text with at least two different symbols, or another --text.tokenizer."
+    return DataError(problem, repair=repair)
 
 
 def find_word_offsets(text: str) -> list[tuple[int, int]]:
     """Return (start, stop) of each word or punctuation mark: `text[start:stop]`."""
-    return [offsets for _, offsets in _splitter().pre_tokenize_str(text)]
+    return [offsets for _, offsets in _word_splitter().pre_tokenize_str(text)]
 
 
 def split_words(text: str) -> list[str]:
     """Return the words and punctuation marks."""
-    return [word for word, _ in _splitter().pre_tokenize_str(text)]
+    return [word for word, _ in _word_splitter().pre_tokenize_str(text)]
 
 
 @cache
-def _splitter() -> Any:
+def _word_splitter() -> Any:
     return pre_tokenizers.Split(tokenizers.Regex(WORD), "removed", invert=True)

@@ -15,18 +15,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tokenizers
 
+from seqwise.config import TOKENIZERS
 from seqwise.errors import DataError, UsageError, suggest
 from seqwise.files import write_text
 from seqwise.text import pipelines
-from seqwise.text.patterns import END, UNKNOWN, join_pieces, join_spaces, join_words
+from seqwise.text.patterns import END, REPLACEMENT, UNKNOWN, join_pieces, join_spaces, join_words, replace_surrogates
 
 FORMAT = 1
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # how an unknown character is written
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Tokenizer:
         if self.kind == "characters":
             starts = np.arange(len(text), dtype=np.int64)
             return Encoding(self._encode_characters(text), np.stack([starts, starts + 1], axis=1))
-        encoding = self._pipeline.encode(_replace_surrogates(text), add_special_tokens=False)
+        encoding = self._pipeline.encode(replace_surrogates(text), add_special_tokens=False)
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         return Encoding(np.array(encoding.ids, dtype=np.int64), offsets)
 
@@ -94,7 +93,7 @@ class Tokenizer:
         if self.kind == "characters":
             return [self._encode_characters(text) for text in texts]
         encodings = self._pipeline.encode_batch_fast(
-            [_replace_surrogates(text) for text in texts], add_special_tokens=False
+            [replace_surrogates(text) for text in texts], add_special_tokens=False
         )
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
@@ -177,7 +176,8 @@ class Tokenizer:
         content = [FORMAT, self.kind, self.lowercase, self.specials, self._tokens, merges]
         return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
-    def _json(self) -> str:
+    def save(self, path: str | Path) -> None:
+        """Write the file atomically."""
         content = {
             "format": FORMAT,
             "kind": self.kind,
@@ -185,103 +185,72 @@ class Tokenizer:
             "specials": list(self.specials),
             "tokenizer": json.loads(self._pipeline.to_str()),
         }
-        return json.dumps(content, ensure_ascii=False)
-
-    def save(self, path: str | Path) -> None:
-        """Write the file atomically."""
-        write_text(Path(path), self._json())
+        write_text(Path(path), json.dumps(content, ensure_ascii=False))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        content = _read(path)
+        repair = "Copy it again from where it was made, or train the model again."
         try:
-            if content["kind"] not in pipelines.KINDS:
-                raise DataError(f"unknown kind {content['kind']!r}.", repair=suggest(content["kind"], pipelines.KINDS))
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not isinstance(content.get("format"), int):
+                raise DataError("this is not a tokeniser file.")
+            if content["format"] > FORMAT:
+                problem = f"the tokeniser file has format {content['format']}; this version reads up to {FORMAT}."
+                raise DataError(problem, repair="Install a newer seqwise: pip install --upgrade seqwise.")
+            if content["kind"] not in TOKENIZERS:
+                raise DataError(f"unknown kind {content['kind']!r}.", repair=suggest(content["kind"], TOKENIZERS))
             pipeline = tokenizers.Tokenizer.from_str(json.dumps(content["tokenizer"]))
             return cls(content["kind"], pipeline, content["lowercase"], content["specials"])
+        except FileNotFoundError:
+            problem = "the tokeniser file does not exist."
+        except OSError as error:
+            problem, repair = f"the tokeniser file cannot be read: {error.strerror}.", "Check its permissions."
         except DataError as error:
-            raise DataError(error.problem, repair=error.repair or _FIX, file=path) from None
+            problem, repair = error.problem, error.repair or repair
         except Exception as error:  # the Rust side raises bare Exceptions
-            raise DataError(f"the tokeniser file is damaged: {error}", repair=_FIX, file=path) from None
-
-
-def _replace_surrogates(text: str) -> str:
-    """Return the text with � for each lone surrogate, as which Python represents bytes that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "".join(REPLACEMENT if "\ud800" <= character <= "\udfff" else character for character in text)
-    return text
-
-
-_FIX = "Copy it again from where it was made, or train the model again."
-
-
-def _read(path: str | Path) -> dict[str, Any]:
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("the tokeniser file does not exist.", repair=_FIX, file=path) from None
-    except OSError as error:
-        problem = f"the tokeniser file cannot be read: {error.strerror}."
-        raise DataError(problem, repair="Check its permissions.", file=path) from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"the tokeniser file is damaged: {error}", repair=_FIX, file=path) from None
-    if not isinstance(content, dict) or not isinstance(content.get("format"), int):
-        raise DataError("this is not a tokeniser file.", repair=_FIX, file=path)
-    if content["format"] > FORMAT:
-        raise DataError(
-            f"the tokeniser file has format {content['format']}; this version reads up to {FORMAT}.",
-            repair="Install a newer seqwise: pip install --upgrade seqwise.",
-            file=path,
-        )
-    return content
+            problem = f"the tokeniser file is damaged: {error}"
+        raise DataError(problem, repair=repair, file=path)
 
 
 class TextStream:
-    """The text after the tokens of a prompt, which is not returned again."""
+    """Decodes tokens one by one: each character is returned once, as soon as later tokens cannot change it.
+
+    With each token only the current line is decoded again, so the cost per token does not grow with the text. The text
+    of `prompt`, the tokens before, is not returned.
+    """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Iterable[int] = ()):
         self.tokenizer = tokenizer
         self.is_exact = tokenizer.kind in ("characters", "bpe")  # a token's text depends on no other token
-        self.pending: list[int] = [] if self.is_exact else self._last_line(prompt)  # tokens of the current line
+        self.pending: list[int] = []  # tokens of the current line: earlier lines have no influence on its blanks
+        if not self.is_exact:
+            for number in map(int, prompt):
+                self.pending = [] if number == tokenizer.end else [*self.pending, number]
         self.returned = tokenizer.decode(self.pending)  # the part of their text that was returned
-
-    def _last_line(self, prompt: Iterable[int]) -> list[int]:
-        """Return the ids of the last line, on whose blanks earlier lines have no influence."""
-        ids = [int(number) for number in prompt]
-        ends = [index for index, number in enumerate(ids) if number == self.tokenizer.end]
-        return ids[ends[-1] + 1 :] if ends else ids
 
     def add(self, number: int) -> str:
         """Add a token; return the text that is now certain, which may be empty."""
+        kind = self.tokenizer.kind
         if self.is_exact:
-            return self._add_exact(number)
-        piece = self.tokenizer.token(number)
-        if self.tokenizer.kind == "wordpiece" and not piece.startswith("##"):
-            # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
+            self.pending.append(number)
+            text = self.tokenizer.decode(self.pending)
+            if kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character
+                return ""
+            self.pending = []
+            return text
+        text = ""
+        # The next token may extend a word and change the blank before it (n, then ##'t), so a word is held back.
+        if kind == "wordpiece" and not self.tokenizer.token(number).startswith("##"):
             text = self._advance()
-            self.pending.append(number)
-        else:
-            self.pending.append(number)
-            text = "" if self.tokenizer.kind == "wordpiece" else self._advance()
-        if number == self.tokenizer.end:
-            text += self._advance()
-            self.pending, self.returned = [], ""
-        return text
+        self.pending.append(number)
+        if kind != "wordpiece":
+            text = self._advance()
+        return text + self.end() if number == self.tokenizer.end else text
 
     def end(self) -> str:
         """Return the text of the pending tokens."""
         text = self._advance()
         self.pending, self.returned = [], ""
-        return text
-
-    def _add_exact(self, number: int) -> str:
-        self.pending.append(number)
-        text = self.tokenizer.decode(self.pending)
-        if self.tokenizer.kind == "bpe" and text.endswith(REPLACEMENT):  # perhaps an incomplete character
-            return ""
-        self.pending = []
         return text
 
     def _advance(self) -> str:

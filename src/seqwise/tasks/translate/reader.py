@@ -15,7 +15,6 @@ from statistics import median
 
 from seqwise.config import DataSettings, Settings
 from seqwise.data.examples import Splits, find_training_duplicates, open_examples, split_examples
-from seqwise.data.reading import replace_surrogates
 from seqwise.data.splitting import SPLITS, group_by_split
 from seqwise.data.tables import SUFFIXES, read_table, read_text
 from seqwise.errors import DataError, Findings
@@ -28,6 +27,7 @@ from seqwise.tasks.translate.languages import (
     find_parallel_files,
     find_table_languages,
 )
+from seqwise.text.patterns import replace_surrogates
 
 MAX_LENGTH_RATIO = 5.0  # relative to the usual ratio of lengths, above which there is a warning
 MIN_RATIO_LENGTH = 20  # characters; shorter texts may have any ratio

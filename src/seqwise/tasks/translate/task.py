@@ -28,7 +28,7 @@ from seqwise.files import check_output_path
 from seqwise.layers.embedding import Embedding
 from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation
-from seqwise.metrics.translation import BleuCounts
+from seqwise.metrics.translation import bleu_from_counts, count_bleu_ngrams
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
@@ -207,13 +207,13 @@ class Translate(ExampleTask):
             references += pairs[sample[index]].targets
             outputs += [generator.decode(target, best[0]) for target, best in zip(generator.targets, hypotheses)]
         exact = sum(output == reference.strip() for output, reference in zip(outputs, references))
-        counts = BleuCounts.from_texts(outputs, references).as_tuple()
+        counts = count_bleu_ngrams(outputs, [[text] for text in references]).sum(axis=0)
         nats, all_targets, num_exact, num_outputs, *bleu_sums = world.sum(
             nats, num_targets, exact, len(outputs), *counts
         )
         return {
             "loss": nats / max(1, all_targets),
-            "bleu": BleuCounts.from_tuple(bleu_sums).bleu,
+            "bleu": bleu_from_counts(bleu_sums),
             "exact_match": num_exact / max(1, num_outputs),
         }
 
