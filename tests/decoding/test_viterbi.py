@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqwise.decoding.viterbi import forbid, viterbi
-from seqwise.tasks.tag.schemes import allowed_transitions, bioes_tags, find_violations
+from seqwise.tasks.tag.spans import allowed_transitions, bioes_tags, find_violations
 
 
 def best_of_all(

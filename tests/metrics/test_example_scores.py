@@ -24,7 +24,7 @@ from seqwise.metrics.evaluation import (
     exp_or_inf,
 )
 from seqwise.metrics.translation import bleu, compute_example_sums, count_bleu_ngrams, exact_match
-from seqwise.tasks.tag.metrics import compute_f1
+from seqwise.tasks.tag.spans import compute_f1
 
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "mat", ",", ".", "today"]
 

@@ -18,8 +18,8 @@ from seqwise.backbones.encoder import compute_layer_states
 from seqwise.backbones.transformer import TransformerBackbone
 from seqwise.data.buckets import iterate_by_length, pad_sequences
 from seqwise.errors import UsageError
-from seqwise.tasks.tag.batches import EncodedSentences, TagBatch, TagVocabulary
-from seqwise.tasks.tag.reader import Sentence
+from seqwise.tasks.tag.model import EncodedSentences, TagBatch, TagVocabulary
+from seqwise.tasks.tag.spans import Sentence
 from seqwise.tasks.tag.task import find_token_offsets
 from seqwise.tasks.task import ModelBundle
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 
-from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_f1
-from seqwise.tasks.tag.schemes import extract_spans, to_bio
+from seqwise.tasks.tag.spans import DEFINITIONS, SpanCounts, compute_f1, extract_spans, to_bio
 
 TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "ORG", "LOC"))]
 

@@ -105,7 +105,7 @@ def größe(x): return größe(x)
 
 
 def test_names_in_code_have_the_kind_the_parser_finds():
-    lines = {line.line: dict(line.tokens) for line in tokenize_module(CODE, "shape.py")}
+    lines = {line.line: dict(zip(line.words, line.tags)) for line in tokenize_module(CODE, "shape.py")}
     assert lines[1] == {
         "import": "keyword",
         "os": "module",
@@ -135,7 +135,7 @@ def test_names_in_code_have_the_kind_the_parser_finds():
 
 def test_byte_offsets_of_the_parser_become_columns():
     (line,) = tokenize_module("def größe(xä): return größe(xä)\n", "a.py")
-    assert [kind for word, kind in line.tokens if word in ("größe", "xä")] == [
+    assert [kind for word, kind in zip(line.words, line.tags) if word in ("größe", "xä")] == [
         "function",
         "parameter",
         "call",
@@ -147,8 +147,8 @@ def test_the_builtin_code_is_reproducible_and_has_no_duplicates():
     lines = read_code_lines()
     assert lines == read_code_lines()
     assert len(lines) > 2000
-    assert len({line.tokens for line in lines}) == len(lines)
-    assert {kind for line in lines for _, kind in line.tokens} == {
+    assert len({line.words for line in lines}) == len(lines)
+    assert {kind for line in lines for kind in line.tags} == {
         *("keyword", "operator", "number", "string", "comment", "variable", "parameter", "argument", "attribute"),
         *("call", "method", "function", "class", "module", "imported"),
     }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from seqwise.tasks.tag.schemes import (
+from seqwise.tasks.tag.spans import (
     allowed_transitions,
     bioes_tags,
     extract_spans,
@@ -77,7 +77,7 @@ def test_converted_tags_equal_a_hand_computed_result():
     ],
 )
 def test_the_scheme_is_guessed(sentences: list[str], scheme: str):
-    assert guess_scheme([tags.split() for tags in sentences]).scheme == scheme
+    assert guess_scheme([tags.split() for tags in sentences])[0] == scheme
 
 
 @pytest.mark.parametrize(

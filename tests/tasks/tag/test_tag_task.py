@@ -16,9 +16,9 @@ from seqwise.config import Settings, TextSettings
 from seqwise.errors import DataError, UsageError
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.tag.batches import EncodedSentences, TagVocabulary, build_word_vocabulary, normalize_word
-from seqwise.tasks.tag.reader import Sentence, read_tagged_data
-from seqwise.tasks.tag.schemes import extract_spans, to_bioes
+from seqwise.tasks.tag.model import EncodedSentences, TagVocabulary, build_word_vocabulary, normalize_word
+from seqwise.tasks.tag.reader import read_tagged_data
+from seqwise.tasks.tag.spans import Sentence, extract_spans, to_bioes
 from seqwise.tasks.tag.task import MAX_LENGTH, Tag, predict_tags
 from seqwise.tasks.task import InferenceOptions, ModelBundle, Preprocessor, no_log
 from seqwise.text.tokenizer import Tokenizer
@@ -189,9 +189,9 @@ def test_word_dropout_applies_in_training_only(data: str):
     once, often = task.vocabulary.word_id("0000"), task.vocabulary.word_id("lives")
     model.word_dropout.zero_()[often] = 0.5
     words = torch.full((100, 100), often)
-    share = (model._drop_words(words) == unknown).float().mean()
+    share = (model.drop_words(words) == unknown).float().mean()
     assert 0.45 < share < 0.55
-    assert torch.equal(model.eval()._drop_words(words), words)
+    assert torch.equal(model.eval().drop_words(words), words)
     assert once == unknown
 
 

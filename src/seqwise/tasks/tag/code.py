@@ -14,41 +14,26 @@ import sysconfig
 import token as token_types
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from seqwise.errors import DataError
+from seqwise.tasks.tag.spans import Sentence
 
 MAX_BYTES = 500_000  # of source in total
 MAX_MODULE_BYTES = 30_000  # so that many modules are read
 MIN_TOKENS = 3  # of a line
 
 Position = tuple[int, int]  # (line, byte offset in it)
-_SKIPPED = {
-    token_types.INDENT,
-    token_types.DEDENT,
-    token_types.NL,
-    token_types.ENDMARKER,
-    token_types.ENCODING,
-}
+_SKIPPED = (token_types.INDENT, token_types.DEDENT, token_types.NL, token_types.ENDMARKER, token_types.ENCODING)
 # Since Python 3.12 a formatted string is several tokens; here it is one, as before.
 _STRING_STARTS = {getattr(token_types, f"{letter}STRING_START", None) for letter in "FT"} - {None}
 _STRING_ENDS = {getattr(token_types, f"{letter}STRING_END", None) for letter in "FT"} - {None}
 
 
-@dataclass(frozen=True)
-class CodeLine:
-    """A logical line: (token, kind) in order, and where it begins."""
-
-    tokens: tuple[tuple[str, str], ...]
-    file: str
-    line: int
-
-
-def read_code_lines() -> list[CodeLine]:
+def read_code_lines() -> list[Sentence]:
     """Returns the distinct lines of the smaller top-level modules, in sorted order, up to MAX_BYTES of source."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    lines: dict[tuple[str, ...], CodeLine] = {}
+    lines: dict[tuple[str, ...], Sentence] = {}
     bytes_left = MAX_BYTES
     for path in sorted(folder.glob("*.py")):
         if path.stat().st_size > min(MAX_MODULE_BYTES, bytes_left):
@@ -61,13 +46,13 @@ def read_code_lines() -> list[CodeLine]:
             continue
         bytes_left -= len(source.encode())
         for line in module_lines:
-            lines.setdefault(tuple(word for word, _ in line.tokens), line)
+            lines.setdefault(line.words, line)
     if not lines:
         raise DataError("this Python has no source of its standard library.", repair="Give a file.", file=folder)
     return list(lines.values())
 
 
-def tokenize_module(source: str, file: str) -> Iterator[CodeLine]:
+def tokenize_module(source: str, file: str) -> Iterator[Sentence]:
     """Yields the logical lines of a module that have at least MIN_TOKENS tokens; docstrings have one."""
     name_kinds = find_name_kinds(ast.parse(source))
     source_lines = io.StringIO(source).readlines()  # the lines that tokenize counts: a form feed ends none
@@ -81,12 +66,16 @@ def tokenize_module(source: str, file: str) -> Iterator[CodeLine]:
         elif token.type in _STRING_ENDS:
             string_depth -= 1
             if not string_depth:
-                tokens.append((_get_text(source_lines, string_start, token.end), "string"))
+                lines = source_lines[string_start[0] - 1 : token.end[0]]
+                lines[-1] = lines[-1][: token.end[1]]
+                lines[0] = lines[0][string_start[1] :]
+                tokens.append(("".join(lines), "string"))
         elif string_depth or token.type in _SKIPPED:
             continue
         elif token.type == token_types.NEWLINE:
             if len(tokens) >= MIN_TOKENS:
-                yield CodeLine(tuple(tokens), file, first_line)
+                words, kinds = zip(*tokens)
+                yield Sentence(words, kinds, file, first_line)
             tokens = []
         elif token.type != token_types.COMMENT or tokens:  # a comment on a line of its own belongs to no logical line
             first_line = first_line if tokens else token.start[0]
@@ -106,14 +95,6 @@ def find_code_tokens(text: str) -> list[tuple[int, int]] | None:
     starts = [*(start for start, _ in offsets), len(text)]
     covers_text = all(not text[end:start].strip() for end, start in zip(ends, starts))
     return offsets if covers_text else None
-
-
-def _get_text(source_lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    """Returns the source between two (line, column) positions."""
-    lines = source_lines[start[0] - 1 : end[0]]
-    lines[-1] = lines[-1][: end[1]]
-    lines[0] = lines[0][start[1] :]
-    return "".join(lines)
 
 
 def _get_kind(token: tokenize.TokenInfo, name_kinds: dict[Position, str], source_lines: list[str]) -> str:
@@ -163,10 +144,8 @@ def _add_name_kinds(node: ast.AST, kinds: dict[Position, str], modules: set[str]
         kinds.setdefault(_start(node), "module" if node.id in modules else "variable")
     elif isinstance(node, ast.arg):
         kinds[_start(node)] = "parameter"
-    elif isinstance(node, ast.FunctionDef):
-        kinds[_start(node, after="def ")] = "function"
-    elif isinstance(node, ast.AsyncFunctionDef):
-        kinds[_start(node, after="async def ")] = "function"
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        kinds[_start(node, after="def " if isinstance(node, ast.FunctionDef) else "async def ")] = "function"
     elif isinstance(node, ast.ClassDef):
         kinds[_start(node, after="class ")] = "class"
     elif isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""The tagger: words and their characters → encoder → a score per tag → the best tag sequence.
+"""The tagger: batches of ids, the network, and its default settings.
 
     word vector ┐
                 ├ concatenated → dropout → encoder → dropout → head
@@ -9,21 +9,160 @@ It knows nothing of files; `tasks/tag/task.py` connects it to the data.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqwise.backbones.encoder import build_encoder
 from seqwise.backbones.states import ModelState
+from seqwise.budget import Budget
+from seqwise.config import TextSettings
+from seqwise.data.batch import Batch
+from seqwise.data.buckets import pad_sequences
 from seqwise.decoding.viterbi import forbid, viterbi
 from seqwise.heads.tag import IndependentTagHead, LinearChainCRF
 from seqwise.layers.embedding import CharacterCNN, Embedding
 from seqwise.losses import Loss
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.tag.batches import TagBatch, TagVocabulary
-from seqwise.tasks.tag.schemes import allowed_transitions
+from seqwise.tasks.defaults import RECURRENT, DefaultsContext, Fill, fill_batch_size, fill_transformer
+from seqwise.tasks.tag.spans import Sentence, allowed_transitions, extract_spans, replace_whitespace, to_bioes
+from seqwise.tasks.task import Preprocessor
+from seqwise.text.tokenizer import Tokenizer
 
+MAX_CHARACTERS = 32  # of a longer word the first and the last 16 characters are read
+PADDING, UNKNOWN_CHARACTER = 0, 1
+MIN_CHARACTER_COUNT = 2  # characters that are rarer in training are read as the unknown character
 SINGLETON_DROPOUT = 0.5  # Lample et al. 2016, section 4.3
+CPU_WORDS_PER_SECOND, GPU_WORDS_PER_SECOND = 6_000, 60_000  # in training, per core and on a GPU
+
+
+@dataclass(frozen=True)
+class TagBatch(Batch):
+    """Sentences. `characters` has one row for each distinct word; `character_rows` maps each word to its row."""
+
+    word_ids: Tensor  # (B, T) int64
+    character_rows: Tensor  # (B, T) int64
+    tag_ids: Tensor  # (B, T) int64
+    lengths: Tensor  # (B,) int64
+    characters: Tensor  # (W, L) int64, padded with 0
+
+    @property
+    def length(self) -> int:
+        return self.word_ids.shape[1]
+
+    @property
+    def num_targets(self) -> int:
+        return int(self.lengths.sum())
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Returns some sentences; `characters` stays whole, because `character_rows` index into it."""
+        return replace(super().slice(start, stop), characters=self.characters)
+
+
+def normalize_word(word: str) -> str:
+    """Returns the word in lower case with every digit as 0: the characters tell case and digits."""
+    return replace_whitespace(re.sub(r"\d", "0", word.lower()))
+
+
+class TagVocabulary:
+    """Maps words, characters and tags to ids.
+
+    With `normalizes` words are looked up by `normalize_word`. `tags` are those the model predicts; if they mark spans
+    (`has_spans`) they are BIOES, whatever the scheme of the data.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, alphabet: str, tags: Sequence[str], has_spans: bool, normalizes: bool = True
+    ):
+        self.tokenizer, self.tags = tokenizer, list(tags)
+        self.has_spans, self.normalizes = has_spans, normalizes
+        self.num_characters = len(alphabet) + 2  # with padding and the unknown character
+        self._character_ids = {character: i for i, character in enumerate(alphabet, start=UNKNOWN_CHARACTER + 1)}
+        self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
+
+    @classmethod
+    def from_preprocessor(cls, preprocessor: Preprocessor) -> Self:
+        facts = preprocessor.facts
+        return cls(preprocessor.tokenizer, facts["alphabet"], facts["tags"], facts["spans"], facts["folds"])
+
+    def word_id(self, word: str) -> int:
+        """Returns the id of a word; without normalisation an unknown word is looked up in lower case too."""
+        if self.normalizes:
+            return self.tokenizer.id(normalize_word(word))
+        word_id = self.tokenizer.id(replace_whitespace(word))
+        if word_id == self.tokenizer.unknown:
+            return self.tokenizer.id(replace_whitespace(word.lower()))
+        return word_id
+
+    def character_ids(self, word: str) -> list[int]:
+        """Returns the ids of a word's characters; of a long word, those of its beginning and its end."""
+        if len(word) > MAX_CHARACTERS:
+            word = word[: MAX_CHARACTERS // 2] + word[-MAX_CHARACTERS // 2 :]
+        return [self._character_ids.get(character, UNKNOWN_CHARACTER) for character in word]
+
+    def tag_ids(self, tags: Sequence[str]) -> list[int]:
+        """Returns the ids of a sentence's tags; a tag that training does not have gets id 0."""
+        if self.has_spans:
+            tags = to_bioes(extract_spans(tags), len(tags))
+        return [self._tag_ids.get(tag, 0) for tag in tags]
+
+
+class EncodedSentences:
+    """Sentences as ids. Each distinct word is encoded once."""
+
+    def __init__(self, sentences: Sequence[Sentence], vocabulary: TagVocabulary):
+        rows: dict[str, int] = {}  # distinct word → its row in the tables below
+        self.word_rows = [
+            np.array([rows.setdefault(word, len(rows)) for word in sentence.words], dtype=np.int64)
+            for sentence in sentences
+        ]
+        self.word_ids = np.array([vocabulary.word_id(word) for word in rows], dtype=np.int64)
+        self.characters = pad_sequences([np.array(vocabulary.character_ids(word)) for word in rows], PADDING)
+        self.num_characters = (self.characters != PADDING).sum(axis=1)
+        self.tag_ids = [np.array(vocabulary.tag_ids(sentence.tags), dtype=np.int64) for sentence in sentences]
+        self.lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
+
+    def collate(self, indices: np.ndarray) -> TagBatch:
+        """Returns the batch of these sentences."""
+        word_rows = pad_sequences([self.word_rows[index] for index in indices])
+        distinct, character_rows = np.unique(word_rows, return_inverse=True)
+        max_characters = int(self.num_characters[distinct].max(initial=1))
+        return TagBatch(
+            word_ids=torch.from_numpy(self.word_ids[word_rows]),
+            character_rows=torch.from_numpy(character_rows.reshape(word_rows.shape)),
+            tag_ids=torch.from_numpy(pad_sequences([self.tag_ids[index] for index in indices])),
+            lengths=torch.from_numpy(self.lengths[indices]),
+            characters=torch.from_numpy(self.characters[distinct, :max_characters]),
+            positions=torch.from_numpy(np.asarray(indices, dtype=np.int64)),
+        )
+
+
+def build_word_vocabulary(
+    sentences: Sequence[Sentence], settings: TextSettings, normalizes: bool, extra_words: Sequence[str] = ()
+) -> Tokenizer:
+    """Returns the vocabulary of the training sentences, with those `extra_words` that a lookup can find."""
+    normalize = normalize_word if normalizes else replace_whitespace
+    texts = (" ".join(map(normalize, sentence.words)) for sentence in sentences)
+    extra_words = [word for word in extra_words if not normalizes or word == normalize_word(word)]
+    return Tokenizer.train(
+        "spaces", texts, settings.vocabulary, settings.min_count, settings.lowercase, extra_words=extra_words
+    )
+
+
+def build_alphabet(word_counts: Counter[str]) -> str:
+    """Returns the characters of the training words, without the rarest."""
+    counts: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        for character in word:
+            counts[character] += count
+    return "".join(sorted(character for character, count in counts.items() if count >= MIN_CHARACTER_COUNT))
 
 
 class TagModel(nn.Module):
@@ -57,14 +196,15 @@ class TagModel(nn.Module):
 
     def states(self, batch: TagBatch) -> Tensor:
         """Returns the encoder's state of each word in its sentence, (B, T, D)."""
-        vectors = self.embedding(self._drop_words(batch.word_ids))
+        vectors = self.embedding(self.drop_words(batch.word_ids))
         if self.characters is not None:
             # Each distinct word once; by an embedding lookup, whose gradient is summed in a fixed order.
             word_features = F.embedding(batch.character_rows, self.characters(batch.characters))
             vectors = torch.cat([vectors, word_features], dim=-1)
         return self.drop_out(self.encoder(self.drop_in(vectors), lengths=batch.lengths).vectors)
 
-    def _drop_words(self, word_ids: Tensor) -> Tensor:
+    def drop_words(self, word_ids: Tensor) -> Tensor:
+        """Returns the ids with some words replaced by the unknown word, in training."""
         if not self.training or self.unknown is None:
             return word_ids
         probabilities = self.word_dropout[word_ids]
@@ -83,3 +223,40 @@ class TagModel(nn.Module):
         elif not isinstance(self.head, LinearChainCRF):
             return scores.argmax(dim=2)
         return viterbi(scores, lengths, *transitions)[0]
+
+
+# Default settings
+
+
+def fill_tag(settings: ResolvedSettings, context: DefaultsContext, fill: Fill) -> None:
+    """Chooses settings: data sets are small, so networks are small. The numbers come from docs/log.md."""
+    fill("network.width", 256 if context.cuda else 200)
+    fill("network.depth", 2 if settings.model in ("transformer", "feedforward") else 1)
+    fill("network.embedding", 100)
+    fill("tag.characters", 0 if settings.init else 64)  # word vectors are the only input of a pre-trained encoder
+    fill("tag.crf", False)  # `Tag.learn` turns it on if the tags mark spans
+    if settings.model in RECURRENT:
+        fill("recurrent.bidirectional", True)  # the words after a word tell as much as those before it
+    if settings.model == "transformer":
+        fill_transformer(settings, fill, settings.network.width // 4)
+    fill_batch_size(max(4, min(32, context.examples // 32)), context, fill)  # some updates in an epoch of few sentences
+    fill("data.max_tokens", 8192 if context.cuda else 2048)
+    epochs = _estimate_epochs(settings, context)  # more epochs over the same sentences need more dropout
+    level = 0 if epochs < 2 else 1 if epochs < 6 else 2
+    fill("network.dropout", (0.1, 0.15, 0.2)[level] if settings.model == "transformer" else (0.2, 0.35, 0.5)[level])
+    if settings.model in RECURRENT:
+        fill("recurrent.weight_dropout", 0.0)
+    is_adam = settings.training.optimizer == "adamw"
+    # CoNLL-2003, six minutes of a GPU, validation F1: 0.005 → 91.1, 0.007 → 90.2.
+    fill("training.learning_rate", (1e-3 if settings.model == "transformer" else 5e-3) if is_adam else 0.1)
+    fill("training.weight_decay", 0.01 if is_adam else 1e-6)
+
+
+def _estimate_epochs(settings: ResolvedSettings, context: DefaultsContext) -> float:
+    budget = Budget.parse(settings.budget)
+    if budget.unit == "epochs":
+        return budget.amount
+    words = budget.amount
+    if budget.unit == "seconds":
+        words *= GPU_WORDS_PER_SECOND if context.cuda else CPU_WORDS_PER_SECOND * context.cores
+    return words / max(1, context.tokens)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqwise.config import Settings
@@ -17,29 +17,18 @@ from seqwise.data.reading import get_format_suffix
 from seqwise.data.tables import parse_columns, read_table, read_text
 from seqwise.errors import DataError, Findings, UsageError
 from seqwise.tasks.tag.code import read_code_lines
-from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, SchemeGuess, find_violations, guess_scheme, parse_tag
+from seqwise.tasks.tag.spans import OUTSIDE, SCHEME_NAMES, Sentence, find_violations, guess_scheme, parse_tag
 
 SUFFIXES = (".conll", ".conll03", ".bio", ".iob", ".tsv", ".txt", ".jsonl", ".json", "")
 DOCUMENT_START = "-DOCSTART-"
 COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s")  # CoNLL-U comments, before the words of a sentence
 COLUMN_FORMAT = "One word and its tags per line, a blank line between sentences."
+# The description is part of the fingerprint of the data: it cannot change.
+BUILTINS = {
+    "code": (read_code_lines, "logical lines of the standard library's source, with the kinds of their tokens as tags")
+}
 JSON_FORMAT = 'Each line must be one object: {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]}'
 MIN_REPEATED_WORDS = 5  # shorter sentences occur twice by chance
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """Words and their tags. `line` is that of the first word; `line_step` is 1 if each word has its own line."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    file: str = field(default="", repr=False)
-    line: int = field(default=1, repr=False)
-    line_step: int = field(default=0, repr=False)
-
-    def location(self, index: int) -> tuple[str, int]:
-        """Returns file and line of a word."""
-        return self.file, self.line + index * self.line_step
 
 
 @dataclass
@@ -64,15 +53,15 @@ def read_tagged_data(spec: str | Path, settings: Settings) -> TaggedSplits:
         return _read_columns(path, findings, columns)
 
     splits = open_examples(spec, read_file, SUFFIXES, BUILTINS, data.valid_fraction, data.test_fraction)
-    guess = guess_scheme(sentence.tags for sentence in splits.all_examples())
-    if settings.tag.scheme != "auto":
-        guess = SchemeGuess(settings.tag.scheme, "it was asked for")
-    if guess.scheme != "plain":
-        for sentences in splits.parts.values():
-            _check_tags(sentences, guess, splits.findings)
-    splits.findings.raise_errors()
-    _compare_splits(splits, guess.scheme)
-    return TaggedSplits(**vars(splits), scheme=guess.scheme, reason=guess.reason)
+    scheme, reason = str(settings.tag.scheme), "it was asked for"
+    if scheme == "auto":
+        scheme, reason = guess_scheme(sentence.tags for sentence in splits.all_examples())
+    tagged = TaggedSplits(**vars(splits), scheme=scheme, reason=reason)
+    if tagged.has_spans:
+        _check_tags(tagged)
+    tagged.findings.raise_errors()
+    _compare_splits(tagged)
+    return tagged
 
 
 # CoNLL columns
@@ -181,15 +170,15 @@ def _find_list_problem(name: str, values: object) -> tuple[str, str]:
 # Checks
 
 
-def _check_tags(sentences: Sequence[Sentence], guess: SchemeGuess, findings: Findings) -> None:
+def _check_tags(splits: TaggedSplits) -> None:
     """Reports malformed tags as errors, and counts tags that the scheme does not allow at their position."""
-    scheme = SCHEME_NAMES[guess.scheme]
-    for sentence in sentences:
+    scheme, findings = SCHEME_NAMES[splits.scheme], splits.findings
+    for sentence in splits.all_examples():
         malformed = [index for index, tag in enumerate(sentence.tags) if parse_tag(tag) is None]
         for index in malformed:
             file, line = sentence.location(index)
             findings.error(
-                f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({guess.reason}).",
+                f"the tag {sentence.tags[index]!r} of {sentence.words[index]!r} is not {scheme} ({splits.reason}).",
                 repair="Tags that mark spans are O, B-TYPE and I-TYPE (with BIOES also E-TYPE and S-TYPE). "
                 "If these mark no spans: --tag.scheme plain",
                 file=file,
@@ -197,7 +186,7 @@ def _check_tags(sentences: Sequence[Sentence], guess: SchemeGuess, findings: Fin
             )
         if malformed:
             continue
-        for index, description in find_violations(sentence.tags, guess.scheme):
+        for index, description in find_violations(sentence.tags, splits.scheme):
             prefix = f"tags that {scheme} does not allow at their position, such as "
             # One warning for all of them, with the first as the example.
             warning = next((known for known in findings.warnings if known.startswith(prefix)), "")
@@ -205,11 +194,11 @@ def _check_tags(sentences: Sequence[Sentence], guess: SchemeGuess, findings: Fin
             findings.warn(warning, *sentence.location(index))
 
 
-def _compare_splits(splits: Splits[Sentence], scheme: str) -> None:
+def _compare_splits(splits: TaggedSplits) -> None:
     """Counts tags of validation and test that training does not have, and sentences that training has too."""
 
     def get_class(tag: str) -> str:
-        return tag if scheme == "plain" else (parse_tag(tag) or ("", ""))[1]
+        return (parse_tag(tag) or ("", ""))[1] if splits.has_spans else tag
 
     known = {get_class(tag) for sentence in splits.parts["train"] for tag in sentence.tags}
     for split in ("valid", "test"):
@@ -243,18 +232,3 @@ def split_long_sentences(sentences: Sequence[Sentence], max_length: int) -> list
 def count_words(sentences: Sequence[Sentence]) -> Counter[str]:
     """Returns how often each word occurs."""
     return Counter(word for sentence in sentences for word in sentence.words)
-
-
-def _read_builtin_code() -> list[Sentence]:
-    return [
-        Sentence(tuple(word for word, _ in line.tokens), tuple(kind for _, kind in line.tokens), line.file, line.line)
-        for line in read_code_lines()
-    ]
-
-
-BUILTINS = {
-    "code": (
-        _read_builtin_code,
-        "logical lines of the standard library's source, with the kinds of their tokens as tags",
-    ),
-}

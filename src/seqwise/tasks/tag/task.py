@@ -26,21 +26,30 @@ from seqwise.metrics.evaluation import Baseline, Evaluation
 from seqwise.resolved_settings import ResolvedSettings
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
-from seqwise.tasks.tag.batches import (
+from seqwise.tasks.tag.code import find_code_tokens
+from seqwise.tasks.tag.model import (
     EncodedSentences,
     TagBatch,
+    TagModel,
     TagVocabulary,
     build_alphabet,
     build_word_vocabulary,
-    list_tags,
+    fill_tag,
 )
-from seqwise.tasks.tag.code import find_code_tokens
-from seqwise.tasks.tag.defaults import fill_tag
-from seqwise.tasks.tag.metrics import DEFINITIONS, SpanCounts, compute_metrics
-from seqwise.tasks.tag.model import TagModel
-from seqwise.tasks.tag.output import format_prediction, score_examples, write_conll
-from seqwise.tasks.tag.reader import Sentence, TaggedSplits, count_words, read_tagged_data, split_long_sentences
-from seqwise.tasks.tag.schemes import OUTSIDE, SCHEME_NAMES, bioes_tags, extract_spans
+from seqwise.tasks.tag.reader import TaggedSplits, count_words, read_tagged_data, split_long_sentences
+from seqwise.tasks.tag.spans import (
+    DEFINITIONS,
+    OUTSIDE,
+    SCHEME_NAMES,
+    Sentence,
+    SpanCounts,
+    bioes_tags,
+    compute_metrics,
+    extract_spans,
+    format_prediction,
+    score_examples,
+    write_conll,
+)
 from seqwise.tasks.task import (
     InferenceOptions,
     LogFunction,
@@ -287,7 +296,8 @@ def build_preprocessor(splits: TaggedSplits, settings: Settings, initial: Prepro
             repair="Train the run to start from with --text.tokenizer words.",
         )
     settings.text.tokenizer, settings.text.vocabulary = tokenizers["text"].kind, len(tokenizers["text"])  # type: ignore[assignment]
-    tags = list_tags(train)
+    tag_counts = Counter(tag for sentence in train for tag in sentence.tags)
+    tags = sorted(tag_counts, key=lambda tag: (-tag_counts[tag], tag))
     if splits.has_spans:
         tags = bioes_tags(sorted({span[0] for sentence in train for span in extract_spans(sentence.tags)}))
     if len(tags) < 2:
