@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,14 @@ assert torch.isfinite(x.grad.float()).all()
 
 def version() -> str:
     """Return the version of the installed package, or else of the source folder."""
-    return package_version("seqwise") or _source_version()
+    if installed := package_version("seqwise"):
+        return installed
+    import tomllib
+
+    with suppress(OSError, KeyError, tomllib.TOMLDecodeError):
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    return "unknown"
 
 
 def package_version(name: str) -> str | None:
@@ -69,12 +77,14 @@ def cache_folder() -> Path:
 def describe() -> dict[str, Any]:
     """Return everything about this machine and its software that may change a result. Sizes are in bytes."""
     total, free = memory()
+    torch = _import_torch()
+    threads = None if torch is None else torch.get_num_threads()
     return {
         "seqwise": version(),
         "python": platform.python_version(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "platform": platform.platform(),
-        "cpu": {"name": cpu_name(), "count": cpu_count(), "threads": _threads()},
+        "cpu": {"name": cpu_name(), "count": cpu_count(), "threads": threads},
         "memory": {"total": total, "free": free},
         "gpu": gpu(),
     }
@@ -83,12 +93,9 @@ def describe() -> dict[str, Any]:
 @cache
 def cpu_name() -> str:
     """Return the model name of the processor, or else its architecture."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    with suppress(OSError):
+        if name := re.search(r"^model name\s*:\s*(.+?)\s*$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return name[1]
     return platform.processor() or platform.machine()
 
 
@@ -102,23 +109,23 @@ def cpu_count() -> int:
 def memory() -> tuple[int | None, int | None]:
     """Return (total, free) bytes of main memory, within the limit of the container if there is one."""
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        text = Path("/proc/meminfo").read_text()
     except OSError:
-        return _total_memory_by_sysconf(), None
-    kibibytes = {
-        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if rest.split()
-    }
+        with suppress(AttributeError, ValueError, OSError):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), None
+        return None, None
+    kibibytes = {name: int(size) for name, size in re.findall(r"^(\w+):\s*(\d+)", text, re.MULTILINE)}
     total, free = kibibytes["MemTotal"] * 1024, kibibytes["MemAvailable"] * 1024
     group = Path("/sys/fs/cgroup")
-    limit, used = _read_number(group / "memory.max"), _read_number(group / "memory.current")
-    if limit is not None and used is not None:
+    with suppress(OSError, ValueError):  # ValueError: the word "max", no limit
+        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
         total, free = min(total, limit), min(free, max(limit - used, 0))
     return total, free
 
 
 def gpu() -> dict[str, Any] | None:
     """Return name, memory and versions of the first CUDA device, or None."""
-    torch = _torch()
+    torch = _import_torch()
     if torch is None or not torch.cuda.is_available():
         return None
     device = torch.cuda.get_device_properties(0)
@@ -134,19 +141,23 @@ def gpu() -> dict[str, Any] | None:
 
 def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
     """Return whether bfloat16 works on this CPU: tried in a child process, and cached per machine."""
-    results = _load_probe_results()
-    key = _machine_key()
+    file, system = cache_folder() / "bfloat16.json", platform.uname()
+    key = f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
+    results: dict[str, bool] = {}
+    with suppress(OSError, ValueError, TypeError):  # missing or damaged
+        results = dict(json.loads(file.read_text(encoding="utf-8")))
     if isinstance(results.get(key), bool):
         return results[key]
+    command = [sys.executable, "-c", _PROBE]
     try:
-        child = subprocess.run(
-            [sys.executable, "-c", _PROBE], timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
+        child = subprocess.run(command, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except (subprocess.TimeoutExpired, OSError):
         return False  # not cached: the machine may only have been busy
     works = child.returncode == 0
     if works or child.returncode in _FATAL_SIGNALS:
-        _save_probe_results({**results, key: works})
+        with suppress(OSError, SaveError):  # without a writable cache the probe runs again
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, json.dumps({**results, key: works}, indent=2), concurrent=True)
     return works
 
 
@@ -154,58 +165,9 @@ def probe_cpu_bfloat16(timeout: float = 120.0) -> bool:
 _FATAL_SIGNALS = (-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGABRT)
 
 
-def _machine_key() -> str:
-    system = platform.uname()
-    return f"{system.node}, {system.system} {system.release}, {cpu_name()}, torch {package_version('torch')}"
-
-
-def _load_probe_results() -> dict[str, Any]:
-    try:
-        results = json.loads((cache_folder() / "bfloat16.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return results if isinstance(results, dict) else {}
-
-
-def _save_probe_results(results: dict[str, Any]) -> None:
-    target = cache_folder() / "bfloat16.json"
-    with suppress(OSError, SaveError):  # without a writable cache the probe runs again
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, json.dumps(results, indent=2), concurrent=True)
-
-
-def _torch() -> Any:
+def _import_torch() -> Any:
     try:
         import torch
     except (ImportError, OSError):  # OSError: its shared libraries do not load
         return None
     return torch
-
-
-def _threads() -> int | None:
-    torch = _torch()
-    return None if torch is None else torch.get_num_threads()
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # ValueError: the word "max", no limit
-        return None
-
-
-def _total_memory_by_sysconf() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def _source_version() -> str:
-    import tomllib
-
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    try:
-        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
-    except (OSError, KeyError, tomllib.TOMLDecodeError):
-        return "unknown"

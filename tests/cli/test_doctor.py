@@ -50,9 +50,9 @@ def test_json_is_one_document(capsys, tmp_path):
 
 
 def test_a_missing_package_ends_with_the_exact_command(capsys, without_torch):
-    (need,) = (need for need in doctor.requirements() if need.name == "torch")
+    (torch,) = (each for each in doctor.list_requirements() if each.name == "torch")
     assert main(["doctor"]) == 1
-    ending = f"not ready. Install the missing packages:\n  {sys.executable} -m pip install '{need.text}'\n"
+    ending = f"not ready. Install the missing packages:\n  {sys.executable} -m pip install '{torch.text}'\n"
     assert capsys.readouterr().out.endswith(ending)
 
 
@@ -66,7 +66,7 @@ def test_a_missing_package_is_not_probed(without_torch):
 
 
 def test_a_torch_that_does_not_load_is_not_ready(monkeypatch):
-    monkeypatch.setattr(environment, "_torch", lambda: None)
+    monkeypatch.setattr(environment, "_import_torch", lambda: None)
     report = doctor.examine()
     assert report["ready"] is False
     assert report["missing"][0].startswith("torch")
@@ -77,18 +77,20 @@ def test_a_torch_that_does_not_load_is_not_ready(monkeypatch):
 )
 def test_a_package_that_is_too_old_does_not_satisfy(monkeypatch, installed, enough):
     monkeypatch.setattr(environment, "package_version", lambda name: installed)
-    assert doctor.Requirement.parse("torch>=2.10,<3").satisfied() is enough
+    assert doctor.Requirement.parse("torch>=2.10,<3").is_satisfied is enough
 
 
 def test_a_requirement_of_an_extra_names_its_extra():
-    need = doctor.Requirement.parse("types-PyYAML; extra == 'dev'")
-    assert (need.text, need.name, need.extra, need.minimum) == ("types-PyYAML", "types-PyYAML", "dev", None)
+    requirement = doctor.Requirement.parse("types-PyYAML; extra == 'dev'")
+    assert requirement == doctor.Requirement("types-PyYAML", "types-PyYAML", "dev", None)
 
 
-def test_an_extra_with_a_missing_package_says_how_to_get_it():
-    needs = [doctor.Requirement.parse("no-such-package>=1", "serve")]
-    line = doctor._extra_line("serve", doctor._extras(needs)["serve"])
-    assert line == "not installed (no-such-package); pip install 'seqwise[serve]'"
+def test_an_extra_with_a_missing_package_says_how_to_install_it(monkeypatch, capsys):
+    requirement = doctor.Requirement.parse("no-such-package>=1; extra == 'serve'")
+    monkeypatch.setattr(doctor, "list_requirements", lambda: [requirement])
+    assert main(["doctor"]) == 0
+    line = "extra [serve]     not installed (no-such-package); pip install 'seqwise[serve]'\n"
+    assert line in capsys.readouterr().out
 
 
 def test_an_unknown_option_suggests_the_nearest(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 import tomllib
@@ -35,19 +36,20 @@ class Requirement:
     minimum: str | None
 
     @classmethod
-    def parse(cls, line: str, extra: str | None = None) -> Requirement:
+    def parse(cls, line: str) -> Requirement:
         text, _, marker = (part.strip() for part in line.partition(";"))
-        name = re.match(r"[A-Za-z0-9._-]+", text)
-        marked = re.search(r"""extra == ["'](.+?)["']""", marker)
-        lowest = re.search(r">=\s*([0-9.]+)", text)
-        return cls(text, name[0] if name else text, marked[1] if marked else extra, lowest[1] if lowest else None)
+        patterns = ((r"[\w.-]+", text), (r"""(?<=extra == ["'])[^"']+""", marker), (r"(?<=>=)[0-9.]+", text))
+        name, extra, minimum = (match[0] if (match := re.search(*each)) else None for each in patterns)
+        return cls(text, name or text, extra, minimum)
 
-    def installed(self) -> str | None:
+    @property
+    def installed_version(self) -> str | None:
         return environment.package_version(self.name)
 
-    def satisfied(self) -> bool:
-        found = self.installed()
-        return found is not None and (self.minimum is None or _numbers(found) >= _numbers(self.minimum))
+    @property
+    def is_satisfied(self) -> bool:
+        installed = self.installed_version
+        return installed is not None and _parse_version(installed) >= _parse_version(self.minimum or "")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,36 +58,40 @@ def main(argv: Sequence[str]) -> int:
     if args.json:
         console.print_json(report)
     else:
-        _show(report)
+        for line in console.align(_list_rows(report), num_left=2):
+            console.write(line)
+        problem = f"not ready. Install the missing packages:\n  {report['install']}"
+        console.write("\nready." if report["ready"] else f"\n{problem}", style="green" if report["ready"] else "red")
     return 0 if report["ready"] else 1
 
 
 def examine() -> dict[str, Any]:
-    """Everything `seqwise doctor` reports, as plain values. Sizes are in bytes."""
-    needs = requirements()
-    missing = [need.text for need in needs if need.extra is None and not need.satisfied()]
+    """Return everything `seqwise doctor` reports, as plain values. Sizes are in bytes."""
+    requirements = list_requirements()
+    missing = [each.text for each in requirements if each.extra is None and not each.is_satisfied]
     report = environment.describe()
-    # The probe needs a working PyTorch.
-    works = not missing and report["cpu"]["threads"] is not None
-    if not works and not missing:
-        missing = [need.text for need in needs if need.name == "torch"]  # installed, but it does not load
+    is_ready = not missing and report["cpu"]["threads"] is not None
+    if not is_ready and not missing:
+        missing = [each.text for each in requirements if each.name == "torch"]  # installed, but it does not load
     cache = environment.cache_folder()
+    cache_size = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     return {
         **report,
         "device": "cuda" if report["gpu"] else "cpu",
-        "cpu_bfloat16": environment.probe_cpu_bfloat16() if works else None,
-        **(_backends(report) if works else {"recurrent_backend": None, "loss_backend": None}),
+        # The probe and the backends need a working PyTorch.
+        "cpu_bfloat16": environment.probe_cpu_bfloat16() if is_ready else None,
+        **(_describe_backends(report) if is_ready else {"recurrent_backend": None, "loss_backend": None}),
         "disk": {"folder": str(Path.cwd()), "free": shutil.disk_usage(Path.cwd()).free},
-        "cache": {"folder": str(cache), "size": _size(cache)},
-        "extras": _extras(needs),
+        "cache": {"folder": str(cache), "size": cache_size},
+        "extras": _describe_extras(requirements),
         "missing": missing,
-        "install": _command(missing),
-        "ready": works,
+        "install": shlex.join([sys.executable, "-m", "pip", "install", *missing]) if missing else None,
+        "ready": is_ready,
     }
 
 
-def _backends(report: dict[str, Any]) -> dict[str, str]:
-    """The backends of recurrent layers and of the loss on this machine, with the reason if our kernels cannot run."""
+def _describe_backends(report: dict[str, Any]) -> dict[str, str]:
+    """Return the backends of recurrent layers and of the loss, with the reason if our kernels cannot run."""
     import torch
 
     from seqwise.kernels import loss
@@ -95,50 +101,34 @@ def _backends(report: dict[str, Any]) -> dict[str, str]:
     return {"recurrent_backend": describe_backend(device), "loss_backend": loss.describe_backend(device)}
 
 
-def requirements() -> list[Requirement]:
-    """Requirements of the package and of its extras."""
+def list_requirements() -> list[Requirement]:
+    """Return the requirements of the package and of its extras."""
     try:
-        return [Requirement.parse(line) for line in metadata.requires("seqwise") or []]
+        lines = metadata.requires("seqwise") or []
     except metadata.PackageNotFoundError:  # run from the source tree
         project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    needs = [Requirement.parse(line) for line in project["dependencies"]]
-    for extra, lines in project.get("optional-dependencies", {}).items():
-        needs += [Requirement.parse(line, extra) for line in lines]
-    return needs
+        lines = project["dependencies"]
+        for extra, optional in project.get("optional-dependencies", {}).items():
+            lines += [f"{line.partition(';')[0]}; extra == '{extra}'" for line in optional]
+    return list(map(Requirement.parse, lines))
 
 
-def _extras(needs: list[Requirement]) -> dict[str, dict[str, Any]]:
+def _describe_extras(requirements: list[Requirement]) -> dict[str, dict[str, Any]]:
     extras: dict[str, dict[str, Any]] = {}
-    for need in needs:
-        if need.extra is not None:
-            entry = extras.setdefault(need.extra, {"installed": True, "packages": {}})
-            entry["packages"][need.name] = need.installed()
-            entry["installed"] = entry["installed"] and need.satisfied()
+    for each in requirements:
+        if each.extra is not None:
+            entry = extras.setdefault(each.extra, {"installed": True, "packages": {}})
+            entry["packages"][each.name] = each.installed_version
+            entry["installed"] = entry["installed"] and each.is_satisfied
     return extras
 
 
-def _command(missing: list[str]) -> str | None:
-    quoted = " ".join(f"'{text}'" for text in missing)
-    return f"{sys.executable} -m pip install {quoted}" if missing else None
-
-
-def _show(report: dict[str, Any]) -> None:
-    rows = _rows(report)
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        console.write(f"{name:{width}}  {value}")
-    console.write("")
-    if report["ready"]:
-        console.write("ready.", style="green")
-    else:
-        console.write(f"not ready. Install the missing packages:\n  {report['install']}", style="red")
-
-
-def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
-    packages = ", ".join(f"{name} {found or 'missing'}" for name, found in report["packages"].items())
+def _list_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the report as names and texts."""
+    packages = ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items())
     cpu, memory, gpu = report["cpu"], report["memory"], report["gpu"]
     bfloat16 = {True: "works", False: "crashes; float32 is used", None: "not tested"}[report["cpu_bfloat16"]]
-    return [
+    rows = [
         ("seqwise", f"{report['seqwise']}, Python {report['python']}, {report['platform']}"),
         ("packages", packages),
         ("cpu", f"{cpu['name']}, {cpu['count']} usable, {cpu['threads'] or 'no'} threads"),
@@ -149,24 +139,17 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("memory", f"{_gigabytes(memory['free'])} free of {_gigabytes(memory['total'])}"),
         ("disk", f"{_gigabytes(report['disk']['free'])} free at {report['disk']['folder']}"),
         ("cache", f"{_gigabytes(report['cache']['size'])} in {report['cache']['folder']}"),
-        *((f"extra [{name}]", _extra_line(name, extra)) for name, extra in report["extras"].items()),
     ]
-
-
-def _extra_line(name: str, extra: dict[str, Any]) -> str:
-    if extra["installed"]:
-        return "installed"
-    absent = ", ".join(package for package, found in extra["packages"].items() if found is None) or "too old"
-    return f"not installed ({absent}); pip install 'seqwise[{name}]'"
+    for name, extra in report["extras"].items():
+        absent = ", ".join(package for package, version in extra["packages"].items() if version is None) or "too old"
+        problem = f"not installed ({absent}); pip install 'seqwise[{name}]'"
+        rows.append((f"extra [{name}]", "installed" if extra["installed"] else problem))
+    return rows
 
 
 def _gigabytes(size: int | None) -> str:
     return "unknown" if size is None else f"{size / 1e9:.1f} GB"
 
 
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0])[:3])
+def _parse_version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
