@@ -45,19 +45,7 @@ _PUBLIC = {
     "train_vectors": "seqwise.vectors.training",
 }
 
-__all__ = [
-    "KeyedVectors",
-    "SeqwiseError",
-    "Settings",
-    "__version__",
-    "compare",
-    "layers",
-    "load",
-    "load_vectors",
-    "record",
-    "train",
-    "train_vectors",
-]
+__all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from seqwise.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, choose_ticks
-from seqwise.training.curve import HEIGHT, MAX_POINTS, curve_svg, downsample, format_count, smooth
+from seqwise.training.card import HEIGHT, MAX_POINTS, curve_svg, downsample, format_count, smooth
 
 ROWS = [
     {"tokens": 1000, "loss": 4.0},

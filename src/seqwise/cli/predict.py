@@ -150,7 +150,7 @@ def _build_options(args: Predict, beam_search: BeamSearchOptions, sampling: Samp
 def _continue_text(trained: TrainedModel, args: Predict, options: InferenceOptions) -> int:
     """Print the continuation of a language model piece by piece."""
     prompt = _truncate_prompt(_read(args.text))
-    _warn_about_unknown_tokens(trained.run.tokenizer, prompt)
+    _warn_about_unknown_tokens(trained.run.preprocessor.tokenizer, prompt)
     pieces = trained.predict(prompt, options=options)
     if args.json:
         console.print_json({"prompt": prompt, "continuation": "".join(pieces), "seed": args.seed})

@@ -6,9 +6,9 @@ Slicing into micro-batches and moving to a device work the same way for all of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -91,6 +91,14 @@ class TokenBatch(Batch):
     @property
     def num_targets(self) -> int:
         return self.targets.numel() if self.mask is None else int(self.mask.sum())
+
+
+class Batches(Protocol):
+    """A source of batches, as the training loop needs it."""
+
+    @property
+    def steps(self) -> int: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
 
 
 def shard_rows(rows: int, rank: int, world: int) -> range:

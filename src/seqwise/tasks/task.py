@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, Self
 from torch import Tensor, nn
 
 from seqwise.config import DYNAMIC_RATE, Settings
+from seqwise.data.batch import Batches
 from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import RunError
 from seqwise.families import get_family
@@ -153,14 +154,6 @@ class Report:
 
 
 LatencyInputs = tuple[Sequence[Any], Callable[[Any], object]]  # inputs, and a function that answers one of them
-
-
-class Batches(Protocol):
-    """What the training loop needs of a source of batches."""
-
-    @property
-    def steps(self) -> int: ...
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
 
 
 class Summing(Protocol):

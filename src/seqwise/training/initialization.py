@@ -30,7 +30,7 @@ def inherit_from_run(settings: Settings, log: LogFunction) -> tuple[Settings, Pr
     source = Run.open(settings.init)
     settings, inherited = inherit_settings(settings, source.settings, settings.init)
     source.load_weights()  # raises an error about missing weights before the data is read
-    values = [f"its vocabulary of {len(source.tokenizer):,}", *list_values(settings, inherited)]
+    values = [f"its vocabulary of {len(source.preprocessor.tokenizer):,}", *list_values(settings, inherited)]
     log(f"from {settings.init}: {', '.join(values)}")
     return settings, copy_vocabulary(source.preprocessor)
 

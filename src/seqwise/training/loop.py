@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from seqwise.backbones.states import ModelState, detach, flatten, map_state, structure, unflatten
 from seqwise.budget import Budget
-from seqwise.data.batch import Batch
+from seqwise.data.batch import Batch, Batches
 from seqwise.errors import MemoryLimitError
 from seqwise.resolved_settings import ResolvedTrainingSettings
 from seqwise.training.checkpoints import Snapshot, get_weights, load_weights
@@ -48,14 +48,6 @@ NUM_VALIDATIONS = 20  # per budget, unless `validate_every` says otherwise
 MAX_VALIDATION_SHARE = 0.1  # of a budget in seconds, not counting the last validation
 UPDATE_TOO_LARGE = "the update of the weights does not fit into memory"
 STALL_WINDOW = 5  # averaged SGD starts after this many validations without improvement (Merity et al. 2018)
-
-
-class Batches(Protocol):
-    """What the loop needs of `data/corpus/batching.py`."""
-
-    @property
-    def steps(self) -> int: ...
-    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]: ...
 
 
 # Returns metrics with at least "loss"; `get_objective` says which of them is minimised.
@@ -127,13 +119,19 @@ class Trainer:
         with within_memory(UPDATE_TOO_LARGE):
             batch = batch.to(self.device)
         model_state = None if batch.resets_state else self.model_state
-        loss_sum, next_state = self.micro_batches(batch, model_state, share, self._dropout_seed())
+        seed = ((self.seed * 1_000_003 + self.state.step) * 1_000_003 + self.world.rank) % 2**63  # of dropout
+        loss_sum, next_state = self.micro_batches(batch, model_state, share, seed)
         return Update(batch, model_state, None if share.is_cut else next_state, share, loss_sum)
 
     def clip_gradients(self, update: Update) -> None:
         """Sum the gradients over all processes and clip them; start copying the loss and the norm to the host."""
         with within_memory(UPDATE_TOO_LARGE):
-            self.world.sum_gradients(self._fill_missing_gradients())
+            # Zeros where this batch gives no gradient (unused clusters of adaptive softmax), so that the list is the
+            # same in all processes, and one process makes the same update as several.
+            for parameter in self.parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self.world.sum_gradients([p.grad for p in self.parameters if p.grad is not None])
             norm = clip_gradients(self.parameters, self.settings.clip, self.settings.clip_threshold)
             update.not_finite = ~torch.isfinite(update.loss_sum + norm)
             update.numbers = torch.stack((update.loss_sum, norm.to(update.loss_sum))).to("cpu", non_blocking=True)
@@ -194,7 +192,9 @@ class Trainer:
             state.best_loss = loss
         state.history.append(loss)
         self.schedule.record_validation(loss)
-        if self.settings.optimizer == "asgd" and self.average and not self.average.is_running and self._has_stalled():
+        recent, earlier = state.history[-STALL_WINDOW:], state.history[:-STALL_WINDOW]
+        has_stalled = bool(earlier) and min(recent) > min(earlier)
+        if self.settings.optimizer == "asgd" and self.average and not self.average.is_running and has_stalled:
             self.average.start()
             self.notes.append("validation has stalled: weights are averaged from here on.")
         return replace(step, validation=metrics, best=is_best)
@@ -202,20 +202,6 @@ class Trainer:
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has the weights to be evaluated and saved."""
         return self.average.apply() if self.average else nullcontext()
-
-    def _dropout_seed(self) -> int:
-        """Return a function of (seed, step, rank) alone."""
-        return ((self.seed * 1_000_003 + self.state.step) * 1_000_003 + self.world.rank) % 2**63
-
-    def _fill_missing_gradients(self) -> list[Tensor]:
-        """Return one gradient per parameter, zeros where this batch gives none (unused clusters of adaptive softmax).
-
-        So the list is the same in all processes, and one process makes the same update as several.
-        """
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def _require_finite(self, update: Update) -> None:
         """Wait for loss and norm, and raise if they are not finite, with the trainer as before the update."""
@@ -234,10 +220,6 @@ class Trainer:
         assert self.validate is not None
         with self.averaged(), within_memory("validation does not fit into memory"):
             return self.validate()
-
-    def _has_stalled(self) -> bool:
-        history = self.state.history
-        return len(history) > STALL_WINDOW and min(history[-STALL_WINDOW:]) > min(history[:-STALL_WINDOW])
 
     def _is_validation_due(self) -> bool:
         if self.validate is None:

@@ -24,15 +24,11 @@ def make_optimizer(model: nn.Module, settings: ResolvedTrainingSettings) -> torc
     trainable = [p for p in model.parameters() if p.requires_grad]
     decayed = [p for p in trainable if p.dim() >= 2 and id(p) not in frozen]
     others = [p for p in trainable if p.dim() < 2 or id(p) in frozen]
-    groups: list[dict] = [
-        {"params": decayed, "weight_decay": settings.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    rate = settings.learning_rate
+    decays = [(decayed, settings.weight_decay), (others, 0.0)]
+    groups = [{"params": parameters, "weight_decay": decay} for parameters, decay in decays if parameters]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
-    return torch.optim.SGD(groups, lr=rate)
+        return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
+    return torch.optim.SGD(groups, lr=settings.learning_rate)
 
 
 def supports_skipping(optimizer: torch.optim.Optimizer) -> bool:
@@ -115,10 +111,8 @@ class Average:
         self.count += 1
         # Early on, the moving average forgets the random initial weights faster than `decay` would.
         keep = 1 - 1 / self.count if self.decay is None else min(self.decay, self.count / (self.count + 10))
-        parameters = dict(self.model.named_parameters())
-        torch._foreach_lerp_(
-            [self.weights[name] for name in parameters], [p.detach() for p in parameters.values()], 1 - keep
-        )
+        current = {name: p.detach() for name, p in self.model.named_parameters()}
+        torch._foreach_lerp_([self.weights[name] for name in current], list(current.values()), 1 - keep)
 
     @contextmanager
     def apply(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,8 @@ from seqwise.tasks.checks import check_precision
 from seqwise.tasks.defaults import DefaultsContext, resolve
 from seqwise.tasks.guess import guess_task
 from seqwise.tasks.task import LogFunction, Preprocessor, ProgressCallback, Task, no_log
-from seqwise.training.card import build_model_card
+from seqwise.training.card import build_model_card, curve_svg
 from seqwise.training.checkpoints import get_weights, load_newest_checkpoint, remove_leftovers, save_checkpoint
-from seqwise.training.curve import curve_svg
 from seqwise.training.distribution import World, handle_signals, interrupt_at_once, local_device
 from seqwise.training.initialization import (
     compile_layers,
@@ -121,10 +121,8 @@ def open_task(run: Run, log: LogFunction = no_log) -> Task:
     """Prepare the task of an existing run; its data must not have changed."""
     task = get_task(run.settings.task).prepare(run.origin.data, run.settings, run.preprocessor, log=log)
     if task.fingerprint != run.origin.fingerprint:
-        raise RunError(
-            f"{run.origin.data} is not the data this run was started with.",
-            repair="Put the original file back, or start a new run.",
-        )
+        problem = f"{run.origin.data} is not the data this run was started with."
+        raise RunError(problem, repair="Put the original file back, or start a new run.")
     return task
 
 
@@ -203,9 +201,8 @@ class TrainingRun:
             self._log(step)
             if step.best:
                 self._save_best()
-            is_late = time.monotonic() - last_save > MAX_UNSAVED_SECONDS
             should_stop, should_save = self.world.sum(
-                stop(), self.world.is_first and (is_late or self._is_save_due(step))
+                stop(), self.world.is_first and self._is_save_due(step, last_save)
             )
             if should_stop or should_save:
                 self._save(step.number)
@@ -224,9 +221,11 @@ class TrainingRun:
         if layers and self.world.is_first:
             self.run.add_to_environment(recurrent_layers=layers)
 
-    def _is_save_due(self, step: Step) -> bool:
+    def _is_save_due(self, step: Step, last_save: float) -> bool:
+        if step.ended or time.monotonic() - last_save > MAX_UNSAVED_SECONDS:
+            return True
         every = self.run.settings.training.save_every
-        return bool(step.ended) or (step.number % every == 0 if every else step.validation is not None)
+        return step.number % every == 0 if every else step.validation is not None
 
     def _log(self, step: Step) -> None:
         is_due = step.number % STEPS_PER_LOG == 0 or step.number == 1 or step.validation or step.ended
@@ -280,10 +279,7 @@ def build_defaults_context(task: Task, device: torch.device, processes: int, vec
 
 def find_free_folder(name: str) -> Path:
     """Return the first of runs/NAME-1, -2, … that does not exist."""
-    number = 1
-    while (folder := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return folder
+    return next(folder for number in count(1) if not (folder := Path("runs") / f"{name}-{number}").exists())
 
 
 class SinglePassRun:
