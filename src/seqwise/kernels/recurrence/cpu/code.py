@@ -19,12 +19,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
 from seqwise.kernels.recurrence.thread_safe_cache import thread_safe_cache
+
+Number = TypeVar("Number", int, float)
 
 INT64, INT32, VOID = ir.IntType(64), ir.IntType(32), ir.VoidType()
 # precision → type and bytes
@@ -50,26 +52,33 @@ def _target() -> Any:
     )
 
 
-class Int:
-    """An integer in a register."""
+class Register(Generic[Number]):
+    """A value in a register; operators append an instruction that computes another one."""
 
     def __init__(self, code: Code, value: Any):
         self.code, self.value = code, value
 
-    def _apply(self, operation: str, other: Int | int) -> Int:
+    def apply(self, operation: str, other: Self | Number) -> Self:
+        raise NotImplementedError
+
+    def __add__(self, other: Self | Number) -> Self:
+        return self.apply("add", other)
+
+    def __sub__(self, other: Self | Number) -> Self:
+        return self.apply("sub", other)
+
+    def __mul__(self, other: Self | Number) -> Self:
+        return self.apply("mul", other)
+
+
+class Int(Register[int]):
+    """An integer."""
+
+    def apply(self, operation: str, other: Int | int) -> Int:
         return Int(self.code, getattr(self.code.builder, operation)(self.value, self.code.as_int(other).value))
 
-    def __add__(self, other: Int | int) -> Int:
-        return self._apply("add", other)
-
-    def __sub__(self, other: Int | int) -> Int:
-        return self._apply("sub", other)
-
-    def __mul__(self, other: Int | int) -> Int:
-        return self._apply("mul", other)
-
     def __floordiv__(self, other: Int | int) -> Int:
-        return self._apply("sdiv", other)
+        return self.apply("sdiv", other)
 
     def minimum(self, other: Int | int) -> Int:
         other = self.code.as_int(other)
@@ -82,27 +91,15 @@ class Int:
         return self.code.builder.icmp_signed(">=", self.value, self.code.as_int(other).value)
 
 
-class Vec:
+class Vec(Register[float]):
     """Floating-point numbers in a vector register; operations act on each lane."""
 
-    def __init__(self, code: Code, value: Any):
-        self.code, self.value = code, value
-
-    def _apply(self, operation: str, other: Vec | float) -> Vec:
+    def apply(self, operation: str, other: Vec | float) -> Vec:
         right = self.code.real(other).value
-        return Vec(self.code, getattr(self.code.builder, operation)(self.value, right, flags=FAST_MATH_FLAGS))
-
-    def __add__(self, other: Vec | float) -> Vec:
-        return self._apply("fadd", other)
-
-    def __sub__(self, other: Vec | float) -> Vec:
-        return self._apply("fsub", other)
-
-    def __mul__(self, other: Vec | float) -> Vec:
-        return self._apply("fmul", other)
+        return Vec(self.code, getattr(self.code.builder, f"f{operation}")(self.value, right, flags=FAST_MATH_FLAGS))
 
     def __truediv__(self, other: Vec | float) -> Vec:
-        return self._apply("fdiv", other)
+        return self.apply("div", other)
 
     def __rtruediv__(self, other: float) -> Vec:
         return self.code.real(other) / self
@@ -155,15 +152,12 @@ class Code:
         builder.branch(head)
         builder.position_at_end(after)
 
-    def when(self, condition: Any) -> Any:
-        return self.builder.if_then(condition)
-
-    def for_each_vector(self, width: Int, body: Callable[[Int], None]) -> None:
+    def for_each_vector(self, width: Int, body: Callable[[Int], object]) -> None:
         """Run `body` for each vector that begins at u < width; the last one has the remaining lanes only."""
         full = width // self.lanes * self.lanes
         with self.loop(0, full, self.lanes) as u:
             body(u)
-        with self.when(full < width), self.mask_lanes(width - full):
+        with self.builder.if_then(full < width), self.mask_lanes(width - full):
             body(full)
 
     @contextmanager
@@ -218,16 +212,6 @@ class Code:
         """An integer converted to floating point, in every lane."""
         return self.broadcast(self.builder.sitofp(value.value, self.scalar))
 
-    def sum_lanes(self, vector: Vec) -> Any:
-        """The sum of the lanes, a scalar. Halves are added until one lane is left."""
-        part, width = vector.value, self.lanes
-        while width > 1:
-            width //= 2
-            kind = ir.VectorType(INT32, width)
-            low, high = (ir.Constant(kind, list(range(at, at + width))) for at in (0, width))
-            part = self.builder.fadd(*(self.builder.shuffle_vector(part, part, half) for half in (low, high)))
-        return self.builder.extract_element(part, INT32(0))
-
     def _broadcast(self, scalar: Any, kind: Any) -> Any:
         empty = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(empty, scalar, INT32(0))
@@ -246,13 +230,6 @@ class Code:
         pointer = self.builder.inttoptr((address + self.as_int(index) * 8).value, INT64.as_pointer())
         return Int(self, self.builder.load(pointer))
 
-    def load_scalar(self, address: Int, offset: Int | int = 0) -> Any:
-        """A single floating-point number."""
-        return self.builder.load(self.pointer(address, offset))
-
-    def store_scalar(self, value: Any, address: Int, offset: Int | int = 0) -> None:
-        self.builder.store(value, self.pointer(address, offset))
-
     def load(self, address: Int, offset: Int | int = 0) -> Vec:
         pointer = self.builder.bitcast(self.pointer(address, offset), self.vector.as_pointer())
         if self.lane_mask is not None:
@@ -269,21 +246,14 @@ class Code:
         else:
             self.builder.store(value.value, pointer).align = self.size
 
-    def new_sum(self) -> Sum:
-        return Sum(self)
-
     def _masked(self, name: str, result: Any, first: list[Any], last: list[Any]) -> Any:
         arguments = [*first, INT32(self.size), self.lane_mask, *last]
-        return self.call_intrinsic(f"masked.{name}", result, arguments, suffix=f"{self._suffix}.p0")
+        return self.call_intrinsic(f"masked.{name}", result, arguments, suffix=".p0")
 
     # --- LLVM intrinsics ---
 
-    @property
-    def _suffix(self) -> str:
-        return f"v{self.lanes}f{8 * self.size}"
-
     def call_intrinsic(self, name: str, result: Any, arguments: list[Any], suffix: str = "") -> Any:
-        full = f"llvm.{name}.{suffix or self._suffix}"
+        full = f"llvm.{name}.v{self.lanes}f{8 * self.size}{suffix}"
         function = self.module.globals.get(full)
         if function is None:
             function = ir.Function(self.module, ir.FunctionType(result, [one.type for one in arguments]), full)
@@ -332,8 +302,15 @@ class Sum:
         code.builder.store(code.builder.fadd(code.builder.load(self.place), value.value), self.place)
 
     def broadcast(self) -> Vec:
-        """The sum of all lanes, in every lane."""
-        return self.code.broadcast(self.code.sum_lanes(Vec(self.code, self.code.builder.load(self.place))))
+        """The sum of all lanes, in every lane. Halves are added until one lane is left."""
+        builder, width = self.code.builder, self.code.lanes
+        part = builder.load(self.place)
+        while width > 1:
+            width //= 2
+            kind = ir.VectorType(INT32, width)
+            low, high = (ir.Constant(kind, list(range(at, at + width))) for at in (0, width))
+            part = builder.fadd(*(builder.shuffle_vector(part, part, half) for half in (low, high)))
+        return self.code.broadcast(builder.extract_element(part, INT32(0)))
 
 
 class Compiled:

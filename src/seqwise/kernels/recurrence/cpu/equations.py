@@ -1,49 +1,52 @@
 """The recurrent cells as compiled equations, forward and backward, with the letters of `layers/cells.py`.
 
-These functions run once per cell and precision, and generate code: each `at.get` is a load instruction, each operator
-an instruction on a vector of units, each `at.put` a store. Here is one step; the loop over steps is in `loop.py`, sums
-over all steps in `scan.py`.
+These functions run once per cell and precision, and generate code: each `at.load` is a load instruction, each operator
+an instruction on a vector of units, each `at.store` a store. Here is one step; the loop over steps is in `loop.py`,
+sums over all steps in `scan.py`.
 
 `forward` computes the state after a step from the state before it, and saves what the gradient needs in packed buffers.
 `backward` gets the gradient of the state after the step (`grad_h`, `grad_c`), replaces it by that of the state before,
 and writes the gradients of the gates before their activations (`grad_gates`), which are also those of the projected
 input.
+
+Sigmoid and tanh have errors below 3e-7 (float) and 1e-15 (double) of the value, also near zero; a sigmoid of less than
+−87 (−708) is 0. NaN stays NaN.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from seqwise.kernels.recurrence.cpu.activations import activation, derivative, sigmoid, tanh
-from seqwise.kernels.recurrence.cpu.code import Vec
-from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Step, SummedGradients
+from llvmlite import ir
 
-Recorded = tuple[str, str, int, int]  # name, buffer, first block, end
+from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Vec
+from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation, LoopPosition, Recorded, Step
+
 PACKED, STATE = Buffer("packed"), Buffer("state")
 PREVIOUS, RECORDED = Buffer("packed", only_for="backward"), Buffer("packed", only_for="record")
+# precision → terms of the series, smallest exponent, bits of the fraction, bias of the exponent, log 2 in two parts
+EXP_CONSTANTS: dict[str, tuple[int, float, int, int, float, float]] = {
+    "float": (7, -87.0, 23, 127, 0.693359375, -2.12194440054690583e-4),
+    "double": (14, -708.0, 52, 1023, 0.693147180369123816490, 1.90821492927058770002e-10),
+}
 
 
-class RNN:
+class RNN(Equation):
     """h = φ(x + U h)."""
 
-    blocks, states = 1, 1
-    weight_blocks: tuple[tuple[int, int], ...] = ((0, 1),)
-    vector_widths: tuple[int, ...] = ()
-    summed_gradients: ClassVar[SummedGradients] = {}
-    weight_gradients: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
+    saved: ClassVar = {"gates": PACKED}
+    forward_only: ClassVar = {"previous_h": PREVIOUS, "preactivation": RECORDED, "h": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED, "grad_h": STATE}
     recorded: tuple[Recorded, ...] = (("preactivation", "preactivation", 0, 1), ("hidden", "gates", 0, 1))
-
-    def __init__(self, phi: str = "tanh"):
-        self.phi = phi
-        self.buffers = {"gates": PACKED, "previous_h": PREVIOUS, "preactivation": RECORDED, "h": STATE}
-        self.backward_buffers = {"gates": PACKED, "grad_gates": PACKED, "grad_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
 
         def unit(at: LoopPosition) -> None:
             a = at.load("gates")
-            h = activation(at.code, self.phi, a)
+            h = ACTIVATIONS[self.phi][0](a)
             at.store(a, "preactivation")
             at.store(h, "gates")
             store_state(at, h)
@@ -53,45 +56,38 @@ class RNN:
     def backward(self, step: Step) -> None:
         def unit(at: LoopPosition) -> None:
             h = at.load("gates")
-            at.store(incoming_gradient(at) * derivative(at.code, self.phi, h), "grad_gates")
+            at.store(incoming_gradient(at) * ACTIVATIONS[self.phi][1](h), "grad_gates")
 
         step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", overwrite=True)
 
 
-class LSTM:
+class LSTM(Equation):
     """c = f c + i g, h = o tanh(c)."""
 
     blocks, states = 4, 2
     weight_blocks = ((0, 4),)
-    vector_widths: tuple[int, ...] = ()
-    summed_gradients: ClassVar[SummedGradients] = {}
-    weight_gradients = (("grad_gates", 0, "previous_h"),)
+    saved: ClassVar = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
+    forward_only: ClassVar = {"cell": RECORDED, "h": STATE, "c": STATE}
+    backward_only: ClassVar = {"grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
     recorded_gates = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
         ("cell", "cell", 0, 1),
     )
-    recorded: tuple[Recorded, ...] = (*recorded_gates, ("hidden", "outputs", 0, 1))
-
-    def __init__(self) -> None:
-        saved = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
-        self.buffers = {**saved, "cell": RECORDED, "h": STATE, "c": STATE}
-        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
+    recorded = (*recorded_gates, ("hidden", "outputs", 0, 1))
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
 
         def unit(at: LoopPosition) -> None:
-            code = at.code
-            i, f, o = (sigmoid(code, at.load("gates", block)) for block in (0, 1, 3))
-            g, c = tanh(code, at.load("gates", 2)), at.load("c")
+            i, f, o = (sigmoid(at.load("gates", block)) for block in (0, 1, 3))
+            g, c = tanh(at.load("gates", 2)), at.load("c")
             at.store(c, "previous_c")
             c = f * c + i * g
-            for block, gate in enumerate((i, f, g, o)):
-                at.store(gate, "gates", block)
+            at.store_blocks((i, f, g, o), "gates")
             at.store(c, "c")
             at.store(c, "cell")
-            store_state(at, o * tanh(code, c))
+            store_state(at, o * tanh(c))
 
         step.for_each_unit(unit)
 
@@ -99,7 +95,7 @@ class LSTM:
         def unit(at: LoopPosition) -> None:
             i, f, g, o = (at.load("gates", block) for block in range(4))
             c_before, grad_h = at.load("previous_c"), incoming_gradient(at)
-            activated = tanh(at.code, f * c_before + i * g)
+            activated = tanh(f * c_before + i * g)
             grad_c = at.load("grad_c") + grad_h * o * (1.0 - activated * activated)
             at.store(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
             at.store(grad_c * c_before * (f * (1.0 - f)), "grad_gates", 1)
@@ -111,18 +107,15 @@ class LSTM:
         step.product("grad_gates", 0, "grad_h", depth=4, overwrite=True)
 
 
-class GRUBase:
+class GRUBase(Equation):
     """The base of all GRUs: the update gate z blends old and new state; and the gradient of that."""
 
-    blocks, states = 3, 1
-    summed_gradients: ClassVar[SummedGradients] = {}
-    recorded: tuple[Recorded, ...] = (
+    blocks = 3
+    weight_blocks: tuple[tuple[int, int], ...] = ((0, 2), (2, 3))
+    recorded = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("reset", "update", "candidate"))),
         ("hidden", "outputs", 0, 1),
     )
-
-    def __init__(self, keeps: bool):
-        self.keeps = keeps
 
     def blend(self, z: Vec, h: Vec, n: Vec) -> Vec:
         return n + z * (h - n) if self.keeps else h + z * (n - h)
@@ -137,28 +130,23 @@ class GRUBase:
 class GRUResetAfter(GRUBase):
     """n = tanh(x_n + r (U_n h + b)): the reset gate acts after the product."""
 
-    weight_blocks = ((0, 2), (2, 3))
-    vector_widths = (1,)
-    summed_gradients: ClassVar[SummedGradients] = {0: ("grad_product", 0, 1)}
+    saved: ClassVar = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"h": STATE}
+    backward_only: ClassVar = {"grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
-
-    def __init__(self, keeps: bool = True):
-        super().__init__(keeps)
-        saved = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
-        self.buffers = {**saved, "h": STATE, "vector 0": Buffer("vector")}
-        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
+    vector_widths = (1,)
+    summed_gradients: ClassVar = {0: ("grad_product", 0, 1)}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
         step.product("h", 1, "product", overwrite=True)
 
         def unit(at: LoopPosition) -> None:
-            r, z = (sigmoid(at.code, at.load("gates", block)) for block in (0, 1))
+            r, z = (sigmoid(at.load("gates", block)) for block in (0, 1))
             u = at.load("product") + at.load("vector 0")
-            n = tanh(at.code, at.load("gates", 2) + r * u)
+            n = tanh(at.load("gates", 2) + r * u)
             at.store(u, "product")
-            for block, gate in enumerate((r, z, n)):
-                at.store(gate, "gates", block)
+            at.store_blocks((r, z, n), "gates")
             store_state(at, self.blend(z, at.load("h"), n))
 
         step.for_each_unit(unit)
@@ -168,9 +156,7 @@ class GRUResetAfter(GRUBase):
             r, z, n = (at.load("gates", block) for block in range(3))
             grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
             grad_u = grad_n * r
-            at.store(grad_n * at.load("product") * (r * (1.0 - r)), "grad_gates", 0)
-            at.store(grad_z, "grad_gates", 1)
-            at.store(grad_n, "grad_gates", 2)
+            at.store_blocks((grad_n * at.load("product") * (r * (1.0 - r)), grad_z, grad_n), "grad_gates")
             at.store(grad_u, "grad_product")
             at.store(grad_h, "grad_h")
 
@@ -182,27 +168,21 @@ class GRUResetAfter(GRUBase):
 class GRUResetBefore(GRUBase):
     """n = tanh(x_n + U_n (r h)): the reset gate acts before the product."""
 
-    weight_blocks = ((0, 2), (2, 3))
-    vector_widths: tuple[int, ...] = ()
+    saved: ClassVar = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
+    forward_only: ClassVar = {"h": STATE}
+    backward_only: ClassVar = {"grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
-
-    def __init__(self, keeps: bool = True):
-        super().__init__(keeps)
-        saved = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
-        self.buffers = {**saved, "h": STATE}
-        self.backward_buffers = {**saved, "grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
 
         def reset(at: LoopPosition) -> None:
-            r, z = (sigmoid(at.code, at.load("gates", block)) for block in (0, 1))
-            at.store(r, "gates", 0)
-            at.store(z, "gates", 1)
+            r, z = (sigmoid(at.load("gates", block)) for block in (0, 1))
+            at.store_blocks((r, z), "gates")
             at.store(r * at.load("h"), "reset_h")
 
         def unit(at: LoopPosition) -> None:
-            n = tanh(at.code, at.load("gates", 2))
+            n = tanh(at.load("gates", 2))
             at.store(n, "gates", 2)
             store_state(at, self.blend(at.load("gates", 1), at.load("h"), n))
 
@@ -239,3 +219,49 @@ def store_state(at: LoopPosition, h: Vec) -> None:
 def incoming_gradient(at: LoopPosition) -> Vec:
     """The gradient of a step's output: from the next step, and from the output itself."""
     return at.load("grad_h") + at.load("external")
+
+
+def exponential(x: Vec) -> tuple[Vec, Vec]:
+    """e^x and e^x − 1 for x ≤ 0, each without a difference of nearly equal numbers; 0 and −1 for x below `minimum`.
+
+    e^x = 2^whole · e^rest with |rest| ≤ log(2) / 2 and the Taylor series of e^rest − 1.
+    """
+    code, original = x.code, x
+    terms, minimum, fraction, bias, log2_high, log2_low = EXP_CONSTANTS[code.precision]
+    x = x.select_less(minimum, minimum, x)
+    # Added to a large number, x / log 2 is rounded to whole numbers, and its last bits are that whole number.
+    large = 1.5 * 2.0**fraction
+    shifted = code.fma(x, 1 / math.log(2), large)
+    whole = Vec(code, code.builder.fsub(shifted.value, code.real(large).value))
+    rest = code.fma(whole, -log2_low, code.fma(whole, -log2_high, x))
+    series = code.real(1 / math.factorial(terms))
+    for n in range(terms - 1, 0, -1):
+        series = code.fma(series, rest, 1 / math.factorial(n))
+    part = series * rest  # e^rest − 1
+    integers: Any = ir.VectorType(INT32 if code.precision == "float" else INT64, code.lanes)
+    bits = code.builder.bitcast(shifted.value, integers)
+    exponent = code.builder.add(bits, integers([bias] * code.lanes))
+    power = Vec(code, code.builder.bitcast(code.builder.shl(exponent, integers([fraction] * code.lanes)), code.vector))
+    return original.select_less(minimum, 0.0, code.fma(power, part, power)), code.fma(power, part, power - 1.0)
+
+
+def sigmoid(x: Vec) -> Vec:
+    small, _ = exponential(0.0 - x.code.abs(x))
+    above = 1.0 / (small + 1.0)
+    return x.select_less(0.0, small * above, above)
+
+
+def tanh(x: Vec) -> Vec:
+    """(1 − e) / (1 + e) with e = e^−2|x|, and the sign of x."""
+    _, less = exponential(x.code.abs(x) * -2.0)
+    value = less / (less + 2.0)  # of −|x|
+    return x.select_less(0.0, value, 0.0 - value)
+
+
+# name → the activation, and its derivative as a function of its value
+ACTIVATIONS: dict[str, tuple[Callable[[Vec], Vec], Callable[[Vec], Vec]]] = {
+    "tanh": (tanh, lambda y: 1.0 - y * y),
+    "sigmoid": (sigmoid, lambda y: y * (1.0 - y)),
+    "relu": (lambda x: x.select_less(0.0, 0.0, x), lambda y: (0.0 - y).select_less(0.0, 1.0, 0.0)),
+    "identity": (lambda x: x, lambda y: y.code.real(1.0)),
+}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seqwise.kernels.recurrence.cpu.activations import activation, derivative, sigmoid, tanh
-from seqwise.kernels.recurrence.cpu.code import Vec
+from seqwise.kernels.recurrence.cpu.code import Sum, Vec
 from seqwise.kernels.recurrence.cpu.equations import (
+    ACTIVATIONS,
     LSTM,
     PACKED,
     PREVIOUS,
@@ -20,31 +20,31 @@ from seqwise.kernels.recurrence.cpu.equations import (
     STATE,
     GRUBase,
     incoming_gradient,
+    sigmoid,
     store_state,
+    tanh,
 )
-from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Row, Step, SummedGradients
+from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Row, Step
 
 EPSILON = 1e-5  # as in `layers.norm`
-SINGLE = Buffer("packed", single=True)
+SINGLE, WIDE = Buffer("packed", single=True), Buffer("packed", 4)
 
 
 @dataclass(frozen=True)
 class Norm:
     """y = w (a − mean) / deviation + b over some blocks of a row; afterwards the row holds (a − mean) / deviation.
 
-    The attributes are names of buffers. `scale` holds 1 / deviation, one number per row. `weight` and `bias` are the
-    norm's vectors; in the backward loop these buffers sum their gradients, and the weight is in `forward_weight`.
+    `name` and `scale` are names of buffers; `scale` holds 1 / deviation, one number per row. `vector` is the number of
+    the weight among the vectors; the bias is the next.
     """
 
     name: str
     blocks: tuple[int, ...]
     scale: str
-    weight: str
-    bias: str
-    forward_weight: str = ""
+    vector: int
 
     def standardize(self, row: Row) -> None:
-        code, total, squares = row.code, row.code.new_sum(), row.code.new_sum()
+        code, total, squares = row.code, Sum(row.code), Sum(row.code)
         width = code.broadcast_int(row.step.units * len(self.blocks))
 
         def collect(at: LoopPosition) -> None:
@@ -70,9 +70,10 @@ class Norm:
 
         row.for_each_unit(shrink)
 
-    def value(self, at: LoopPosition, place: int = 0) -> Vec:
-        """y, in the `place`-th of the blocks."""
-        return at.load(self.name, self.blocks[place]) * at.load(self.weight, place) + at.load(self.bias, place)
+    def value(self, at: LoopPosition, place: int = 0, vectors: str = "vector") -> Vec:
+        """y, in the `place`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
+        weight, bias = (f"{vectors} {number}" for number in (self.vector, self.vector + 1))
+        return at.load(self.name, self.blocks[place]) * at.load(weight, place) + at.load(bias, place)
 
 
 class NormGradient:
@@ -83,15 +84,15 @@ class NormGradient:
 
     def __init__(self, norm: Norm, row: Row):
         self.norm, self.row = norm, row
-        self.sum_d, self.sum_d_standard = row.code.new_sum(), row.code.new_sum()
+        self.sum_d, self.sum_d_standard = Sum(row.code), Sum(row.code)
 
     def collect(self, at: LoopPosition, grad_y: Vec, place: int = 0) -> Vec:
         """grad_y in the `place`-th of the blocks → d."""
         norm, standard = self.norm, at.load(self.norm.name, self.norm.blocks[place])
-        at.add(grad_y * standard, norm.weight, place)
-        if norm.bias in self.row.step.buffers:  # otherwise `scan.py` sums it: see `summed_gradients`
-            at.add(grad_y, norm.bias, place)
-        d = grad_y * at.load(norm.forward_weight, place)
+        at.add(grad_y * standard, f"vector {norm.vector}", place)
+        if (bias := f"vector {norm.vector + 1}") in self.row.step.buffers:  # else `scan.py` sums it: `summed_gradients`
+            at.add(grad_y, bias, place)
+        d = grad_y * at.load(f"forward vector {norm.vector}", place)
         self.sum_d.add(d)
         self.sum_d_standard.add(d * standard)
         return d
@@ -108,44 +109,19 @@ class NormGradient:
         return (d - self.mean - standard * self.mean_d_standard) * self.scale
 
 
-def build_vector_buffers(
-    widths: tuple[int, ...], summed_gradients: SummedGradients
-) -> tuple[dict[str, Buffer], dict[str, Buffer]]:
-    """Forward and backward buffers of the vectors beside the matrix.
-
-    The backward loop has the vectors and the sums of their gradients, except those in `summed_gradients`.
-    """
-    buffers = [Buffer("vector", width) for width in widths]
-    forward = {f"vector {number}": buffer for number, buffer in enumerate(buffers)}
-    backward = {f"forward vector {number}": buffer for number, buffer in enumerate(buffers)}
-    sums = {f"vector {n}": Buffer("sum", width) for n, width in enumerate(widths) if n not in summed_gradients}
-    return forward, sums | backward
-
-
 class LayerNormRNN(RNN):
     """h = φ(LN(x + U h)). The buffer `gates` holds the standardised sum."""
 
     vector_widths = (1, 1)
+    saves_vectors = True
+    saved: ClassVar = {"gates": PACKED, "scale": SINGLE}
+    forward_only: ClassVar = {"previous_h": PREVIOUS, "preactivation": RECORDED, "normed": RECORDED, "h": STATE}
     recorded = (
         ("preactivation", "preactivation", 0, 1),
         ("norm.norm", "normed", 0, 1),
         ("hidden", "outputs", 0, 1),
     )
-    norm = Norm("gates", (0,), "scale", "vector 0", "vector 1", "forward vector 0")
-
-    def __init__(self, phi: str = "tanh"):
-        self.phi = phi
-        forward_vectors, backward_vectors = build_vector_buffers(self.vector_widths, self.summed_gradients)
-        saved = {"gates": PACKED, "scale": SINGLE}
-        self.buffers = {
-            **saved,
-            "previous_h": PREVIOUS,
-            "preactivation": RECORDED,
-            "normed": RECORDED,
-            "h": STATE,
-            **forward_vectors,
-        }
-        self.backward_buffers = {**saved, "grad_gates": PACKED, "grad_h": STATE, **backward_vectors}
+    norm = Norm("gates", (0,), "scale", 0)
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
@@ -153,7 +129,7 @@ class LayerNormRNN(RNN):
         def unit(at: LoopPosition) -> None:
             y = self.norm.value(at)
             at.store(y, "normed")
-            store_state(at, activation(at.code, self.phi, y))
+            store_state(at, ACTIVATIONS[self.phi][0](y))
 
         with step.rows() as row:
             row.for_each_unit(lambda at: at.store(at.load("gates"), "preactivation"))
@@ -165,9 +141,9 @@ class LayerNormRNN(RNN):
             gradient = NormGradient(self.norm, row)
 
             def collect(at: LoopPosition) -> None:
-                y = at.load("gates") * at.load("forward vector 0") + at.load("forward vector 1")
-                h = activation(at.code, self.phi, y)
-                at.store(gradient.collect(at, incoming_gradient(at) * derivative(at.code, self.phi, h)), "grad_h")
+                activate, differentiate = ACTIVATIONS[self.phi]
+                h = activate(self.norm.value(at, vectors="forward vector"))
+                at.store(gradient.collect(at, incoming_gradient(at) * differentiate(h)), "grad_h")
 
             row.for_each_unit(collect)
             gradient.compute_means()
@@ -179,7 +155,25 @@ class LayerNormLSTM(LSTM):
     """The product and the cell are normalised: gates of x + LN(U h), h = o tanh(LN(c))."""
 
     vector_widths = (4, 4, 1, 1)
-    summed_gradients: ClassVar[SummedGradients] = {1: ("grad_gates", 0, 4)}
+    saves_vectors = True
+    saved: ClassVar = {
+        "gates": WIDE,
+        "product": WIDE,
+        "normed_c": PACKED,
+        "scale": SINGLE,
+        "cell_scale": SINGLE,
+        "previous_c": PREVIOUS,
+    }
+    forward_only: ClassVar = {
+        "normed": Buffer("packed", 4, only_for="record"),
+        "cell": RECORDED,
+        "normed_cell": RECORDED,
+        "previous_h": PREVIOUS,
+        "h": STATE,
+        "c": STATE,
+    }
+    backward_only: ClassVar = {"grad_gates": WIDE, "grad_product": WIDE, "grad_h": STATE, "grad_c": STATE}
+    summed_gradients: ClassVar = {1: ("grad_gates", 0, 4)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
     recorded = (
         ("hidden_norm.norm", "normed", 0, 4),
@@ -187,35 +181,8 @@ class LayerNormLSTM(LSTM):
         ("cell_norm.norm", "normed_cell", 0, 1),
         ("hidden", "outputs", 0, 1),
     )
-    product_norm = Norm("product", (0, 1, 2, 3), "scale", "vector 0", "vector 1", "forward vector 0")
-    cell_norm = Norm("normed_c", (0,), "cell_scale", "vector 2", "vector 3", "forward vector 2")
-
-    def __init__(self) -> None:
-        forward_vectors, backward_vectors = build_vector_buffers(self.vector_widths, self.summed_gradients)
-        wide = Buffer("packed", 4)
-        saved = {
-            "gates": wide,
-            "product": wide,
-            "normed_c": PACKED,
-            "scale": SINGLE,
-            "cell_scale": SINGLE,
-            "previous_c": PREVIOUS,
-        }
-        recorded = {
-            "normed": Buffer("packed", 4, only_for="record"),
-            "cell": RECORDED,
-            "normed_cell": RECORDED,
-            "previous_h": PREVIOUS,
-        }
-        self.buffers = {**saved, **recorded, "h": STATE, "c": STATE, **forward_vectors}
-        self.backward_buffers = {
-            **saved,
-            "grad_gates": wide,
-            "grad_product": wide,
-            "grad_h": STATE,
-            "grad_c": STATE,
-            **backward_vectors,
-        }
+    product_norm = Norm("product", (0, 1, 2, 3), "scale", 0)
+    cell_norm = Norm("normed_c", (0,), "cell_scale", 2)
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=4, overwrite=True)
@@ -223,8 +190,8 @@ class LayerNormLSTM(LSTM):
         def gates(at: LoopPosition) -> None:
             u = [self.product_norm.value(at, block) for block in range(4)]
             a = [at.load("gates", block) + u[block] for block in range(4)]
-            i, f, o = (sigmoid(at.code, a[block]) for block in (0, 1, 3))
-            g, c = tanh(at.code, a[2]), at.load("c")
+            i, f, o = (sigmoid(a[block]) for block in (0, 1, 3))
+            g, c = tanh(a[2]), at.load("c")
             at.store(c, "previous_c")
             c = f * c + i * g
             for block, gate in enumerate((i, f, g, o)):
@@ -236,7 +203,7 @@ class LayerNormLSTM(LSTM):
         def output(at: LoopPosition) -> None:
             y = self.cell_norm.value(at)
             at.store(y, "normed_cell")
-            store_state(at, at.load("gates", 3) * tanh(at.code, y))
+            store_state(at, at.load("gates", 3) * tanh(y))
 
         with step.rows() as row:
             self.product_norm.standardize(row)
@@ -250,9 +217,7 @@ class LayerNormLSTM(LSTM):
 
             def output(at: LoopPosition) -> None:
                 o, grad_h = at.load("gates", 3), incoming_gradient(at)
-                activated = tanh(
-                    at.code, at.load("normed_c") * at.load("forward vector 2") + at.load("forward vector 3")
-                )
+                activated = tanh(self.cell_norm.value(at, vectors="forward vector"))
                 at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
                 at.store(cell_norm.collect(at, grad_h * o * (1.0 - activated * activated)), "grad_h")
 
@@ -284,34 +249,34 @@ class LayerNormGRU(GRUBase):
 
     weight_blocks = ((0, 3),)
     vector_widths = (2, 2, 1, 1)
-    summed_gradients: ClassVar[SummedGradients] = {1: ("grad_gates", 0, 2)}
+    saves_vectors = True
+    saved: ClassVar = {
+        "gates": Buffer("packed", 3),
+        "product": Buffer("packed", 3),
+        "scale": SINGLE,
+        "candidate_scale": SINGLE,
+        "previous_h": PREVIOUS,
+    }
+    forward_only: ClassVar = {"normed": Buffer("packed", 3, only_for="record"), "h": STATE}
+    backward_only: ClassVar = {
+        "grad_gates": Buffer("packed", 3),
+        "grad_product": Buffer("packed", 3),
+        "grad_h": STATE,
+        "spare": STATE,
+    }
+    summed_gradients: ClassVar = {1: ("grad_gates", 0, 2)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
     recorded = (("gates_norm.norm", "normed", 0, 2), ("candidate_norm.norm", "normed", 2, 3), *GRUBase.recorded)
-    gates_norm = Norm("product", (0, 1), "scale", "vector 0", "vector 1", "forward vector 0")
-    candidate_norm = Norm("product", (2,), "candidate_scale", "vector 2", "vector 3", "forward vector 2")
-
-    def __init__(self, keeps: bool = True):
-        super().__init__(keeps)
-        forward_vectors, backward_vectors = build_vector_buffers(self.vector_widths, self.summed_gradients)
-        wide = Buffer("packed", 3)
-        saved = {"gates": wide, "product": wide, "scale": SINGLE, "candidate_scale": SINGLE, "previous_h": PREVIOUS}
-        self.buffers = {**saved, "normed": Buffer("packed", 3, only_for="record"), "h": STATE, **forward_vectors}
-        self.backward_buffers = {
-            **saved,
-            "grad_gates": wide,
-            "grad_product": wide,
-            "grad_h": STATE,
-            "spare": STATE,
-            **backward_vectors,
-        }
+    gates_norm = Norm("product", (0, 1), "scale", 0)
+    candidate_norm = Norm("product", (2,), "candidate_scale", 2)
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=3, overwrite=True)
 
         def unit(at: LoopPosition) -> None:
             u_r, u_z, u_n = self.gates_norm.value(at, 0), self.gates_norm.value(at, 1), self.candidate_norm.value(at)
-            r, z = sigmoid(at.code, at.load("gates", 0) + u_r), sigmoid(at.code, at.load("gates", 1) + u_z)
-            n = tanh(at.code, at.load("gates", 2) + r * u_n)
+            r, z = sigmoid(at.load("gates", 0) + u_r), sigmoid(at.load("gates", 1) + u_z)
+            n = tanh(at.load("gates", 2) + r * u_n)
             for block, (value, gate) in enumerate(((u_r, r), (u_z, z), (u_n, n))):
                 at.store(value, "normed", block)
                 at.store(gate, "gates", block)
@@ -329,13 +294,12 @@ class LayerNormGRU(GRUBase):
             def collect(at: LoopPosition) -> None:
                 r, z, n = (at.load("gates", block) for block in range(3))
                 grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
-                u_n = at.load("product", 2) * at.load("forward vector 2") + at.load("forward vector 3")
+                u_n = self.candidate_norm.value(at, vectors="forward vector")
                 grad_r = grad_n * u_n * (r * (1.0 - r))
                 gates.collect(at, grad_r, 0)
                 gates.collect(at, grad_z, 1)
                 at.store(candidate.collect(at, grad_n * r), "spare")
-                for block, value in enumerate((grad_r, grad_z, grad_n)):
-                    at.store(value, "grad_gates", block)
+                at.store_blocks((grad_r, grad_z, grad_n), "grad_gates")
                 at.store(grad_h, "grad_h")
 
             def product(at: LoopPosition) -> None:

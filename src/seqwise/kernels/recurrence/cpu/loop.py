@@ -16,28 +16,20 @@ The generated function has one argument, the address of a list of 64-bit words; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
+from seqwise.kernels.recurrence.cell_spec import CellSpec
 from seqwise.kernels.recurrence.cpu.code import Code, Compiled, Int, Vec
 
 # The first words of a worker's list. `multiply` is the address of the compiled matrix product; `external` that of the
 # outputs (forward) or their gradients (backward), with the strides `step_stride` and `row_stride`. A worker computes
 # every sequence whose rank is `worker` modulo `num_workers`.
 HEADER = (
-    "steps",
-    "worker",
-    "num_workers",
-    "reverse",
-    "step_offsets",
-    "sorted_indices",
-    "units",
-    "multiply",
-    "external",
-    "step_stride",
-    "row_stride",
+    *("steps", "worker", "num_workers", "reverse", "step_offsets", "sorted_indices", "units"),
+    *("multiply", "external", "step_stride", "row_stride"),
 )
 
 
@@ -57,42 +49,48 @@ class Buffer:
         return 1 if self.single else self.blocks * units
 
 
-SummedGradients = dict[int, tuple[str, int, int]]
+Recorded = tuple[str, str, int, int]  # a gate: name, buffer, first block, end
 
 
-class Equation(Protocol):
-    """The equation of a cell, and what `memory.py` and `scan.py` need to know of it. Blocks are `units` wide."""
+class Equation:
+    """The equation of a cell, and what `memory.py` and `scan.py` need to know of it. Blocks are `units` wide.
 
-    buffers: dict[str, Buffer]  # of the forward loop
-    backward_buffers: dict[str, Buffer]
+    Vector n, a bias or the weight of a norm, is the buffer "vector n" of the forward loop. In the backward loop that is
+    the sum of its gradient, unless `summed_gradients` has it; with `saves_vectors` its value is "forward vector n".
+    """
 
-    @property
-    def blocks(self) -> int: ...  # of the projected input
+    blocks = 1  # of the projected input
+    states = 1  # 2 for h and c
+    saved: ClassVar[dict[str, Buffer]]  # buffers of both loops
+    forward_only: ClassVar[dict[str, Buffer]]
+    backward_only: ClassVar[dict[str, Buffer]]
+    # For each product, the blocks (first, end) of the recurrent matrix that it uses.
+    weight_blocks: tuple[tuple[int, int], ...] = ((0, 1),)
+    # The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied.
+    weight_gradients: tuple[tuple[str, int, str], ...] = (("grad_gates", 0, "previous_h"),)
+    vector_widths: tuple[int, ...] = ()  # in blocks, of the vectors beside the matrix
+    saves_vectors = False
+    # Vectors whose gradient is the sum of all packed rows: number → buffer, first block, end.
+    summed_gradients: ClassVar[dict[int, tuple[str, int, int]]] = {}
+    recorded: tuple[Recorded, ...] = ()
 
-    @property
-    def states(self) -> int: ...  # 2 for h and c
+    def __init__(self, spec: CellSpec):
+        self.phi, self.keeps = spec.activation, spec.update == "keeps"
+        widths = dict(enumerate(self.vector_widths))
+        vectors = {n: Buffer("vector", width) for n, width in widths.items()}
+        self.buffers = {**self.saved, **self.forward_only, **{f"vector {n}": vectors[n] for n in vectors}}
+        self.backward_buffers = {**self.saved, **self.backward_only}
+        self.backward_buffers |= {
+            f"vector {n}": Buffer("sum", width) for n, width in widths.items() if n not in self.summed_gradients
+        }
+        if self.saves_vectors:
+            self.backward_buffers |= {f"forward vector {n}": vectors[n] for n in vectors}
 
-    @property
-    def weight_blocks(self) -> tuple[tuple[int, int], ...]:
-        """For each product, the blocks (first, end) of the recurrent matrix that it uses."""
+    def forward(self, step: Step) -> None:
+        raise NotImplementedError
 
-    @property
-    def vector_widths(self) -> tuple[int, ...]: ...  # widths, in blocks, of the vectors beside the matrix
-
-    @property
-    def summed_gradients(self) -> SummedGradients:
-        """Vectors whose gradient is the sum of all packed rows: number → buffer, first block, end."""
-
-    @property
-    def weight_gradients(self) -> tuple[tuple[str, int, str], ...]:
-        """The matrix's gradient, product by product: the gradient after it, its first block, what was multiplied."""
-
-    @property
-    def recorded(self) -> tuple[tuple[str, str, int, int], ...]: ...  # gates: name, buffer, first block, end
-
-    def forward(self, step: Step) -> None: ...
-
-    def backward(self, step: Step) -> None: ...
+    def backward(self, step: Step) -> None:
+        raise NotImplementedError
 
 
 def layout(buffers: dict[str, Buffer], packs: int) -> dict[str, int]:
@@ -119,28 +117,26 @@ def compile_loop(equation: Equation, precision: str, backward: bool) -> Compiled
             start = code.word(values["step_offsets"], t)
             active = code.word(values["step_offsets"], t + 1) - start  # sequences that have this step
             rows = (active - values["worker"] + values["num_workers"] - 1) // values["num_workers"]
-            with code.when(rows >= 1):
+            with code.builder.if_then(rows >= 1):
                 step = Step(code, buffers, values, row_strides, t, start, rows)
                 (equation.backward if backward else equation.forward)(step)
     return code.build()["scan"]
 
 
+@dataclass
 class Step:
     """One step in time, for the sequences of one worker that have this step."""
 
-    def __init__(
-        self,
-        code: Code,
-        buffers: dict[str, Buffer],
-        values: dict[str, Int],
-        row_strides: dict[str, Int],
-        time: Int,
-        first_row: Int,
-        num_rows: Int,
-    ):
-        self.code, self.buffers, self.values, self.row_strides = code, buffers, values, row_strides
-        self.time, self.first_row, self.num_rows = time, first_row, num_rows
-        self.units = values["units"]
+    code: Code
+    buffers: dict[str, Buffer]
+    values: dict[str, Int]
+    row_strides: dict[str, Int]
+    time: Int
+    first_row: Int
+    num_rows: Int
+
+    def __post_init__(self) -> None:
+        self.units = self.values["units"]
 
     def address(self, name: str, row: Int | int) -> Int:
         """The address of a row of a buffer, counted among the rows of this worker."""
@@ -164,10 +160,8 @@ class Step:
     ) -> None:
         """result += left · weight, for all rows; with `overwrite` result = left · weight. Sizes are in blocks."""
         size, units, num_workers = self.code.size, self.units, self.values["num_workers"]
-        address, stride = (
-            self.address(result, 0) + units * (result_block * size),
-            self.row_strides[result] * num_workers,
-        )
+        address = self.address(result, 0) + units * (result_block * size)
+        stride = self.row_strides[result] * num_workers
         self.code.call(
             self.values["multiply"],
             *(self.address(left, 0) + units * (left_block * size), self.row_strides[left] * num_workers),
@@ -181,7 +175,7 @@ class Step:
         with self.code.loop(0, self.num_rows) as row:
             yield Row(self, row)
 
-    def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:
+    def for_each_unit(self, body: Callable[[LoopPosition], object]) -> None:
         """Generate `body` for all units of all rows."""
         with self.rows() as row:
             row.for_each_unit(body)
@@ -198,16 +192,16 @@ class Row:
         offset = step.time * values["step_stride"] + sequence * values["row_stride"]
         self.addresses["external"] = values["external"] + offset * self.code.size
 
-    def for_each_unit(self, body: Callable[[LoopPosition], None]) -> None:
+    def for_each_unit(self, body: Callable[[LoopPosition], object]) -> None:
         self.code.for_each_vector(self.step.units, lambda u: body(LoopPosition(self, u)))
 
     def load_number(self, name: str) -> Vec:
         """The number of a `single` row, in every lane."""
-        return self.code.broadcast(self.code.load_scalar(self.addresses[name]))
+        return self.code.broadcast(self.code.builder.load(self.code.pointer(self.addresses[name])))
 
     def store_number(self, name: str, value: Vec) -> None:
         first = self.code.builder.extract_element(value.value, self.code.as_int(0).value)
-        self.code.store_scalar(first, self.addresses[name])
+        self.code.builder.store(first, self.code.pointer(self.addresses[name]))
 
 
 class LoopPosition:
@@ -221,6 +215,11 @@ class LoopPosition:
 
     def store(self, value: Vec, name: str, block: int = 0) -> None:
         self.code.store(value, self.row.addresses[name], self.unit + self.row.step.units * block)
+
+    def store_blocks(self, values: Sequence[Vec], name: str) -> None:
+        """Store the values in the first blocks of a buffer."""
+        for block, value in enumerate(values):
+            self.store(value, name, block)
 
     def add(self, value: Vec, name: str, block: int = 0) -> None:
         self.store(self.load(name, block) + value, name, block)

@@ -5,7 +5,6 @@ It knows nothing of gradients; the equations are in `equations` and `layer_norm_
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,36 +28,26 @@ def build_equation(spec: CellSpec) -> Equation:
     """The compiled equation of a cell; raises `UsageError` where there is none."""
     from seqwise.kernels.recurrence.cpu import equations, layer_norm_equations
 
-    updates = {"keeps": True, "replaces": False}
-    is_known = (
-        spec.activation in ("tanh", "relu", "sigmoid", "identity") if spec.name == "rnn" else spec.update in updates
-    )
-    table: dict[tuple[str | bool, ...], Callable[[], Equation]] = {
-        ("rnn", False): lambda: equations.RNN(spec.activation),
-        ("rnn", True): lambda: layer_norm_equations.LayerNormRNN(spec.activation),
+    variant = f"gru {spec.reset}" if spec.name == "gru" else spec.name
+    table: dict[tuple[str, bool], type[Equation]] = {
+        ("rnn", False): equations.RNN,
+        ("rnn", True): layer_norm_equations.LayerNormRNN,
         ("lstm", False): equations.LSTM,
         ("lstm", True): layer_norm_equations.LayerNormLSTM,
-        ("gru", "after", False): lambda: equations.GRUResetAfter(updates[spec.update]),
-        ("gru", "after", True): lambda: layer_norm_equations.LayerNormGRU(updates[spec.update]),
-        ("gru", "before", False): lambda: equations.GRUResetBefore(updates[spec.update]),
+        ("gru after", False): equations.GRUResetAfter,
+        ("gru after", True): layer_norm_equations.LayerNormGRU,
+        ("gru before", False): equations.GRUResetBefore,
     }
-    build = table.get((spec.name, spec.reset, spec.layer_norm) if spec.name == "gru" else (spec.name, spec.layer_norm))
-    if build is None or not is_known:
+    is_known = spec.activation in equations.ACTIVATIONS if spec.name == "rnn" else spec.update in ("keeps", "replaces")
+    if (variant, spec.layer_norm) not in table or not is_known:
         raise UsageError(f"no compiled scan of {spec}.")
-    return build()
+    return table[variant, spec.layer_norm](spec)
 
 
 @thread_safe_cache
 def get_compiled_cell(spec: CellSpec, dtype: torch.dtype) -> CompiledCell:
     """The compiled functions of a cell and a precision; all calls share them."""
     return CompiledCell(spec, dtype)
-
-
-@thread_safe_cache
-def _compile_loop(cell: CompiledCell, backward: bool) -> Compiled:
-    from seqwise.kernels.recurrence.cpu.loop import compile_loop
-
-    return compile_loop(cell.equation, cell.precision, backward)
 
 
 class CompiledCell:
@@ -78,9 +67,12 @@ class CompiledCell:
             name for name, buffer in self.equation.buffers.items() if name in backward_names or buffer.kind == "vector"
         ]
 
+    @thread_safe_cache
     def loop(self, backward: bool) -> Compiled:
         """The loop over time, compiled at the first call; `backward` means the gradient."""
-        return _compile_loop(self, backward)
+        from seqwise.kernels.recurrence.cpu.loop import compile_loop
+
+        return compile_loop(self.equation, self.precision, backward)
 
 
 class Plan:

@@ -73,7 +73,7 @@ def _loop_over_panels(code: Code, columns: Int) -> Iterator[tuple[int, Int, Int]
         with code.loop(start, stop, span) as j:
             yield width, j, columns - j
         start = stop
-    with code.when(start < columns):
+    with code.builder.if_then(start < columns):
         yield PARTIAL, start, columns - start
 
 
@@ -125,11 +125,11 @@ def _add_pack_strip(code: Code) -> Any:
         with code.loop(0, full, lanes) as k:
             for i, row in enumerate(_transpose_square(code, [code.load(weight, place + k) for place in places])):
                 code.store(row, panel, (k + i) * step)
-        with code.when(full < depth):
+        with code.builder.if_then(full < depth):
             with code.mask_lanes(depth - full):
                 rows = [code.load(weight, place + full) for place in places]
             for i, row in enumerate(_transpose_square(code, rows)):
-                with code.when(full + i < depth):
+                with code.builder.if_then(full + i < depth):
                     code.store(row, panel, (full + i) * step)
     return code.make_internal("strip")
 
