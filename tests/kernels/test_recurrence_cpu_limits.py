@@ -177,12 +177,13 @@ def test_an_input_of_width_zero_leaves_the_bias(kind):
 
 
 def apply_activation(name: str, x: Tensor) -> Tensor:
-    from seqwise.kernels.recurrence.cpu.activations import activation
     from seqwise.kernels.recurrence.cpu.code import Code
+    from seqwise.kernels.recurrence.cpu.equations import ACTIVATIONS
 
     code = Code(linear.PRECISIONS[x.dtype])
     with code.function("apply", 3) as (source, place, width):
-        code.for_each_vector(width, lambda u: code.store(activation(code, name, code.load(source, u)), place, u))
+        for u in code.each_vector(width):
+            code.store(ACTIVATIONS[name][0](code.load(source, u)), place, u)
     out = torch.empty_like(x)
     code.build()["apply"](x.data_ptr(), out.data_ptr(), len(x))
     return out

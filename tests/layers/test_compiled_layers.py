@@ -260,7 +260,7 @@ def test_a_scan_that_cannot_be_compiled_warns_once_and_uses_another_backend(monk
     def broken(cell: object, backward: bool) -> None:
         raise RuntimeError("first line\ncannot select")
 
-    monkeypatch.setattr(memory, "_compile_loop", broken)
+    monkeypatch.setattr(memory.CompiledCell, "loop", broken)
     monkeypatch.setattr(scan_module, "_failed", set())
     x = random_input()
     for name, other in (("gru", "aten"), ("gru before", "reference")):

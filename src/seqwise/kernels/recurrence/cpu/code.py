@@ -2,10 +2,9 @@
 
     code = Code("float")
     with code.function("double", 2) as (values, width):
-        def double(u):
+        for u in code.each_vector(width):
             x = code.load(values, u)
             code.store(x + x, values, u)
-        code.for_each_vector(width, double)
     run = code.build()["double"]                # a C function; run(address, count)
 
 Running such Python code computes nothing: `x + x` appends an instruction to the function being written. A value is a
@@ -17,7 +16,7 @@ few tenths of a second. Importing this imports LLVM, 0.1 s. It knows nothing of 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
@@ -152,13 +151,16 @@ class Code:
         builder.branch(head)
         builder.position_at_end(after)
 
-    def for_each_vector(self, width: Int, body: Callable[[Int], object]) -> None:
-        """Run `body` for each vector that begins at u < width; the last one has the remaining lanes only."""
+    def each_vector(self, width: Int) -> Iterator[Int]:
+        """Generate a loop over the vectors that begin at u < width.
+
+        The caller's loop body runs twice: it generates the code for whole vectors, and that for the remaining lanes.
+        """
         full = width // self.lanes * self.lanes
         with self.loop(0, full, self.lanes) as u:
-            body(u)
+            yield u
         with self.builder.if_then(full < width), self.mask_lanes(width - full):
-            body(full)
+            yield full
 
     @contextmanager
     def mask_lanes(self, count: Int | None) -> Iterator[None]:

@@ -24,7 +24,7 @@ from llvmlite import ir
 from seqwise.kernels.recurrence.cpu.code import INT32, INT64, Vec
 from seqwise.kernels.recurrence.cpu.loop import Buffer, Equation, LoopPosition, Recorded, Step
 
-PACKED, STATE = Buffer("packed"), Buffer("state")
+PACKED, PACKED_3, PACKED_4, STATE = Buffer("packed"), Buffer("packed", 3), Buffer("packed", 4), Buffer("state")
 PREVIOUS, RECORDED = Buffer("packed", only_for="backward"), Buffer("packed", only_for="record")
 # precision → terms of the series, smallest exponent, bits of the fraction, bias of the exponent, log 2 in two parts
 EXP_CONSTANTS: dict[str, tuple[int, float, int, int, float, float]] = {
@@ -43,22 +43,17 @@ class RNN(Equation):
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
-
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             a = at.load("gates")
             h = ACTIVATIONS[self.phi][0](a)
             at.store(a, "preactivation")
             at.store(h, "gates")
             store_state(at, h)
 
-        step.for_each_unit(unit)
-
     def backward(self, step: Step) -> None:
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             h = at.load("gates")
             at.store(incoming_gradient(at) * ACTIVATIONS[self.phi][1](h), "grad_gates")
-
-        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", overwrite=True)
 
 
@@ -67,9 +62,9 @@ class LSTM(Equation):
 
     blocks, states = 4, 2
     weight_blocks = ((0, 4),)
-    saved: ClassVar = {"gates": Buffer("packed", 4), "previous_h": PREVIOUS, "previous_c": PREVIOUS}
+    saved: ClassVar = {"gates": PACKED_4, "previous_h": PREVIOUS, "previous_c": PREVIOUS}
     forward_only: ClassVar = {"cell": RECORDED, "h": STATE, "c": STATE}
-    backward_only: ClassVar = {"grad_gates": Buffer("packed", 4), "grad_h": STATE, "grad_c": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     recorded_gates = (
         *((name, "gates", block, block + 1) for block, name in enumerate(("input", "forget", "candidate", "output"))),
         ("cell", "cell", 0, 1),
@@ -78,8 +73,7 @@ class LSTM(Equation):
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=4)
-
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             i, f, o = (sigmoid(at.load("gates", block)) for block in (0, 1, 3))
             g, c = tanh(at.load("gates", 2)), at.load("c")
             at.store(c, "previous_c")
@@ -89,10 +83,8 @@ class LSTM(Equation):
             at.store(c, "cell")
             store_state(at, o * tanh(c))
 
-        step.for_each_unit(unit)
-
     def backward(self, step: Step) -> None:
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             i, f, g, o = (at.load("gates", block) for block in range(4))
             c_before, grad_h = at.load("previous_c"), incoming_gradient(at)
             activated = tanh(f * c_before + i * g)
@@ -102,8 +94,6 @@ class LSTM(Equation):
             at.store(grad_c * i * (1.0 - g * g), "grad_gates", 2)
             at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
             at.store(grad_c * f, "grad_c")
-
-        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", depth=4, overwrite=True)
 
 
@@ -130,9 +120,9 @@ class GRUBase(Equation):
 class GRUResetAfter(GRUBase):
     """n = tanh(x_n + r (U_n h + b)): the reset gate acts after the product."""
 
-    saved: ClassVar = {"gates": Buffer("packed", 3), "product": PACKED, "previous_h": PREVIOUS}
+    saved: ClassVar = {"gates": PACKED_3, "product": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"h": STATE}
-    backward_only: ClassVar = {"grad_gates": Buffer("packed", 3), "grad_product": PACKED, "grad_h": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED, "grad_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_product", 0, "previous_h"))
     vector_widths = (1,)
     summed_gradients: ClassVar = {0: ("grad_product", 0, 1)}
@@ -140,8 +130,7 @@ class GRUResetAfter(GRUBase):
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
         step.product("h", 1, "product", overwrite=True)
-
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             r, z = (sigmoid(at.load("gates", block)) for block in (0, 1))
             u = at.load("product") + at.load("vector 0")
             n = tanh(at.load("gates", 2) + r * u)
@@ -149,18 +138,14 @@ class GRUResetAfter(GRUBase):
             at.store_blocks((r, z, n), "gates")
             store_state(at, self.blend(z, at.load("h"), n))
 
-        step.for_each_unit(unit)
-
     def backward(self, step: Step) -> None:
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             r, z, n = (at.load("gates", block) for block in range(3))
             grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
             grad_u = grad_n * r
             at.store_blocks((grad_n * at.load("product") * (r * (1.0 - r)), grad_z, grad_n), "grad_gates")
             at.store(grad_u, "grad_product")
             at.store(grad_h, "grad_h")
-
-        step.for_each_unit(unit)
         step.product("grad_gates", 0, "grad_h", depth=2)
         step.product("grad_product", 1, "grad_h")
 
@@ -168,44 +153,35 @@ class GRUResetAfter(GRUBase):
 class GRUResetBefore(GRUBase):
     """n = tanh(x_n + U_n (r h)): the reset gate acts before the product."""
 
-    saved: ClassVar = {"gates": Buffer("packed", 3), "reset_h": PACKED, "previous_h": PREVIOUS}
+    saved: ClassVar = {"gates": PACKED_3, "reset_h": PACKED, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"h": STATE}
-    backward_only: ClassVar = {"grad_gates": Buffer("packed", 3), "grad_h": STATE, "grad_reset_h": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_h": STATE, "grad_reset_h": STATE}
     weight_gradients = (("grad_gates", 0, "previous_h"), ("grad_gates", 2, "reset_h"))
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates", width=2)
-
-        def reset(at: LoopPosition) -> None:
+        for at in step.each_unit():
             r, z = (sigmoid(at.load("gates", block)) for block in (0, 1))
             at.store_blocks((r, z), "gates")
             at.store(r * at.load("h"), "reset_h")
-
-        def unit(at: LoopPosition) -> None:
+        step.product("reset_h", 1, "gates", result_block=2)
+        for at in step.each_unit():
             n = tanh(at.load("gates", 2))
             at.store(n, "gates", 2)
             store_state(at, self.blend(at.load("gates", 1), at.load("h"), n))
 
-        step.for_each_unit(reset)
-        step.product("reset_h", 1, "gates", result_block=2)
-        step.for_each_unit(unit)
-
     def backward(self, step: Step) -> None:
-        def unit(at: LoopPosition) -> None:
+        for at in step.each_unit():
             z, n = at.load("gates", 1), at.load("gates", 2)
             grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
             at.store(grad_z, "grad_gates", 1)
             at.store(grad_n, "grad_gates", 2)
             at.store(grad_h, "grad_h")
-
-        def reset(at: LoopPosition) -> None:
+        step.product("grad_gates", 1, "grad_reset_h", left_block=2, overwrite=True)
+        for at in step.each_unit():
             r, change = at.load("gates", 0), at.load("grad_reset_h")
             at.add(change * r, "grad_h")
             at.store(change * at.load("previous_h") * (r * (1.0 - r)), "grad_gates", 0)
-
-        step.for_each_unit(unit)
-        step.product("grad_gates", 1, "grad_reset_h", left_block=2, overwrite=True)
-        step.for_each_unit(reset)
         step.product("grad_gates", 0, "grad_h", depth=2)
 
 

@@ -14,6 +14,8 @@ from seqwise.kernels.recurrence.cpu.equations import (
     ACTIVATIONS,
     LSTM,
     PACKED,
+    PACKED_3,
+    PACKED_4,
     PREVIOUS,
     RECORDED,
     RNN,
@@ -27,7 +29,7 @@ from seqwise.kernels.recurrence.cpu.equations import (
 from seqwise.kernels.recurrence.cpu.loop import Buffer, LoopPosition, Row, Step
 
 EPSILON = 1e-5  # as in `layers.norm`
-SINGLE, WIDE = Buffer("packed", single=True), Buffer("packed", 4)
+SINGLE = Buffer("packed", single=True)
 
 
 @dataclass(frozen=True)
@@ -44,31 +46,22 @@ class Norm:
     vector: int
 
     def standardize(self, row: Row) -> None:
-        code, total, squares = row.code, Sum(row.code), Sum(row.code)
-        width = code.broadcast_int(row.step.units * len(self.blocks))
-
-        def collect(at: LoopPosition) -> None:
+        total, squares = Sum(row.code), Sum(row.code)
+        width = row.code.broadcast_int(row.step.units * len(self.blocks))
+        for at in row.each_unit():
             for block in self.blocks:
                 total.add(at.load(self.name, block))
-
-        row.for_each_unit(collect)
         mean = total.broadcast() / width
-
-        def deviate(at: LoopPosition) -> None:
+        for at in row.each_unit():
             for block in self.blocks:
                 deviation = at.load(self.name, block) - mean
                 squares.add(deviation * deviation)
                 at.store(deviation, self.name, block)
-
-        row.for_each_unit(deviate)
-        scale = 1.0 / code.sqrt(squares.broadcast() / width + EPSILON)
+        scale = 1.0 / row.code.sqrt(squares.broadcast() / width + EPSILON)
         row.store_number(self.scale, scale)
-
-        def shrink(at: LoopPosition) -> None:
+        for at in row.each_unit():
             for block in self.blocks:
                 at.store(at.load(self.name, block) * scale, self.name, block)
-
-        row.for_each_unit(shrink)
 
     def value(self, at: LoopPosition, place: int = 0, vectors: str = "vector") -> Vec:
         """y, in the `place`-th of the blocks. In the backward loop `vectors` are "forward vector"."""
@@ -116,38 +109,29 @@ class LayerNormRNN(RNN):
     saves_vectors = True
     saved: ClassVar = {"gates": PACKED, "scale": SINGLE}
     forward_only: ClassVar = {"previous_h": PREVIOUS, "preactivation": RECORDED, "normed": RECORDED, "h": STATE}
-    recorded = (
-        ("preactivation", "preactivation", 0, 1),
-        ("norm.norm", "normed", 0, 1),
-        ("hidden", "outputs", 0, 1),
-    )
+    recorded = (RNN.recorded[0], ("norm.norm", "normed", 0, 1), ("hidden", "outputs", 0, 1))
     norm = Norm("gates", (0,), "scale", 0)
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "gates")
-
-        def unit(at: LoopPosition) -> None:
-            y = self.norm.value(at)
-            at.store(y, "normed")
-            store_state(at, ACTIVATIONS[self.phi][0](y))
-
         with step.rows() as row:
-            row.for_each_unit(lambda at: at.store(at.load("gates"), "preactivation"))
+            for at in row.each_unit():
+                at.store(at.load("gates"), "preactivation")
             self.norm.standardize(row)
-            row.for_each_unit(unit)
+            for at in row.each_unit():
+                y = self.norm.value(at)
+                at.store(y, "normed")
+                store_state(at, ACTIVATIONS[self.phi][0](y))
 
     def backward(self, step: Step) -> None:
         with step.rows() as row:
-            gradient = NormGradient(self.norm, row)
-
-            def collect(at: LoopPosition) -> None:
-                activate, differentiate = ACTIVATIONS[self.phi]
+            gradient, (activate, differentiate) = NormGradient(self.norm, row), ACTIVATIONS[self.phi]
+            for at in row.each_unit():
                 h = activate(self.norm.value(at, vectors="forward vector"))
                 at.store(gradient.collect(at, incoming_gradient(at) * differentiate(h)), "grad_h")
-
-            row.for_each_unit(collect)
             gradient.compute_means()
-            row.for_each_unit(lambda at: at.store(gradient.compute_grad_input(at, at.load("grad_h")), "grad_gates"))
+            for at in row.each_unit():
+                at.store(gradient.compute_grad_input(at, at.load("grad_h")), "grad_gates")
         step.product("grad_gates", 0, "grad_h", overwrite=True)
 
 
@@ -156,23 +140,11 @@ class LayerNormLSTM(LSTM):
 
     vector_widths = (4, 4, 1, 1)
     saves_vectors = True
-    saved: ClassVar = {
-        "gates": WIDE,
-        "product": WIDE,
-        "normed_c": PACKED,
-        "scale": SINGLE,
-        "cell_scale": SINGLE,
-        "previous_c": PREVIOUS,
-    }
-    forward_only: ClassVar = {
-        "normed": Buffer("packed", 4, only_for="record"),
-        "cell": RECORDED,
-        "normed_cell": RECORDED,
-        "previous_h": PREVIOUS,
-        "h": STATE,
-        "c": STATE,
-    }
-    backward_only: ClassVar = {"grad_gates": WIDE, "grad_product": WIDE, "grad_h": STATE, "grad_c": STATE}
+    scales: ClassVar = {"scale": SINGLE, "cell_scale": SINGLE}
+    saved: ClassVar = {"gates": PACKED_4, "product": PACKED_4, "normed_c": PACKED, **scales, "previous_c": PREVIOUS}
+    normed: ClassVar = {"normed": Buffer("packed", 4, only_for="record"), "cell": RECORDED, "normed_cell": RECORDED}
+    forward_only: ClassVar = {**normed, "previous_h": PREVIOUS, "h": STATE, "c": STATE}
+    backward_only: ClassVar = {"grad_gates": PACKED_4, "grad_product": PACKED_4, "grad_h": STATE, "grad_c": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 4)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
     recorded = (
@@ -186,42 +158,36 @@ class LayerNormLSTM(LSTM):
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=4, overwrite=True)
-
-        def gates(at: LoopPosition) -> None:
-            u = [self.product_norm.value(at, block) for block in range(4)]
-            a = [at.load("gates", block) + u[block] for block in range(4)]
-            i, f, o = (sigmoid(a[block]) for block in (0, 1, 3))
-            g, c = tanh(a[2]), at.load("c")
-            at.store(c, "previous_c")
-            c = f * c + i * g
-            for block, gate in enumerate((i, f, g, o)):
-                at.store(u[block], "normed", block)
-                at.store(gate, "gates", block)
-            for name in ("c", "cell", "normed_c"):
-                at.store(c, name)
-
-        def output(at: LoopPosition) -> None:
-            y = self.cell_norm.value(at)
-            at.store(y, "normed_cell")
-            store_state(at, at.load("gates", 3) * tanh(y))
-
         with step.rows() as row:
             self.product_norm.standardize(row)
-            row.for_each_unit(gates)
+            for at in row.each_unit():
+                u = [self.product_norm.value(at, block) for block in range(4)]
+                a = [at.load("gates", block) + u[block] for block in range(4)]
+                i, f, o = (sigmoid(a[block]) for block in (0, 1, 3))
+                g, c = tanh(a[2]), at.load("c")
+                at.store(c, "previous_c")
+                c = f * c + i * g
+                for block, gate in enumerate((i, f, g, o)):
+                    at.store(u[block], "normed", block)
+                    at.store(gate, "gates", block)
+                for name in ("c", "cell", "normed_c"):
+                    at.store(c, name)
             self.cell_norm.standardize(row)
-            row.for_each_unit(output)
+            for at in row.each_unit():
+                y = self.cell_norm.value(at)
+                at.store(y, "normed_cell")
+                store_state(at, at.load("gates", 3) * tanh(y))
 
     def backward(self, step: Step) -> None:
         with step.rows() as row:
             cell_norm, product_norm = NormGradient(self.cell_norm, row), NormGradient(self.product_norm, row)
-
-            def output(at: LoopPosition) -> None:
+            for at in row.each_unit():
                 o, grad_h = at.load("gates", 3), incoming_gradient(at)
                 activated = tanh(self.cell_norm.value(at, vectors="forward vector"))
                 at.store(grad_h * activated * (o * (1.0 - o)), "grad_gates", 3)
                 at.store(cell_norm.collect(at, grad_h * o * (1.0 - activated * activated)), "grad_h")
-
-            def gates(at: LoopPosition) -> None:
+            cell_norm.compute_means()
+            for at in row.each_unit():
                 i, f, g = (at.load("gates", block) for block in range(3))
                 grad_c = at.load("grad_c") + cell_norm.compute_grad_input(at, at.load("grad_h"))
                 at.store(grad_c * g * (i * (1.0 - i)), "grad_gates", 0)
@@ -230,17 +196,11 @@ class LayerNormLSTM(LSTM):
                 at.store(grad_c * f, "grad_c")
                 for block in range(4):
                     product_norm.collect(at, at.load("grad_gates", block), block)
-
-            def product(at: LoopPosition) -> None:
+            product_norm.compute_means()
+            for at in row.each_unit():
                 for block in range(4):
                     d = at.load("grad_gates", block) * at.load("forward vector 0", block)
                     at.store(product_norm.compute_grad_input(at, d, block), "grad_product", block)
-
-            row.for_each_unit(output)
-            cell_norm.compute_means()
-            row.for_each_unit(gates)
-            product_norm.compute_means()
-            row.for_each_unit(product)
         step.product("grad_product", 0, "grad_h", depth=4, overwrite=True)
 
 
@@ -250,20 +210,10 @@ class LayerNormGRU(GRUBase):
     weight_blocks = ((0, 3),)
     vector_widths = (2, 2, 1, 1)
     saves_vectors = True
-    saved: ClassVar = {
-        "gates": Buffer("packed", 3),
-        "product": Buffer("packed", 3),
-        "scale": SINGLE,
-        "candidate_scale": SINGLE,
-        "previous_h": PREVIOUS,
-    }
+    scales: ClassVar = {"scale": SINGLE, "candidate_scale": SINGLE}
+    saved: ClassVar = {"gates": PACKED_3, "product": PACKED_3, **scales, "previous_h": PREVIOUS}
     forward_only: ClassVar = {"normed": Buffer("packed", 3, only_for="record"), "h": STATE}
-    backward_only: ClassVar = {
-        "grad_gates": Buffer("packed", 3),
-        "grad_product": Buffer("packed", 3),
-        "grad_h": STATE,
-        "spare": STATE,
-    }
+    backward_only: ClassVar = {"grad_gates": PACKED_3, "grad_product": PACKED_3, "grad_h": STATE, "spare": STATE}
     summed_gradients: ClassVar = {1: ("grad_gates", 0, 2)}
     weight_gradients = (("grad_product", 0, "previous_h"),)
     recorded = (("gates_norm.norm", "normed", 0, 2), ("candidate_norm.norm", "normed", 2, 3), *GRUBase.recorded)
@@ -272,26 +222,23 @@ class LayerNormGRU(GRUBase):
 
     def forward(self, step: Step) -> None:
         step.product("h", 0, "product", width=3, overwrite=True)
-
-        def unit(at: LoopPosition) -> None:
-            u_r, u_z, u_n = self.gates_norm.value(at, 0), self.gates_norm.value(at, 1), self.candidate_norm.value(at)
-            r, z = sigmoid(at.load("gates", 0) + u_r), sigmoid(at.load("gates", 1) + u_z)
-            n = tanh(at.load("gates", 2) + r * u_n)
-            for block, (value, gate) in enumerate(((u_r, r), (u_z, z), (u_n, n))):
-                at.store(value, "normed", block)
-                at.store(gate, "gates", block)
-            store_state(at, self.blend(z, at.load("h"), n))
-
         with step.rows() as row:
             self.gates_norm.standardize(row)
             self.candidate_norm.standardize(row)
-            row.for_each_unit(unit)
+            for at in row.each_unit():
+                u_r, u_z = (self.gates_norm.value(at, block) for block in (0, 1))
+                u_n = self.candidate_norm.value(at)
+                r, z = sigmoid(at.load("gates", 0) + u_r), sigmoid(at.load("gates", 1) + u_z)
+                n = tanh(at.load("gates", 2) + r * u_n)
+                for block, (value, gate) in enumerate(((u_r, r), (u_z, z), (u_n, n))):
+                    at.store(value, "normed", block)
+                    at.store(gate, "gates", block)
+                store_state(at, self.blend(z, at.load("h"), n))
 
     def backward(self, step: Step) -> None:
         with step.rows() as row:
             gates, candidate = NormGradient(self.gates_norm, row), NormGradient(self.candidate_norm, row)
-
-            def collect(at: LoopPosition) -> None:
+            for at in row.each_unit():
                 r, z, n = (at.load("gates", block) for block in range(3))
                 grad_h, grad_z, grad_n = self.split_gradient(incoming_gradient(at), z, at.load("previous_h"), n)
                 u_n = self.candidate_norm.value(at, vectors="forward vector")
@@ -301,15 +248,11 @@ class LayerNormGRU(GRUBase):
                 at.store(candidate.collect(at, grad_n * r), "spare")
                 at.store_blocks((grad_r, grad_z, grad_n), "grad_gates")
                 at.store(grad_h, "grad_h")
-
-            def product(at: LoopPosition) -> None:
+            gates.compute_means()
+            candidate.compute_means()
+            for at in row.each_unit():
                 for block in (0, 1):
                     d = at.load("grad_gates", block) * at.load("forward vector 0", block)
                     at.store(gates.compute_grad_input(at, d, block), "grad_product", block)
                 at.store(candidate.compute_grad_input(at, at.load("spare")), "grad_product", 2)
-
-            row.for_each_unit(collect)
-            gates.compute_means()
-            candidate.compute_means()
-            row.for_each_unit(product)
         step.product("grad_product", 0, "grad_h", depth=3)

@@ -16,7 +16,7 @@ The generated function has one argument, the address of a list of 64-bit words; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -175,10 +175,10 @@ class Step:
         with self.code.loop(0, self.num_rows) as row:
             yield Row(self, row)
 
-    def for_each_unit(self, body: Callable[[LoopPosition], object]) -> None:
-        """Generate `body` for all units of all rows."""
+    def each_unit(self) -> Iterator[LoopPosition]:
+        """Generate a loop over all units of all rows."""
         with self.rows() as row:
-            row.for_each_unit(body)
+            yield from row.each_unit()
 
 
 class Row:
@@ -192,8 +192,9 @@ class Row:
         offset = step.time * values["step_stride"] + sequence * values["row_stride"]
         self.addresses["external"] = values["external"] + offset * self.code.size
 
-    def for_each_unit(self, body: Callable[[LoopPosition], object]) -> None:
-        self.code.for_each_vector(self.step.units, lambda u: body(LoopPosition(self, u)))
+    def each_unit(self) -> Iterator[LoopPosition]:
+        """Generate a loop over all units of the row."""
+        return (LoopPosition(self, unit) for unit in self.code.each_vector(self.step.units))
 
     def load_number(self, name: str) -> Vec:
         """The number of a `single` row, in every lane."""
