@@ -12,14 +12,16 @@ from image_files import BLUE, RED, make_array, make_image
 from PIL import Image
 
 from seqwise.errors import DataError
-from seqwise.tasks.caption.image_store import ImageStore, natural_sort_key
 from seqwise.tasks.caption.images import (
     ImageSet,
+    ImageStore,
     choose_image_size,
     decode_array,
     decode_image,
     load_array,
+    natural_sort_key,
     read_images,
+    read_location,
     read_paths,
 )
 
@@ -154,7 +156,7 @@ def test_an_image_is_found_by_path_name_or_stem(store: ImageStore, name: str):
 def test_an_image_in_an_archive_is_found_and_read(store: ImageStore):
     (place,) = store.find("c.png")
     assert place.container.name == "more.zip"
-    assert store.read(place) == make_image(BLUE)
+    assert read_location(place, store.archives) == make_image(BLUE)
 
 
 def test_a_folder_of_frames_is_a_clip_in_natural_order(store: ImageStore):
@@ -215,4 +217,4 @@ def test_a_damaged_member_of_an_archive_is_an_error_with_its_name(tmp_path: Path
     (tmp_path / "images.zip").write_bytes(data)
     store = ImageStore(tmp_path)
     with pytest.raises(DataError, match=r"red\.png.*cannot be unpacked"):
-        store.read(store.find("red.png")[0])
+        read_location(store.find("red.png")[0], store.archives)

@@ -16,9 +16,8 @@ from seqwise.decoding.options import BeamSearchOptions, SamplingOptions
 from seqwise.errors import DataError, UsageError
 from seqwise.layers.record import record
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.caption.batches import shift_captions
-from seqwise.tasks.caption.metrics import compute_metrics
-from seqwise.tasks.caption.model import CaptionModel
+from seqwise.tasks.caption.generation import compute_metrics
+from seqwise.tasks.caption.model import CaptionModel, shift_captions
 from seqwise.tasks.caption.shapes import draw_shapes
 from seqwise.tasks.caption.task import Caption
 from seqwise.tasks.defaults import DefaultsContext, resolve
@@ -212,7 +211,7 @@ def test_a_batch_has_captions_between_bos_and_eos(images: Path):
         pair = int(batch.positions[row])
         example = task.captions["train"].examples[int(task.captions["train"].example_indices[pair])]
         assert tokenizer.decode(batch.targets[row][real][:-1]).replace(".", " .") in example.captions
-        assert np.array_equal(batch.images[row].numpy(), task.images.arrays[example.index])
+        assert np.array_equal(batch.images[row].numpy(), task.splits.images.arrays[example.index])
 
 
 def test_a_caption_that_was_cut_has_no_end(images: Path):
@@ -342,7 +341,7 @@ def test_a_path_is_expanded_to_inputs(tmp_path: Path, images: Path):
 
 
 def test_a_builtin_image_is_named_by_its_number(trained, monkeypatch):
-    monkeypatch.setattr("seqwise.tasks.caption.inputs.draw_shapes", lambda: draw_shapes(400))
+    monkeypatch.setattr("seqwise.tasks.caption.generation.draw_shapes", lambda: draw_shapes(400))
     task, settings, model = trained
     (found,) = Caption.predict(task.bundle(model, settings), ["builtin:shapes/7"], BEAM)
     assert found.values["image"] == "builtin:shapes/7"

@@ -1,4 +1,6 @@
-"""Decodes image files, clips and features into arrays of one size. It knows nothing of captions or splits.
+"""Images, clips and features: found by their names in folders and zip archives, and decoded into arrays of one size.
+
+A table may write `dog.jpg` for `images/dog.jpg`, or omit the suffix. The module knows nothing of captions or splits.
 
 Integers are pixels, floating-point numbers are features:
 
@@ -17,26 +19,26 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import warnings
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from seqwise.data.reading import missing_file_error
-from seqwise.errors import DataError
-from seqwise.tasks.caption.image_store import (
-    ARRAY_SUFFIX,
-    IMAGE_SUFFIXES,
-    ImageLocation,
-    ImageStore,
-    natural_sort_key,
-    read_file,
-)
+from seqwise.data.reading import list_files, missing_file_error, read_error
+from seqwise.errors import DataError, suggest
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+ARRAY_SUFFIX = ".npy"
+SUFFIXES = (*IMAGE_SUFFIXES, ARRAY_SUFFIX)
 MAX_IMAGE_SIZE = 64  # pixels, unless set: more costs small models time and gains them nothing
 SIZE_SAMPLE = 200  # images that are examined to choose the size
 CHANNELS = (1, 3, 4)
@@ -78,7 +80,7 @@ class ImageSet:
         """The most frames or regions of one input; 1 for images."""
         return 1 if self.kind == "images" else max((len(array) for array in self.arrays), default=1)
 
-    def collate(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def collate(self, indices: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns some inputs as one array padded with 0, and their lengths (None for images)."""
         arrays = [self.arrays[index] for index in indices]
         if self.kind == "images":
@@ -90,17 +92,124 @@ class ImageSet:
         return padded, lengths
 
 
+# Files
+
+
+@dataclass(frozen=True)
+class ImageLocation:
+    """A file: its path relative to the folder or archive that contains it."""
+
+    name: str
+    container: Path
+
+    @property
+    def path(self) -> str:
+        return str(self.container / self.name)
+
+
+class ImageStore:
+    """The images and arrays below a folder and in the zip archives directly inside it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.archives: dict[Path, zipfile.ZipFile] = {}
+        self.locations: dict[str, ImageLocation] = {}
+        self.by_name: dict[str, list[ImageLocation]] = defaultdict(list)
+        self.by_stem: dict[str, list[ImageLocation]] = defaultdict(list)
+        self.by_folder: dict[str, list[ImageLocation]] = defaultdict(list)
+        try:
+            for path in sorted(list_files(folder)):
+                if path.suffix.lower() in SUFFIXES:
+                    self._add(ImageLocation(path.relative_to(folder).as_posix(), folder))
+                elif path.suffix.lower() == ".zip" and path.parent == folder:
+                    self._add_archive(path)
+        except OSError as error:
+            raise read_error(error, error.filename or folder) from None
+
+    def _add_archive(self, path: Path) -> None:
+        try:
+            archive = self.archives[path] = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            repair = f"Copy or download it again; `unzip -t {path}` checks it."
+            raise DataError(f"the zip archive is damaged: {error}.", repair=repair, file=path) from None
+        for name in sorted(archive.namelist()):
+            is_hidden = any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+            if name.lower().endswith(SUFFIXES) and not is_hidden:
+                self._add(ImageLocation(name, path))
+
+    def _add(self, location: ImageLocation) -> None:
+        path = PurePosixPath(location.name)
+        self.locations.setdefault(location.name, location)
+        self.by_name[path.name].append(location)
+        self.by_stem[path.stem].append(location)
+        self.by_folder[path.parent.as_posix()].append(location)
+
+    def find(self, name: str) -> list[ImageLocation]:
+        """Returns the file that a table calls `name`, or the frames of the folder it names; raises if ambiguous."""
+        path = PurePosixPath(name.replace("\\", "/"))
+        if location := self.locations.get(path.as_posix()):
+            return [location]
+        candidates = [each for each in self.by_name.get(path.name, []) if _is_path_end(path, each.name)]
+        if not candidates:  # the features of dog.jpg are in dog.npy; "dog" may be dog.jpg
+            has_suffix = path.suffix.lower() in SUFFIXES
+            same_stem = self.by_stem.get(path.stem if has_suffix else path.name, [])
+            candidates = [each for each in same_stem if each.name.endswith(ARRAY_SUFFIX) or not has_suffix]
+        if len(candidates) == 1:
+            return candidates
+        folders = [folder for folder in self.by_folder if _is_path_end(path, folder)]
+        if not candidates and len(folders) == 1:
+            return sorted(self.by_folder[folders[0]], key=lambda each: natural_sort_key(each.name))
+        names = [each.name for each in candidates] or [f"{folder}/" for folder in folders]
+        if names:
+            problem = f"{name!r} may be {' or '.join(names[:3])}."
+            raise DataError(problem, repair="Write the path relative to the folder of the table.")
+        suggestion = suggest(path.name, self.by_name)
+        if not self.locations:
+            folder, archive = self.folder / "images", self.folder / "images.zip"
+            suggestion = f"Put the images into {folder} or {archive}, or next to the table."
+        elif not suggestion.startswith("Perhaps"):
+            suggestion = f"It was searched for below {self.folder}."
+        raise DataError(f"there is no image {name!r}.", repair=suggestion)
+
+
+def read_location(location: ImageLocation, archives: Mapping[Path, zipfile.ZipFile]) -> bytes:
+    """Returns the content of a file in a folder or in one of the archives."""
+    try:
+        if archive := archives.get(location.container):
+            return archive.read(location.name)
+        return (location.container / location.name).read_bytes()
+    except OSError as error:
+        raise read_error(error, location.path) from None
+    except (RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        # a password or an unsupported compression, and three kinds of damage
+        cause = str(error) or "it ends too early"
+        raise DataError(f"cannot be unpacked: {cause}.", repair="Pack it again.", file=location.path) from None
+
+
+def natural_sort_key(name: str) -> list[tuple[int, str]]:
+    """Returns a sort key that puts frame 10 after frame 9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _is_path_end(end: PurePosixPath, path: str) -> bool:
+    return path == end.as_posix() or path.endswith(f"/{end.as_posix()}")
+
+
+# Decoding
+
+
 def choose_image_size(store: ImageStore, inputs: Sequence[Sequence[ImageLocation]]) -> int:
     """Returns the longer side of the largest image of a sample, at most MAX_IMAGE_SIZE."""
     largest = 8
     for locations in inputs[:: max(1, len(inputs) // SIZE_SAMPLE)]:
         try:
-            data = store.read(locations[0])
+            data = read_location(locations[0], store.archives)
             if locations[0].name.endswith(ARRAY_SUFFIX):
                 shape = load_array(data).shape
                 largest = max(largest, *(shape[:2] if shape[-1] in CHANNELS and len(shape) == 3 else shape[1:3]))
             else:
-                largest = max(largest, *_open_image(data).size)
+                with _open_image(data) as image:
+                    largest = max(largest, *image.size)
         except (DataError, TypeError):
             continue  # the error is reported when all images are read
     return min(MAX_IMAGE_SIZE, largest)
@@ -112,7 +221,7 @@ def read_images(
     """Returns each image, clip or array, or why it cannot be read; in order, decoded on all cores."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # Pillow releases the interpreter lock while it decodes
         results = []
-        for result in pool.map(lambda locations: _decode_input(store.read, locations, size), inputs):
+        for result in pool.map(lambda locations: _decode_input(locations, size, store.archives), inputs):
             results.append(result)
             if progress:
                 progress(len(results), len(inputs))
@@ -131,7 +240,7 @@ def read_paths(paths: Sequence[Path], size: int, kind: str) -> list[np.ndarray]:
             files = sorted(frames, key=lambda file: natural_sort_key(file.name))
         if not files:
             raise DataError("the folder contains no frames.", repair="Name a folder of images.", file=path)
-        image = _decode_input(read_file, [ImageLocation(file.name, file.parent) for file in files], size)
+        image = _decode_input([ImageLocation(file.name, file.parent) for file in files], size, {})
         if isinstance(image, DataError):
             raise image
         is_single_frame = image.kind == "images" and kind == "frames"
@@ -143,13 +252,13 @@ def read_paths(paths: Sequence[Path], size: int, kind: str) -> list[np.ndarray]:
 
 
 def _decode_input(
-    read: Callable[[ImageLocation], bytes], locations: Sequence[ImageLocation], size: int
+    locations: Sequence[ImageLocation], size: int, archives: Mapping[Path, zipfile.ZipFile]
 ) -> DecodedImage | DataError:
     """Decodes one file, or several as the frames of a clip."""
     images, contents = [], []
     for location in locations:
         try:
-            data = read(location)
+            data = read_location(location, archives)
             is_array = location.name.endswith(ARRAY_SUFFIX) and len(locations) == 1
             images.append(decode_array(load_array(data), size) if is_array else decode_image(data, size))
             contents.append(data)
@@ -165,12 +274,9 @@ def compute_digest(data: bytes) -> str:
 
 def decode_image(data: bytes, size: int) -> DecodedImage:
     """Returns the image in the content of a PNG, JPEG or similar file."""
-    image = _open_image(data)
-    try:
+    with _open_image(data) as image:
         image.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at an eighth of its size if that suffices
         return _to_square(ImageOps.exif_transpose(image), size)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _decode_error(str(error).split("\n")[0]) from None
 
 
 def decode_array(array: np.ndarray, size: int) -> DecodedImage:
@@ -206,22 +312,20 @@ def load_array(data: bytes) -> np.ndarray:
         raise DataError(problem, repair="Write it with numpy.save.") from None
 
 
-def _open_image(data: bytes) -> Image.Image:
+@contextmanager
+def _open_image(data: bytes) -> Iterator[Image.Image]:
+    """Opens the content of an image file. Errors inside the block are raised as a `DataError`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            return Image.open(io.BytesIO(data))
-    except UnidentifiedImageError:
-        raise _decode_error("the file is empty" if not data else "the format is unknown") from None
+            image = Image.open(io.BytesIO(data))
+        yield image
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _decode_error(str(error).split("\n")[0]) from None
-
-
-def _decode_error(cause: str) -> DataError:
-    return DataError(
-        f"not an image that can be read: {cause.rstrip('.')}.",
-        repair="Save it again as PNG or JPEG, or remove its rows.",
-    )
+        cause = str(error).split("\n")[0].rstrip(".")
+        if isinstance(error, UnidentifiedImageError):
+            cause = "the format is unknown" if data else "the file is empty"
+        problem = f"not an image that can be read: {cause}."
+        raise DataError(problem, repair="Save it again as PNG or JPEG, or remove its rows.") from None
 
 
 def _stack_frames(frames: Sequence[DecodedImage]) -> DecodedImage:

@@ -7,7 +7,6 @@ next to it. Errors of all rows are raised together. It knows nothing of tokens o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,14 +17,15 @@ from seqwise.config import DataSettings
 from seqwise.data.examples import Splits, find_split_files, find_training_duplicates, split_examples
 from seqwise.data.reading import get_format_suffix
 from seqwise.data.splitting import SPLIT_NAMES, SPLITS, TooShortError
-from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_table, read_text
+from seqwise.data.tables import SUFFIXES, Row, parse_columns, read_header, read_table
 from seqwise.errors import DataError, Findings, suggest
-from seqwise.tasks.caption.image_store import ImageLocation, ImageStore
 from seqwise.tasks.caption.images import (
     KINDS,
     MAX_IMAGE_SIZE,
     DecodedImage,
+    ImageLocation,
     ImageSet,
+    ImageStore,
     ProgressCallback,
     choose_image_size,
     compute_digest,
@@ -150,14 +150,21 @@ class _TableReader:
         examples = _group_by_image(rows, split, self.settings.on_empty == "drop", findings)
         features_file = path.parent / FEATURES_FILE
         if features_file.exists() and all(example.image.isdigit() for example in examples):
-            return self._add_images(*_read_array_rows(features_file, examples, self.image_size, findings))
+            return self._add_images(examples, _read_array_rows(features_file, examples, self.image_size))
         store = ImageStore(path.parent)
-        examples = _find_images(store, examples, findings)
-        inputs = [example.locations for example in examples]
+        located = []
+        for example in examples:
+            try:
+                located.append(replace(example, locations=tuple(store.find(example.image))))
+            except DataError as error:
+                findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
+        inputs = [example.locations for example in located]
         self.image_size = self.image_size or choose_image_size(store, inputs)
-        for location in store.find_unused(location for locations in inputs for location in locations):
-            findings.warn("images without a caption, which are left out", location.path)
-        return self._add_images(examples, read_images(store, inputs, self.image_size, self.progress))
+        used = {location for locations in inputs for location in locations}
+        for location in store.locations.values():
+            if location not in used:
+                findings.warn("images without a caption, which are left out", location.path)
+        return self._add_images(located, read_images(store, inputs, self.image_size, self.progress))
 
     def _add_images(
         self, examples: Sequence[CaptionedImage], images: Sequence[DecodedImage | DataError]
@@ -167,8 +174,12 @@ class _TableReader:
         kinds = {image.kind for image in [*self.images[:1], *images] if isinstance(image, DecodedImage)}
         for example, image in zip(examples, images):
             if isinstance(image, DataError):
-                problem = f"{image.problem} Line {example.line} of {example.file} names it."
-                self.findings.error(problem, repair=image.repair, file=image.file)
+                problem, line = image.problem, example.line
+                if image.file:
+                    problem += f" Line {line} of {example.file} names it."
+                self.findings.error(
+                    problem, repair=image.repair, file=image.file or example.file, line=None if image.file else line
+                )
                 continue
             if "frames" in kinds and image.kind == "images":
                 image = replace(image, kind="frames", array=image.array[None])  # a clip of one frame
@@ -184,32 +195,16 @@ class _TableReader:
 
 def _read_rows(path: Path, columns: str | None, findings: Findings) -> list[Row]:
     """Returns the rows with image, caption and, if the table has such a column, split."""
-    column_names = parse_columns(columns)
-    fields: tuple[str, ...] = COLUMNS
-    if column_names and len(column_names) == len(COLUMNS) + 1:
-        fields = (*COLUMNS, SPLIT_COLUMN)
-    elif (split_column := _find_split_column(path)) and (not column_names or len(column_names) == len(COLUMNS)):
-        fields = (*COLUMNS, SPLIT_COLUMN)
-        if column_names:
-            name, number = split_column
-            column_names.append(number if all(column.isdecimal() for column in column_names) else name)
-    return read_table(path, fields, findings, column_names).rows
-
-
-def _find_split_column(path: Path) -> tuple[str, str] | None:
-    """Returns the column `split` as the first line spells it and its number, or None."""
-    first_line = next((line for line in read_text(path).split("\n") if line.strip()), "")
-    if get_format_suffix(path) == ".jsonl":
-        try:
-            content = json.loads(first_line)
-        except ValueError:
-            return None
-        return (SPLIT_COLUMN, SPLIT_COLUMN) if isinstance(content, dict) and SPLIT_COLUMN in content else None
-    separator = "\t" if get_format_suffix(path) == ".tsv" else ","
-    for number, name in enumerate(first_line.split(separator), start=1):
-        if name.strip(' "').lower() == SPLIT_COLUMN:
-            return name.strip(' "'), str(number)
-    return None
+    chosen = parse_columns(columns)
+    has_split = chosen is not None and len(chosen) == len(COLUMNS) + 1
+    if chosen is None or len(chosen) == len(COLUMNS):
+        header = read_header(path)
+        lowered = [name.strip().lower() for name in header]
+        has_split = SPLIT_COLUMN in lowered
+        if has_split and chosen:
+            index = lowered.index(SPLIT_COLUMN)
+            chosen.append(str(index + 1) if all(name.isdecimal() for name in chosen) else header[index].strip())
+    return read_table(path, (*COLUMNS, SPLIT_COLUMN) if has_split else COLUMNS, findings, chosen).rows
 
 
 def _group_by_image(rows: Sequence[Row], split: str, drop_empty: bool, findings: Findings) -> list[CaptionedImage]:
@@ -255,28 +250,16 @@ def _parse_split(row: Row, default: str, findings: Findings) -> str | None:
 # Images
 
 
-def _find_images(store: ImageStore, examples: Sequence[CaptionedImage], findings: Findings) -> list[CaptionedImage]:
-    """Returns the examples whose image is in the store, with its location."""
-    located = []
-    for example in examples:
-        try:
-            located.append(replace(example, locations=tuple(store.find(example.image))))
-        except DataError as error:
-            findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
-    return located
-
-
 def _read_array_rows(
-    path: Path, examples: Sequence[CaptionedImage], image_size: int | None, findings: Findings
-) -> tuple[list[CaptionedImage], list[DecodedImage]]:
-    """Returns the examples and their images where the images are rows of one array."""
+    path: Path, examples: Sequence[CaptionedImage], image_size: int | None
+) -> list[DecodedImage | DataError]:
+    """Returns the images, or why one cannot be read, where they are rows of one array."""
     try:
         array = load_array(path.read_bytes())
     except DataError as error:
         raise DataError(error.problem, repair=error.repair, file=path) from None
-    readable, images = [], []
-    for example in examples:
-        index = int(example.image)
+    images: list[DecodedImage | DataError] = []
+    for index in (int(example.image) for example in examples):
         try:
             if index >= len(array):
                 problem = f"there is no row {index:,}: {path.name} has {len(array):,}, counted from 0."
@@ -284,10 +267,9 @@ def _read_array_rows(
             row = np.asarray(array[index])
             image = decode_array(row, image_size or MAX_IMAGE_SIZE)
             images.append(replace(image, digest=compute_digest(row.tobytes())))
-            readable.append(example)
         except DataError as error:
-            findings.error(error.problem, repair=error.repair, file=example.file, line=example.line)
-    return readable, images
+            images.append(error)
+    return images
 
 
 def _find_mismatch(image: DecodedImage, first: DecodedImage) -> str:

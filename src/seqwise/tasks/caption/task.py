@@ -10,28 +10,37 @@ This module connects the parts; each is explained where it is defined.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from seqwise.config import Settings
-from seqwise.data.buckets import BucketLoader, iterate_by_length
+from seqwise.data.buckets import iterate_by_length
 from seqwise.decoding.options import BeamSearchOptions
 from seqwise.errors import UsageError
 from seqwise.files import check_output_path, write_text
 from seqwise.layers.embedding import Embedding
+from seqwise.losses import sum_losses
 from seqwise.metrics.evaluation import Evaluation
 from seqwise.metrics.translation import bleu, exact_match
 from seqwise.resolved_settings import ResolvedSettings
-from seqwise.tasks.caption.batches import SPECIAL_TOKENS, CaptionBatch, EncodedCaptions
 from seqwise.tasks.caption.defaults import fill_caption
-from seqwise.tasks.caption.generation import BATCH_SIZE, decode_captions, describe_generation, generate_captions
-from seqwise.tasks.caption.images import KINDS
-from seqwise.tasks.caption.inputs import check_kind, find_inputs, get_kind, load_inputs
-from seqwise.tasks.caption.metrics import compute_metrics, get_references, score_examples
-from seqwise.tasks.caption.model import CaptionModel
+from seqwise.tasks.caption.generation import (
+    BATCH_SIZE,
+    check_kind,
+    compute_metrics,
+    find_inputs,
+    generate_captions,
+    get_kind,
+    get_references,
+    load_inputs,
+    score_examples,
+)
+from seqwise.tasks.caption.images import KINDS, ImageSet
+from seqwise.tasks.caption.model import SPECIAL_TOKENS, CaptionBatch, CaptionModel, EncodedCaptions
 from seqwise.tasks.caption.reader import CaptionedImage, CaptionSplits, read_captions
 from seqwise.tasks.example_task import ExampleTask
 from seqwise.tasks.latency import Stopwatch
@@ -43,10 +52,8 @@ from seqwise.tasks.task import (
     Prediction,
     Preprocessor,
     ProgressCallback,
-    Report,
     Size,
     Summing,
-    no_log,
 )
 from seqwise.text.patterns import END
 from seqwise.text.tokenizer import Tokenizer
@@ -70,59 +77,43 @@ class Caption(ExampleTask):
 
     def __init__(self, splits: CaptionSplits, preprocessor: Preprocessor, settings: Settings):
         super().__init__(splits, preprocessor, settings)
-        self.images, self.max_length = splits.images, settings.data.max_length or MAX_LENGTH
         self.captions = {
             split: EncodedCaptions(examples, splits.images, preprocessor.tokenizer)
             for split, examples in splits.parts.items()
         }
+        if settings.data.max_length is None:
+            settings.data.max_length = min(MAX_LENGTH, max(self.captions["train"].lengths))
+        self.max_length = settings.data.max_length
+        warning = f"captions of {self.max_length:,} tokens or more, which are cut there (--data.max-length)"
+        for encoded in self.captions.values():
+            for length, index in zip(encoded.lengths, encoded.example_indices):
+                if length > self.max_length:
+                    example = encoded.examples[int(index)]
+                    splits.findings.warn(warning, example.file or example.image, example.line or None)
         captions = [caption for example in splits.parts["train"] for caption in example.captions]
         if sum(len(caption.split()) for caption in captions) < MIN_BLEU_WORDS * len(captions):
             self.primary_metric = ("exact_match", "exact")
 
     @classmethod
     def open_splits(cls, data: str, settings: Settings, progress: ProgressCallback | None) -> CaptionSplits:
-        image_size, columns = settings.caption.image_size, settings.columns or None
-        return read_captions(data, settings.data, image_size, columns, progress)
+        return read_captions(data, settings.data, settings.caption.image_size, settings.columns or None, progress)
 
     @classmethod
-    def prepare(
-        cls,
-        data: str,
-        settings: Settings,
-        preprocessor: Preprocessor | None = None,
-        log: LogFunction = no_log,
-        progress: ProgressCallback | None = None,
-    ) -> Self:
-        """Reads images and captions; builds the vocabulary from the training split unless `preprocessor` has it."""
-        splits = cls.open_splits(data, settings, progress)
-        images = splits.images
+    def learn(cls, splits: Any, settings: Settings, log: LogFunction, initial: Preprocessor) -> Preprocessor:
+        images: ImageSet = splits.images
         fill_caption_settings(settings, images.kind, splits.image_size)
-        if preprocessor is None:
-            facts = {"kind": images.kind, "width": images.width, "regions": images.max_length}
-            if data.startswith("builtin:"):
-                facts["example"] = f"{data}/0"
-            preprocessor = Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, facts)
-        check_kind(images, preprocessor.facts)
-        task = cls(splits, preprocessor, settings)
-        if settings.data.max_length is None:
-            settings.data.max_length = min(MAX_LENGTH, max(task.captions["train"].lengths))
-        task.max_length = settings.data.max_length
-        task._warn_about_long_captions()
-        task.introduce(log)
-        return task
+        if initial.tokenizers:
+            check_kind(images, initial.facts)
+            return initial
+        facts: dict[str, Any] = {"kind": images.kind, "width": images.width, "regions": images.max_length}
+        if splits.name.startswith("builtin:"):
+            facts["example"] = f"{splits.name}/0"
+        return Preprocessor({"text": build_tokenizer(splits.parts["train"], settings, log)}, facts)
 
     def describe_sizes(self) -> tuple[str, ...]:
         num_captions = sum(len(captions.token_ids) for captions in self.captions.values())
         vocabulary = f"vocabulary {len(self.preprocessor.tokenizer):,}"
         return self.describe_size(), f"{num_captions:,} captions", vocabulary
-
-    def _warn_about_long_captions(self) -> None:
-        warning = f"captions of {self.max_length:,} tokens or more, which are cut there (--data.max-length)"
-        for captions in self.captions.values():
-            for length, index in zip(captions.lengths, captions.example_indices):
-                if length > self.max_length:
-                    example = captions.examples[int(index)]
-                    self.splits.findings.warn(warning, example.file or example.image, example.line or None)
 
     def describe_size(self) -> str:
         """Returns the size of one input, in words."""
@@ -155,51 +146,40 @@ class Caption(ExampleTask):
     def embeddings(self, model: CaptionModel) -> dict[str, Embedding]:
         return {"text": model.writer.embedding}
 
-    def batches(self, settings: ResolvedSettings, rank: int = 0, world: int = 1) -> BucketLoader[CaptionBatch]:
-        """Returns training batches of captions of roughly equal length, each next to its image."""
-        train = self.captions["train"]
-        lengths = [-(-min(length, self.max_length) // LENGTH_STEP) * LENGTH_STEP for length in train.lengths]
+    @cached_property
+    def train_lengths(self) -> list[int]:
+        lengths = self.captions["train"].lengths
+        return [-(-min(length, self.max_length) // LENGTH_STEP) * LENGTH_STEP for length in lengths]
 
-        def collate(indices: np.ndarray) -> CaptionBatch:
-            return train.collate(indices, self.max_length)
+    def collate_train(self, indices: np.ndarray) -> CaptionBatch:
+        return self.captions["train"].collate(indices, self.max_length)
 
-        batch_size, max_tokens = settings.training.batch_size, settings.data.max_tokens
-        return BucketLoader(lengths, collate, batch_size, max_tokens, settings.seed, rank, world)
-
-    @torch.no_grad()
     def validate(self, model: CaptionModel, settings: ResolvedSettings, world: Summing) -> dict[str, float]:
         """Returns the loss of all captions, shared among the processes, and BLEU and exact match of some images."""
-        captions, device = self.captions["valid"], next(model.parameters()).device
-        model.eval()
-        loss, num_tokens = 0.0, 0.0
-        for indices in iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size):
-            batch_loss, _ = model(captions.collate(indices, self.max_length).to(device))
-            loss += float(batch_loss.total)
-            num_tokens += batch_loss.count
+        captions = self.captions["valid"]
+        batches = iterate_by_length(captions.lengths, BATCH_SIZE, None, world.rank, world.size)
+        sums = sum_losses(model, (captions.collate(indices, self.max_length) for indices in batches))
         scores = (0.0, 0.0)
         if world.rank == 0:  # few enough for one process
-            indices = captions.image_indices[:VALIDATION_IMAGES]
-            hypotheses = generate_captions(self.bundle(model, settings), self.images, indices, InferenceOptions())
-            outputs = [texts[0] for texts in decode_captions(hypotheses, self.preprocessor)]
-            references = get_references(captions.examples[:VALIDATION_IMAGES])
+            examples, bundle = captions.examples[:VALIDATION_IMAGES], self.bundle(model, settings)
+            indices = [example.index for example in examples]
+            generated = generate_captions(bundle, self.splits.images, indices, InferenceOptions())
+            outputs = [best[0][0] for best in generated]
+            references = get_references(examples)
             scores = (bleu(outputs, references).value, exact_match(outputs, references))
-        loss, num_tokens, bleu_score, exact = world.sum(loss, num_tokens, *scores)
+        loss, num_tokens, bleu_score, exact = world.sum(*sums, *scores)
         return {"loss": loss / max(1, num_tokens), "bleu": bleu_score, "exact_match": exact}
 
-    def report(self) -> Report:
-        tokenizer = self.preprocessor.tokenizer
-        rows: dict[str, tuple[int, ...]] = {}
+    def count_data(self) -> dict[str, dict[str, int]]:
+        counts, unknown = {}, self.preprocessor.tokenizer.unknown
         for split, captions in self.captions.items():
             ids = np.concatenate(captions.token_ids)
-            num_unknown = int((ids == tokenizer.unknown).sum())
-            rows[split] = (len(captions.examples), len(captions.token_ids), len(ids), num_unknown)
-        messages = (
-            f"images: {self.describe_size()}",
-            f"tokeniser: {tokenizer.kind}, vocabulary {len(tokenizer):,} (from the training split)",
-            f"split: {self.split_rule}",
-        )
-        columns = ("images", "captions", "tokens", "unknown")
-        return Report(columns, rows, messages, tuple(self.warnings()))
+            sizes = {"images": len(captions.examples), "captions": len(captions.token_ids), "tokens": len(ids)}
+            counts[split] = sizes | {"unknown": int((ids == unknown).sum())}
+        return counts
+
+    def describe_data(self) -> tuple[str, ...]:
+        return f"images: {self.describe_size()}", self.describe_tokenizer()
 
     # A trained model, without that data
 
@@ -214,21 +194,21 @@ class Caption(ExampleTask):
         check_output_path(options.out)
         splits, examples, on = cls.select_examples(bundle, data, split)
         check_kind(splits.images, bundle.preprocessor.facts)
-        indices = np.array([example.index for example in examples])
         with Stopwatch() as watch:
-            hypotheses = generate_captions(bundle, splits.images, indices, options)
-        outputs = [texts[0] for texts in decode_captions(hypotheses, bundle.preprocessor)]
+            captions = generate_captions(bundle, splits.images, [example.index for example in examples], options)
+        outputs = [best[0][0] for best in captions]
         references = get_references(examples)
         if options.out is not None:
             lines = [f"{example.image}\t{' '.join(text.split())}\n" for example, text in zip(examples, outputs)]
             write_text(options.out, "".join(lines), concurrent=True)
         metrics, definitions = compute_metrics(outputs, references)
         metric = options.primary_metric or cls.primary_metric[0]
+        settings = bundle.settings
         return Evaluation(
             metrics,
             definitions,
             on,
-            describe_generation(bundle.settings, options),
+            f"{settings.caption.encoder} encoder, {settings.model} decoder; {options.describe_decoding()}",
             warnings=tuple(splits.findings.warning_messages()),
             seconds=watch.seconds,
             examples=score_examples(metric, examples, outputs, references) if options.examples else None,
@@ -237,13 +217,9 @@ class Caption(ExampleTask):
     @classmethod
     def latency_inputs(cls, bundle: ModelBundle, data: str, split: str) -> LatencyInputs:
         splits, examples, _ = cls.select_examples(bundle, data, split)
-        images, options = splits.images, InferenceOptions(cls.beam_search)
-
-        def caption(index: int) -> list[list[str]]:
-            hypotheses = generate_captions(bundle, images, np.array([index]), options)
-            return decode_captions(hypotheses, bundle.preprocessor)
-
-        return [example.index for example in examples], caption
+        options = InferenceOptions(cls.beam_search)
+        indices = [example.index for example in examples]
+        return indices, lambda index: generate_captions(bundle, splits.images, [index], options)
 
     @classmethod
     def predict(cls, bundle: ModelBundle, inputs: Sequence[str], options: InferenceOptions) -> Iterator[Prediction]:
@@ -251,17 +227,13 @@ class Caption(ExampleTask):
         for start in range(0, len(inputs), BATCH_SIZE):
             names = inputs[start : start + BATCH_SIZE]
             images = load_inputs(names, bundle.settings.caption.image_size, bundle.preprocessor.facts)
-            captions = generate_captions(bundle, images, np.arange(len(names)), options)
-            for name, hypotheses, texts in zip(names, captions, decode_captions(captions, bundle.preprocessor)):
-                values: dict[str, Any] = {"image": name, "caption": texts[0]}
-                values["log_probability"] = hypotheses[0].log_probability
-                lines = texts
-                if len(texts) > 1:
-                    values["captions"] = [
-                        {"caption": text, "log_probability": h.log_probability, "score": h.score, "ended": h.ended}
-                        for text, h in zip(texts, hypotheses)
-                    ]
-                    lines = [f"{h.score:9.3f}  {text}" for text, h in zip(texts, hypotheses)]
+            for name, best in zip(names, generate_captions(bundle, images, range(len(names)), options)):
+                log_probability = best[0][1].log_probability
+                values: dict[str, Any] = {"image": name, "caption": best[0][0], "log_probability": log_probability}
+                lines = [best[0][0]]
+                if len(best) > 1:
+                    values["captions"] = [{"caption": text, **hypothesis.as_dict()} for text, hypothesis in best]
+                    lines = [f"{hypothesis.score:9.3f}  {text}" for text, hypothesis in best]
                 if len(inputs) > 1:
                     lines = [f"{name}\t{line}" for line in lines]
                 yield Prediction("\n".join(lines), values)
@@ -276,10 +248,8 @@ def fill_caption_settings(settings: Settings, kind: str, image_size: int) -> Non
     """Fills in the settings that follow from the data; refuses those that contradict it."""
     caption = settings.caption
     if caption.encoder is not None and (caption.encoder == "features") != (kind == "features"):
-        raise UsageError(
-            f"the {caption.encoder} encoder does not read this data: it holds {KINDS[kind]} per row.",
-            repair="Leave out --caption.encoder.",
-        )
+        problem = f"the {caption.encoder} encoder does not read this data: it holds {KINDS[kind]} per row."
+        raise UsageError(problem, repair="Leave out --caption.encoder.")
     if caption.frames is not None and caption.frames != (kind == "frames"):
         raise UsageError(f"the data holds {KINDS[kind]} per row.", repair="Leave out --caption.frames.")
     caption.encoder = caption.encoder or ("features" if kind == "features" else "convolutional")
@@ -294,8 +264,7 @@ def build_tokenizer(examples: Sequence[CaptionedImage], settings: Settings, log:
         drops_rare = text.vocabulary is None and text.min_count == 1 and len(captions) >= MANY_CAPTIONS
         text.min_count = MIN_COUNT if drops_rare else text.min_count
         log(f"tokeniser: words{f', those seen at least {MIN_COUNT} times; others are <unk>' if drops_rare else ''}.")
-    tokenizer = Tokenizer.train(
-        text.tokenizer, captions, text.vocabulary, text.min_count, text.lowercase, SPECIAL_TOKENS
-    )
+    sizes = text.vocabulary, text.min_count
+    tokenizer = Tokenizer.train(text.tokenizer, captions, *sizes, text.lowercase, SPECIAL_TOKENS)
     text.vocabulary = len(tokenizer)
     return tokenizer
