@@ -294,9 +294,12 @@ def test_a_map_around_words(seqwise_command, vectors: Path, tmp_path: Path):
         (["plot", "FILE", "--n", "2", "--out", "m.png"], ["--n", "3", "received 2"]),
         (["plot", "FILE", "--skip", "9", "--out", "m.png"], ["after the first 9 of 7", "Skip fewer"]),
         (["plot", "missing.bin", "--clusters", "99", "--out", "m.png"], ["--clusters", "1 to 12"]),
-        (["plot", "missing.bin", "king", "--neighbours", "-1", "--out", "m.png"], ["--neighbours: expected 0 or more"]),
-        (["plot", "missing.bin", "--skip", "-1", "--out", "m.png"], ["--skip: expected 0 or more"]),
-        (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "0 or more"]),
+        (
+            ["plot", "missing.bin", "king", "--neighbours", "-1", "--out", "m.png"],
+            ["--neighbours", "at least 0"],
+        ),
+        (["plot", "missing.bin", "--skip", "-1", "--out", "m.png"], ["--skip: expected at least 0"]),
+        (["plot", "FILE", "--seed", "-1", "--out", "m.png"], ["--seed", "at least 0"]),
     ],
 )
 def test_what_was_asked_wrongly_is_said(seqwise_command, plain: Path, words, fragments, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from seqwise.errors import SaveError, UsageError
-from seqwise.vectors.formats import KINDS, check_out, load_vectors, save_vectors, text
+from seqwise.vectors.formats import KINDS, load_vectors, resolve_output_kind, save_vectors, text
 from seqwise.vectors.keyed import KeyedVectors, Subwords
 
 WORDS = ["the", "été", "北京", "</s>", "no\u00a0break", "12", "a.b"]
@@ -243,7 +243,7 @@ def test_a_failed_write_leaves_the_old_file(name: str, keyed: KeyedVectors, tmp_
 def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said: str, keyed, tmp_path: Path):
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(UsageError, match=said):
-        check_out(tmp_path / name, kind)
+        resolve_output_kind(tmp_path / name, kind)
     with pytest.raises(UsageError, match=said):
         keyed.save(tmp_path / name, kind)
 
@@ -251,7 +251,7 @@ def test_where_and_what_to_write_must_be_clear(name: str, kind: str | None, said
 def test_a_file_without_permission_is_refused_before_anything_is_computed(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UsageError, match="no permission"):
-        check_out(tmp_path / "v.bin")
+        resolve_output_kind(tmp_path / "v.bin")
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.bin", "v.safetensors"])

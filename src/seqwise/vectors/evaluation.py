@@ -8,10 +8,10 @@ most frequent spelling counts. Answers are compared without case, as in gensim: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from seqwise.vectors.search import EPSILON, shift_cosines
 
 SAMPLE_LINES = 3  # lines from which the kind of a file is detected; the first may name the columns
 SCORE_COLUMNS = ("simlex999", "human (mean)", "score", "similarity", "relatedness", "human", "mean", "rating")
+MAX_COSINES = 1 << 23  # cosines in memory at once: 32 MB
+BATCH = 32  # questions answered at once: few enough that their scores stay in the cache
+MIN_ROWS = 64  # of the vocabulary, per block
+
+ProgressCallback = Callable[[int, int], None]
 
 
 class Question(NamedTuple):
@@ -42,9 +47,71 @@ class Pair(NamedTuple):
     score: float
 
 
+@dataclass(frozen=True)
+class Section:
+    """Results of a section of questions. Questions with an unknown word are skipped, all others asked."""
+
+    name: str
+    right: int
+    asked: int
+    skipped: int
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the asked questions that was answered right; None if none was asked."""
+        return self.right / self.asked if self.asked else None
+
+
+@dataclass(frozen=True)
+class Analogies:
+    """Results on a file of analogies."""
+
+    kind: ClassVar = "analogies"
+    sections: tuple[Section, ...]
+
+    @property
+    def total(self) -> Section:
+        counts = np.array([(each.right, each.asked, each.skipped) for each in self.sections]).reshape(-1, 3).sum(axis=0)
+        return Section("total", *map(int, counts))
+
+    @property
+    def num_known(self) -> int:
+        return self.total.asked
+
+    def to_json(self) -> dict[str, Any]:
+        *sections, total = [{**asdict(each), "accuracy": each.accuracy} for each in (*self.sections, self.total)]
+        return {"sections": sections, "total": total}
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Correlations of cosines with human scores; None if there are fewer than two pairs, or all are equal."""
+
+    kind: ClassVar = "similarities"
+    spearman: float | None
+    pearson: float | None
+    used: int  # pairs of which both words are known
+    pairs: int
+
+    @property
+    def coverage(self) -> float:
+        return self.used / self.pairs
+
+    @property
+    def num_known(self) -> int:
+        return self.used
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "coverage": self.coverage}
+
+
+def read_test(path: str | Path) -> list[Question] | list[Pair]:
+    """Reads a file of analogies or similarities; its content determines which."""
+    return read_analogies(path) if detect_kind(path) == "analogies" else read_similarities(path)
+
+
 def detect_kind(path: str | Path) -> Literal["analogies", "similarities"]:
     """Returns what a file holds, judged by its first lines."""
-    path = Path(path)
     lines = [text for _, text in islice(_read_lines(path), SAMPLE_LINES)]
     rows = [_split_fields(text) for text in lines]
     rows = rows[1:] if rows and _find_score_column(rows[0]) is not None else rows
@@ -55,16 +122,13 @@ def detect_kind(path: str | Path) -> Literal["analogies", "similarities"]:
         return "similarities"
     if any(len(row) == 4 for row in rows):
         return "analogies"
-    raise DataError(
-        "expected four words per line (analogies), or two words and a number (similarities).",
-        repair="Give a file like questions-words.txt or wordsim353.tsv.",
-        file=path,
-    )
+    problem = "expected four words per line (analogies), or two words and a number (similarities)."
+    raise DataError(problem, repair="Give a file like questions-words.txt or wordsim353.tsv.", file=path)
 
 
 def read_analogies(path: str | Path) -> list[Question]:
     """Reads lines of four words; a line ": name" begins a section."""
-    path, section, questions = Path(path), "all", []
+    section, questions = "all", []
     for line, text in _read_lines(path):
         if text.startswith(":"):
             section = text[1:].strip() or "all"
@@ -83,8 +147,7 @@ def read_similarities(path: str | Path) -> list[Pair]:
     The first line may name the columns, one of them that of the score. Otherwise the score is the third column, or the
     fourth after a part of speech.
     """
-    path, pairs = Path(path), []
-    column: int | None = None
+    pairs, column = [], None
     for index, (line, text) in enumerate(_read_lines(path)):
         fields = _split_fields(text)
         if index == 0 and (column := _find_score_column(fields)) is not None:
@@ -94,13 +157,15 @@ def read_similarities(path: str | Path) -> list[Pair]:
         if score is not None:
             pairs.append(Pair(fields[0], fields[1], score))
         elif index > 0 or len(fields) < 3:
-            raise DataError(
-                f"expected two words and a number; found {text[:40]!r}.",
-                repair="Separate them by tabs: tiger<TAB>cat<TAB>7.35",
-                file=path,
-                line=line,
-            )
+            problem = f"expected two words and a number; found {text[:40]!r}."
+            raise DataError(problem, repair="Separate them by tabs: tiger<TAB>cat<TAB>7.35", file=path, line=line)
     return _require_nonempty(pairs, path)
+
+
+def _require_nonempty(items: list, path: str | Path) -> list:
+    if not items:
+        raise DataError("there is no question in it.", repair="Give a file with one per line.", file=path)
+    return items
 
 
 def _find_score_column(fields: Sequence[str]) -> int | None:
@@ -114,9 +179,9 @@ def _find_number(fields: Sequence[str]) -> int | None:
     return next((at for at in (2, 3) if at < len(fields) and _parse_number(fields[at]) is not None), None)
 
 
-def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def _read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields (line number, text) of the lines that are neither blank nor a comment."""
-    offset = 0
+    path, offset = Path(path), 0
     with open_binary(path) as file:
         for number, data in enumerate(file, start=1):
             check_utf8(data, offset, number, path)
@@ -142,60 +207,6 @@ def _parse_number(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _require_nonempty(items: list, path: Path) -> list:
-    if not items:
-        raise DataError("there is no question in it.", repair="Give a file with one per line.", file=path)
-    return items
-
-
-MAX_COSINES = 1 << 23  # cosines in memory at once: 32 MB
-BATCH = 32  # questions answered at once: few enough that their scores stay in the cache
-MIN_ROWS = 64  # of the vocabulary, per block
-
-ProgressCallback = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Section:
-    """Results of a section of questions. Questions with an unknown word are skipped, all others asked."""
-
-    name: str
-    right: int
-    asked: int
-    skipped: int
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of the asked questions that was answered right; None if none was asked."""
-        return self.right / self.asked if self.asked else None
-
-
-@dataclass(frozen=True)
-class Analogies:
-    """Results on a file of analogies."""
-
-    sections: tuple[Section, ...]
-
-    @property
-    def total(self) -> Section:
-        counts = np.array([(each.right, each.asked, each.skipped) for each in self.sections]).reshape(-1, 3).sum(axis=0)
-        return Section("total", *map(int, counts))
-
-
-@dataclass(frozen=True)
-class Similarities:
-    """Correlations of cosines with human scores; None if there are fewer than two pairs, or all are equal."""
-
-    spearman: float | None
-    pearson: float | None
-    used: int  # pairs of which both words are known
-    pairs: int
-
-    @property
-    def coverage(self) -> float:
-        return self.used / self.pairs
-
-
 def evaluate_analogies(
     keyed: KeyedVectors,
     questions: Sequence[Question],
@@ -219,8 +230,7 @@ def evaluate_analogies(
     names = np.array([question.section for question in questions], dtype=object)
     sections = []
     for name in dict.fromkeys(names.tolist()):
-        in_section = names == name
-        counts = [int((in_section & mask).sum()) for mask in (right, asked, ~asked)]
+        counts = [int((mask & (names == name)).sum()) for mask in (right, asked, ~asked)]
         sections.append(Section(name, *counts))
     return Analogies(tuple(sections))
 
@@ -244,10 +254,10 @@ class _Spellings:
 
     def __init__(self, keyed: KeyedVectors, known: int):
         self.keyed, self.known = keyed, known
-        rows: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
         # (known,) per row the first row that differs in case alone, which is the most frequent.
-        self.first = np.array([rows.setdefault(word.upper(), row) for row, word in enumerate(keyed.words[:known])])
-        self._rows = rows
+        words = enumerate(keyed.words[:known])
+        self.first = np.array([self._rows.setdefault(word.upper(), row) for row, word in words])
 
     def row(self, word: str) -> int:
         """Returns the row of a word; -1 if it is unknown."""
@@ -259,11 +269,8 @@ class _Spellings:
     def find_spellings(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns (question, row) for every row that equals one of the question's words (N, 3) but for case."""
         order = np.argsort(self.first, kind="stable")
-        sorted_first = self.first[order]
-        groups = self.first[rows]
-        low, high = (np.searchsorted(sorted_first, groups, side) for side in ("left", "right"))
-        max_spellings = int((high - low).max(initial=0))
-        positions = low[..., None] + np.arange(max_spellings)
+        low, high = (np.searchsorted(self.first[order], self.first[rows], side) for side in ("left", "right"))
+        positions = low[..., None] + np.arange(int((high - low).max(initial=0)))
         question, word, spelling = np.nonzero(positions < high[..., None])
         return question, order[positions[question, word, spelling]]
 
@@ -271,8 +278,7 @@ class _Spellings:
 def compute_ranks(values: np.ndarray) -> np.ndarray:
     """Returns ranks from 1; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse]
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def _correlate(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -311,10 +317,18 @@ def _find_answers(
             table = shift_cosines(table)
         for low in range(0, len(rows), BATCH):
             part = slice(low, low + BATCH)
-            scores = _compute_scores(table, a[part], b[part], c[part], by)
+            scores = table[b[part]]
+            if by == "add":
+                scores -= table[a[part]]
+                scores += table[c[part]]
+            else:
+                scores *= table[c[part]]
+                scores /= table[a[part]] + np.float32(EPSILON)
             if exclude:
                 entries = slice(*np.searchsorted(excluded_questions, (low, low + BATCH)))
-                _exclude_words(scores, excluded_questions[entries] - low, excluded_rows[entries] - start)
+                columns = excluded_rows[entries] - start
+                inside = (columns >= 0) & (columns < stop - start)
+                scores[excluded_questions[entries][inside] - low, columns[inside]] = -np.inf
             top = scores.argmax(axis=1)
             value = scores[np.arange(len(top)), top]
             better = value > score[part]
@@ -322,21 +336,3 @@ def _find_answers(
         if progress:
             progress(stop, known)
     return best
-
-
-def _compute_scores(table: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray, by: AnalogyBy) -> np.ndarray:
-    """Returns the scores, (questions, rows of the block)."""
-    scores = table[b]
-    if by == "add":
-        scores -= table[a]
-        scores += table[c]
-    else:
-        scores *= table[c]
-        scores /= table[a] + np.float32(EPSILON)
-    return scores
-
-
-def _exclude_words(scores: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
-    """Excludes words of the questions as answers, as far as they are in this block."""
-    inside = (columns >= 0) & (columns < scores.shape[1])
-    scores[rows[inside], columns[inside]] = -np.inf

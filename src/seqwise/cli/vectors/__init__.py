@@ -8,7 +8,7 @@ from importlib import import_module
 from seqwise.cli import console
 from seqwise.errors import UsageError, suggest
 
-# Sub-command → its purpose. Each is a module of this folder with `main(argv) -> int`.
+# Sub-command → its purpose. Each is a function (argv) → exit status in the module of its name, or in `query`.
 COMMANDS = {
     "train": "train vectors on a corpus: skip-gram, CBOW, GloVe",
     "nearest": "the words nearest to a word",
@@ -18,6 +18,7 @@ COMMANDS = {
     "convert": "convert between file formats",
     "plot": "a map of words: a picture or an interactive page",
 }
+QUERIES = ("nearest", "analogy", "different")
 EXAMPLE = "seqwise vectors nearest vectors.safetensors king --n 5"
 
 
@@ -34,7 +35,8 @@ def main(argv: Sequence[str]) -> int:
         options = ("--help",) if kind == "option" else tuple(COMMANDS)
         repair = f"{suggest(command, options)} See seqwise vectors --help."
         raise UsageError(f"vectors has no {kind} {command!r}.", repair=repair)
-    return import_module(f"seqwise.cli.vectors.{command}").main(rest)
+    module = import_module(f"seqwise.cli.vectors.{'query' if command in QUERIES else command}")
+    return getattr(module, command)(rest)
 
 
 def build_overview() -> str:

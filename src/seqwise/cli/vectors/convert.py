@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET, parse
+from seqwise.cli.vectors.query import load_with_progress
+from seqwise.vectors.formats import Kind, resolve_output_kind, save_vectors
 
 EXAMPLE = "seqwise vectors convert glove.6B.100d.txt vectors.safetensors"
-Kind = Literal["safetensors", "word2vec-text", "word2vec-binary", "glove", "fasttext"]
 
 
 @dataclass
@@ -34,22 +35,18 @@ class Convert:
     """Print one JSON document on standard output and nothing else there."""
 
 
-def main(argv: Sequence[str]) -> int:
+def convert(argv: Sequence[str]) -> int:
     options = parse(Convert, argv, prog="seqwise vectors convert", example=EXAMPLE)
-    from seqwise.cli.vectors.output import load_with_progress
-    from seqwise.vectors.formats import check_out, save_vectors
-
-    kind = check_out(options.out, options.kind_out)
+    kind = resolve_output_kind(options.out, options.kind_out)
     keyed = load_with_progress(options.source, options.kind_in)
     save_vectors(options.out, keyed, options.kind_out)
-    lost = (
-        [] if kind == "safetensors" else [name for name in ("counts", "subwords") if getattr(keyed, name) is not None]
-    )
+    optional = () if kind == "safetensors" else ("counts", "subwords")
+    lost = [name for name in optional if getattr(keyed, name) is not None]
     if "subwords" in lost:
         console.warn("this format holds no n-grams: vectors of unknown words can no longer be composed.")
     if options.json:
         about = {"in": options.source, "out": options.out, "words": len(keyed), "dim": keyed.dim, "lost": lost}
         console.print_json(about)
-        return 0
-    console.write(f"{options.out}: {len(keyed):,} words of {keyed.dim} numbers")
+    else:
+        console.write(f"{options.out}: {len(keyed):,} words of {keyed.dim} numbers")
     return 0

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import parse
-from seqwise.cli.vectors.analogy import RULES
+from seqwise.cli.vectors.query import RULES, check_minimums, load_with_progress, make_printable, write_table
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqwise.vectors.evaluation import Analogies, Section, Similarities
+    from seqwise.vectors.evaluation import Analogies, Similarities
     from seqwise.vectors.keyed import KeyedVectors
 
 EXAMPLE = "seqwise vectors evaluate vectors.safetensors questions-words.txt wordsim353.tsv"
 MIN_LINES = 30  # fewer lines give a figure that is mostly chance
+SIMILARITIES = (
+    "Spearman (equal values share their mean rank) and Pearson, between cosines and human scores, over the "
+    "pairs of which both words are known."
+)
 
 
 @dataclass
@@ -41,113 +45,70 @@ class Evaluate:
     """Print one JSON document on standard output and nothing else there."""
 
 
-def main(argv: Sequence[str]) -> int:
+def evaluate(argv: Sequence[str]) -> int:
     options = parse(Evaluate, argv, prog="seqwise vectors evaluate", example=EXAMPLE)
     if not options.tests:
         raise UsageError("there is no test to evaluate on.", repair=f"For example: {EXAMPLE}")
-    from seqwise.cli.vectors.output import load_with_progress
-    from seqwise.vectors.evaluation import Analogies, detect_kind, read_analogies, read_similarities
+    check_minimums(options, restrict=1)
+    from seqwise.vectors.evaluation import read_test
 
-    if options.restrict < 1:
-        raise UsageError(f"--restrict: expected at least 1 word; received {options.restrict}.")
-    readers: dict[str, Any] = {"analogies": read_analogies, "similarities": read_similarities}
     # Tests are read before the vectors, which are larger, so that errors are reported at once.
-    tests = [(path, kind, readers[kind](path)) for path in options.tests for kind in [detect_kind(path)]]
+    tests = [(path, read_test(path)) for path in options.tests]
     keyed = load_with_progress(options.file)
-    results = [(path, _evaluate(keyed, kind, items, options)) for path, kind, items in tests]
+    results = [(path, _evaluate(keyed, items, options)) for path, items in tests]
     for path, result in results:
-        known = result.total.asked if isinstance(result, Analogies) else result.used
-        if not known:
+        if not result.num_known:
             console.warn(f"{path}: nothing could be measured: no line has all its words among the vectors.")
-        elif known < MIN_LINES:
-            problem = f"only {known} of its lines have all their words among the vectors"
+        elif result.num_known < MIN_LINES:
+            problem = f"only {result.num_known} of its lines have all their words among the vectors"
             console.warn(f"{path}: {problem}; the result is unreliable.")
+    analogies = _describe_analogies(len(keyed), options)
+    methods = {"analogies": analogies, "similarities": SIMILARITIES}
     if options.json:
+        evaluations = [
+            {"test": path, "kind": result.kind, "how": methods[result.kind], **result.to_json()}
+            for path, result in results
+        ]
         about = {"file": options.file, "words": len(keyed), "dim": keyed.dim}
-        evaluations = [{"test": path, **_to_json(result, keyed, options)} for path, result in results]
         console.print_json({**about, "tests": evaluations})
         return 0
     for number, (path, result) in enumerate(results):
         console.write("\n" * (number > 0) + str(path), style="bold")
-        _write_analogies(result) if isinstance(result, Analogies) else _write_similarities(result)
-        console.write(_describe_method(result, keyed, options), style="dim")
+        _write_result(result)
+        console.write(methods[result.kind], style="dim")
     return 0
 
 
-def _evaluate(keyed: KeyedVectors, kind: str, items: list, options: Evaluate) -> Analogies | Similarities:
+def _evaluate(keyed: KeyedVectors, items: list, options: Evaluate) -> Analogies | Similarities:
     from seqwise.cli.progress import ProgressBar
-    from seqwise.vectors.evaluation import evaluate_analogies, evaluate_similarities
+    from seqwise.vectors.evaluation import Pair, evaluate_analogies, evaluate_similarities
 
-    if kind == "similarities":
+    if isinstance(items[0], Pair):
         return evaluate_similarities(keyed, items)
     with ProgressBar("answering") as bar:
         return evaluate_analogies(keyed, items, options.restrict, options.by, not options.keep_question, bar)
 
 
-def _describe_method(result: Analogies | Similarities, keyed: KeyedVectors, options: Evaluate) -> str:
-    """Returns a sentence on how the numbers were computed."""
-    from seqwise.vectors.evaluation import Analogies
-
-    if not isinstance(result, Analogies):
-        return (
-            "Spearman (equal values share their mean rank) and Pearson, between cosines and human scores, over the "
-            "pairs of which both words are known."
-        )
+def _describe_analogies(vocabulary_size: int, options: Evaluate) -> str:
     policy = "may answer" if options.keep_question else "excluded"
-    known = min(options.restrict, len(keyed))
-    which = f"the {known:,} most frequent words" if known < len(keyed) else f"all {known:,} words"
+    known = min(options.restrict, vocabulary_size)
+    which = f"the {known:,} most frequent words" if known < vocabulary_size else f"all {known:,} words"
     return (
         f"{RULES[options.by]}, the question's words {policy}, answers among {which}; "
         "questions with an unknown word are skipped, accuracy is of those asked."
     )
 
 
-def _write_analogies(result: Analogies) -> None:
-    from seqwise.cli.vectors.output import make_printable, write_table
+def _write_result(result: Analogies | Similarities) -> None:
+    from seqwise.vectors.evaluation import Similarities
 
-    sections = [*result.sections, result.total] if len(result.sections) > 1 else [result.total]
-    rows = [
-        [
-            make_printable(each.name),
-            f"{each.right:,}",
-            f"{each.asked:,}",
-            _format_percent(each.accuracy),
-            f"{each.skipped:,}",
-        ]
-        for each in sections
-    ]
-    write_table(["section", "right", "asked", "accuracy", "skipped"], rows, "<>>>>")
-
-
-def _write_similarities(result: Similarities) -> None:
-    from seqwise.cli.vectors.output import write_table
-
-    used = f"{result.used:,} of {result.pairs:,}"
-    row = [_format_number(result.spearman), _format_number(result.pearson), used, _format_percent(result.coverage)]
-    write_table(["spearman", "pearson", "pairs used", "coverage"], [row], ">>>>")
-
-
-def _to_json(result: Analogies | Similarities, keyed: KeyedVectors, options: Evaluate) -> dict[str, Any]:
-    from seqwise.vectors.evaluation import Analogies
-
-    how = _describe_method(result, keyed, options)
-    if not isinstance(result, Analogies):
-        return {"kind": "similarities", "how": how, **asdict(result), "coverage": result.coverage}
-    return {
-        "kind": "analogies",
-        "how": how,
-        "sections": [_section_to_json(section) for section in result.sections],
-        "total": _section_to_json(result.total),
-    }
-
-
-def _section_to_json(section: Section) -> dict[str, Any]:
-    return {**asdict(section), "accuracy": section.accuracy}
-
-
-def _format_percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
-
-
-def _format_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    if isinstance(result, Similarities):
+        numbers = ["–" if value is None else f"{value:.4f}" for value in (result.spearman, result.pearson)]
+        row = [*numbers, f"{result.used:,} of {result.pairs:,}", f"{result.coverage:.1%}"]
+        write_table(list(zip(("spearman", "pearson", "pairs used", "coverage"), row)), ">>>>")
+        return
+    rows = [("section", "right", "asked", "accuracy", "skipped")]
+    for each in [*result.sections, result.total] if len(result.sections) > 1 else [result.total]:
+        accuracy = "–" if each.accuracy is None else f"{each.accuracy:.1%}"
+        rows.append((make_printable(each.name), f"{each.right:,}", f"{each.asked:,}", accuracy, f"{each.skipped:,}"))
+    write_table(list(zip(*rows)), "<>>>>")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from seqwise.cli import console
 from seqwise.cli.options import UNSET
-from seqwise.cli.vectors.arguments import parse_words
+from seqwise.cli.vectors.query import check_minimums, load_with_progress, parse_words, report_composed
 from seqwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from seqwise.vectors.map.word_map import WordMap
 
 EXAMPLE = "seqwise vectors plot vectors.safetensors --skip 50 --out map.html"
-SUFFIXES = (".png", ".html")
 MAX_TITLE_WORDS = 5
 
 
@@ -53,79 +52,60 @@ class Plot:
     """Print one JSON document on standard output and nothing else there: words, points, clusters."""
 
 
-def main(argv: Sequence[str]) -> int:
+def plot(argv: Sequence[str]) -> int:
     options = parse_words(Plot, argv, prog="seqwise vectors plot", example=EXAMPLE)
     if options.out is None:
         raise UsageError("--out is missing: the file for the map.", repair=f"For example: {EXAMPLE}")
-    _check_numbers(options)
     from seqwise.cli.progress import ProgressBar
-    from seqwise.cli.vectors.output import check_words, load_with_progress, report_composed
     from seqwise.files import check_output_path
-    from seqwise.vectors.map.word_map import build_word_map, choose_frequent, choose_neighbourhood
+    from seqwise.vectors.map.projection import MIN_WORDS
+    from seqwise.vectors.map.word_map import MAX_CLUSTERS, build_word_map, choose_frequent, choose_neighbourhood
 
-    check_output_path(options.out, SUFFIXES)
-    keyed = load_with_progress(options.file)
-    check_words(keyed, options.words)
+    check_minimums(options, seed=0, skip=0, neighbours=0, n=MIN_WORDS)
+    if options.clusters is not None and not 1 <= options.clusters <= MAX_CLUSTERS:
+        raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} clusters; received {options.clusters}.")
+    check_output_path(options.out, (".png", ".html"))
+    keyed = load_with_progress(options.file, words=options.words)
     if options.words:
         words, num_named = choose_neighbourhood(keyed, options.words, options.neighbours), len(set(options.words))
     else:
         words, num_named = choose_frequent(keyed, options.n, options.skip), 0
+    title, by, seed = _build_title(options, len(words)), options.by, options.seed
     with ProgressBar("placing") as bar:
         word_map = build_word_map(
-            keyed,
-            words,
-            _build_title(options, len(words)),
-            num_named=num_named,
-            by=options.by,
-            seed=options.seed,
-            clusters=options.clusters,
-            progress=bar,
+            keyed, words, title, num_named=num_named, by=by, seed=seed, clusters=options.clusters, progress=bar
         )
     num_labels = _write(options.out, word_map, keyed)
     report_composed(keyed, dict.fromkeys(options.words))
     if options.json:
-        console.print_json({"out": options.out, **_to_json(word_map)})
+        rows = zip(word_map.words, word_map.points.tolist(), word_map.clusters.tolist())
+        points = [{"word": word, "x": x, "y": y, "group": group} for word, (x, y), group in rows]
+        about = {"out": options.out, "title": word_map.title, "how": word_map.description}
+        console.print_json({**about, "groups": word_map.cluster_names, "words": points})
         return 0
     labels = "" if num_labels is None else f", {num_labels:,} of them with a label"
     console.write(f"{options.out}: {len(word_map.words):,} words{labels}; {word_map.description}")
     return 0
 
 
-def _check_numbers(options: Plot) -> None:
-    """Raises an error for invalid numbers before anything is read."""
-    from seqwise.vectors.map.projection import MIN_WORDS
-    from seqwise.vectors.map.word_map import MAX_CLUSTERS
-
-    minimums = {"seed": 0, "skip": 0, "neighbours": 0, "n": MIN_WORDS}
-    for name, minimum in minimums.items():
-        value = getattr(options, name)
-        if value < minimum:
-            raise UsageError(f"--{name}: expected {minimum} or more; received {value}.")
-    if options.clusters is not None and not 1 <= options.clusters <= MAX_CLUSTERS:
-        raise UsageError(f"--clusters: expected 1 to {MAX_CLUSTERS} clusters; received {options.clusters}.")
-
-
 def _build_title(options: Plot, count: int) -> str:
-    name = f"Word map of {options.file.name}"
-    if not options.words:
-        first, last = f"{options.skip + 1:,}", f"{options.skip + count:,}"
-        return (
-            f"{name}: {f'words {first} to {last} by frequency' if options.skip else f'the {last} most frequent words'}"
-        )
     words = list(dict.fromkeys(options.words))
-    num_more = len(words) - MAX_TITLE_WORDS
-    listed = ", ".join(words[:MAX_TITLE_WORDS]) + (f" and {num_more} more" if num_more > 0 else "")
-    return (
-        f"{name}: {listed}, each with its {options.neighbours} nearest" if options.neighbours else f"{name}: {listed}"
-    )
+    first, last = f"{options.skip + 1:,}", f"{options.skip + count:,}"
+    if words:
+        num_more = len(words) - MAX_TITLE_WORDS
+        content = ", ".join(words[:MAX_TITLE_WORDS]) + (f" and {num_more} more" if num_more > 0 else "")
+        content += f", each with its {options.neighbours} nearest" if options.neighbours else ""
+    else:
+        content = f"words {first} to {last} by frequency" if options.skip else f"the {last} most frequent words"
+    return f"Word map of {options.file.name}: {content}"
 
 
 def _write(out: Path, word_map: WordMap, keyed: KeyedVectors) -> int | None:
     """Writes the picture or the page; returns the number of labels of a picture."""
+    from seqwise.cli.progress import ProgressBar
     from seqwise.vectors.formats.vector_table import open_for_writing
 
     if out.suffix.lower() == ".html":
-        from seqwise.cli.progress import ProgressBar
         from seqwise.vectors.map.page import build_page
 
         with ProgressBar("neighbours") as bar:
@@ -141,13 +121,3 @@ def _write(out: Path, word_map: WordMap, keyed: KeyedVectors) -> int | None:
     with open_for_writing(out) as file:
         file.write(content)
     return num_labels
-
-
-def _to_json(word_map: WordMap) -> dict[str, Any]:
-    rows = zip(word_map.words, word_map.points.tolist(), word_map.clusters.tolist())
-    return {
-        "title": word_map.title,
-        "how": word_map.description,
-        "groups": word_map.cluster_names,
-        "words": [{"word": word, "x": x, "y": y, "group": group} for word, (x, y), group in rows],
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
@@ -37,32 +37,31 @@ class Train:
     """Print one JSON document on standard output and nothing else there."""
 
 
-def main(argv: Sequence[str]) -> int:
+def train(argv: Sequence[str]) -> int:
     options = parse(Train, argv, prog="seqwise vectors train", example=EXAMPLE)
-    if options.out is None:
+    out = options.out
+    if out is None:
         raise UsageError("--out is missing: the file for the vectors.", repair=f"For example: {EXAMPLE}")
     from seqwise.cli.progress import ProgressBar
-    from seqwise.vectors.formats import check_out
+    from seqwise.vectors.formats import resolve_output_kind, save_vectors
     from seqwise.vectors.training import VectorTraining
 
-    if check_out(options.out) != "safetensors" and options.settings.subwords:
-        console.warn(f"{options.out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
+    if resolve_output_kind(out) != "safetensors" and options.settings.subwords:
+        console.warn(f"{out.name} keeps no n-grams, so unknown words will have no vector; .safetensors does.")
     with ProgressBar("reading") as bar:
         training = VectorTraining(options.corpus, options.settings, console.log, bar)
     with training:
         interrupted = _train(training)
-        out = _choose_unused_path(options.out) if interrupted else options.out
-        summary = _save(training, out)
+        if interrupted and out.exists():  # unfinished vectors do not replace an existing file
+            out = out.with_name(f"{out.stem}.unfinished{out.suffix}")
+        keyed = training.vectors()
+        save_vectors(out, keyed)
     if options.json:
+        summary = {"out": out, "vectors": len(keyed), "dim": keyed.dim, "seconds": training.seconds, **keyed.about}
         console.print_json({**summary, "interrupted": interrupted})
     else:
-        console.write(f"{out}: {summary['vectors']:,} vectors of {summary['dim']}")
+        console.write(f"{out}: {len(keyed):,} vectors of {keyed.dim}")
     return INTERRUPTED if interrupted else 0
-
-
-def _choose_unused_path(out: Path) -> Path:
-    """Returns where to save unfinished vectors without replacing an existing file."""
-    return out.with_name(f"{out.stem}.unfinished{out.suffix}") if out.exists() else out
 
 
 def _train(training: VectorTraining) -> bool:
@@ -81,11 +80,3 @@ def _train(training: VectorTraining) -> bool:
         )
         return True
     return False
-
-
-def _save(training: VectorTraining, out: Path) -> dict[str, Any]:
-    from seqwise.vectors.formats import save_vectors
-
-    keyed = training.vectors()
-    save_vectors(out, keyed)
-    return {"out": out, "vectors": len(keyed), "dim": keyed.dim, "seconds": training.seconds, **keyed.about}

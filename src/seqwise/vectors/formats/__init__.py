@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from seqwise.data.reading import is_gzip, open_binary
 from seqwise.errors import UsageError, suggest
@@ -21,7 +21,8 @@ from seqwise.files import check_output_path
 if TYPE_CHECKING:
     from seqwise.vectors.keyed import KeyedVectors
 
-KINDS = ("safetensors", "word2vec-text", "word2vec-binary", "glove", "fasttext")
+Kind = Literal["safetensors", "word2vec-text", "word2vec-binary", "glove", "fasttext"]
+KINDS = get_args(Kind)
 KINDS_BY_SUFFIX = {
     ".safetensors": "safetensors",
     ".bin": "word2vec-binary",
@@ -62,7 +63,7 @@ def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None)
     from seqwise.vectors.formats.text import write_text
 
     path = Path(path)
-    resolved = check_out(path, kind)
+    resolved = resolve_output_kind(path, kind)
     if resolved == "safetensors":
         write_tensors(path, keyed)
     elif resolved == "word2vec-binary":
@@ -71,7 +72,7 @@ def save_vectors(path: str | Path, keyed: KeyedVectors, kind: str | None = None)
         write_text(path, keyed, header=resolved != "glove")
 
 
-def check_out(path: str | Path, kind: str | None = None) -> str:
+def resolve_output_kind(path: str | Path, kind: str | None = None) -> str:
     """Returns the kind of a file to write; raises an error if it cannot be written."""
     path = Path(path)
     resolved = _resolve_kind(path, kind)
